@@ -210,8 +210,8 @@ def _build(fn: Func, options: Options, caps: Caps) -> Artifact:
         shader = emit(
             lowered, grid, caps, f"{fn.name}.{k}", exact=options.exact, is_fast=options.fast_math
         )
-        fills = program.fills.get(func.name, ())
-        dispatches.append(Dispatch(shader, *memory_access(func), fills))
+        fills, size = program.fills.get(func.name, ()), program.sizes[func.name]
+        dispatches.append(Dispatch(shader, *memory_access(func), fills, size))
     return Artifact(
         fn.name, tuple(dispatches), array_types(fn.params), array_types(temps),
         reporting_sites(program), limits_of(program), work=work_of(fn), has_next=program.has_next,

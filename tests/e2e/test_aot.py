@@ -801,4 +801,4 @@ def test_the_form_is_numbered() -> None:
         for cls in sorted((*CLASSES, Caps), key=lambda cls: cls.__name__)
     }
     found = hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:8]
-    assert (FORMAT, found) == (13, "63b30427")
+    assert (FORMAT, found) == (14, "b9fccfdd")

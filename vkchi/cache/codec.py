@@ -23,15 +23,15 @@ from vkchi.interrupts.local import local
 from vkchi.ir.literal import type_named
 from vkchi.reports.sites import FloatStep, ReportSite, ValuePlaceholder
 from vkchi.span import Span
-from vkchi.target.artifact import Artifact, Dispatch, Interface, IrText, MemoryFill
+from vkchi.target.artifact import Artifact, Dispatch, DispatchSize, Interface, IrText, MemoryFill
 from vkchi.target.cautions import Caution, LoopCaution
 from vkchi.target.shader import COUNT_OPS, ArgumentSlot, Check, Grid, GridAxis, Shader
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Scalar, Tensor
 
 CLASSES = (
-    Artifact, Caution, Check, Dispatch, FloatStep, MemoryFill, Grid, GridAxis, Interface, IrText,
-    LoopCaution, Shader, ValuePlaceholder, ReportSite, ArgumentSlot, Span,
+    Artifact, Caution, Check, Dispatch, DispatchSize, FloatStep, MemoryFill, Grid, GridAxis,
+    Interface, IrText, LoopCaution, Shader, ValuePlaceholder, ReportSite, ArgumentSlot, Span,
 )  # fmt: skip
 RECORDS: dict[str, Any] = {cls.__name__: cls for cls in CLASSES}
 ALIASES = {

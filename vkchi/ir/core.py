@@ -31,9 +31,10 @@ from vkchi.types.array_attributes import PLAIN, Attributes
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from vkchi.target.artifact import MemoryFill
+    from vkchi.target.artifact import DispatchSize, MemoryFill
 
 NO_FILLS: Mapping[str, tuple[MemoryFill, ...]] = MappingProxyType({})
+NO_SIZES: Mapping[str, DispatchSize] = MappingProxyType({})
 
 
 class Value:
@@ -134,17 +135,20 @@ class Func:
 class Program:
     """The IR of one kernel: its Funcs in launch order.
 
-    `fills` maps the name of a Func that only fills whole arrays with constants to these fills.
+    `fills` maps the name of a Func that only fills whole arrays with constants to these fills,
+    `sizes` that of each Func to its iterations and bytes.
     `has_next`: a second compile can produce better code (tier 2).
     """
 
-    __slots__ = ("fills", "funcs", "has_next", "name")
+    __slots__ = ("fills", "funcs", "has_next", "name", "sizes")
 
     def __init__(
         self, name: str, funcs: tuple[Func, ...],
         fills: Mapping[str, tuple[MemoryFill, ...]] = NO_FILLS, *, has_next: bool = False,
+        sizes: Mapping[str, DispatchSize] = NO_SIZES,
     ) -> None:  # fmt: skip
         self.name, self.funcs, self.fills, self.has_next = name, funcs, fills, has_next
+        self.sizes = sizes
 
 
 def walk(region: Region) -> Iterator[Op]:

@@ -13,6 +13,7 @@ list of scalars and addresses, from which each dispatch packs its argument block
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -34,13 +35,16 @@ from vkchi.target.shader import (
     ArgumentSlot,
     Check,
     Count,
+    Grid,
+    Part,
     compile_counts,
     depends_on_argument,
     split_grid,
 )
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, cell_of
-from vkchi.vk.pipelines import BufferFills
+from vkchi.vk.pipelines import BufferFills, Runnable, with_work
+from vkchi.vk.timing import DispatchWork
 
 if TYPE_CHECKING:
     from vkchi.launch.specialization import ShapeSpecializer
@@ -280,6 +284,7 @@ class DispatchStep:
             alone = dispatch._replace(fills=())
             self._dispatch = partial(DispatchStep, runtime, alone, places, fixed, own)
         self.runtime, self.grid, self.slots = runtime, shader.grid, shader.slots
+        self.size = dispatch.size
         self.pipeline = filling or runtime.device.load(shader)
         self.fitted = Fitted(runtime.device, shader, self.pipeline)
         read = count_reader(places)
@@ -287,7 +292,8 @@ class DispatchStep:
         self.magic = [MAGIC[slot.kind] for slot in magic]
         divisors: list[Count] = [("dim", slot.param, slot.axis) for slot in magic]
         lengths = [axis.length for axis in shader.grid.axes]
-        self.numbers = compile_counts([*lengths, *divisors], read)
+        self.sized = [n for n in self.size[:2] if n is not None and runtime.profiler is not None]
+        self.numbers = compile_counts([*lengths, *divisors, *self.sized], read)
         self.found: dict[tuple[int, ...], Parts] = {}
         places = dict(places)
         for kind in ("count", "base"):
@@ -358,7 +364,8 @@ class DispatchStep:
         `numbers`: the iteration counts, then the divisors.
         """
         pipeline, grid = self.pipeline, self.grid
-        counts, divisors = numbers[: len(grid.axes)], numbers[len(grid.axes) :]
+        sized = numbers[len(numbers) - len(self.sized) :]
+        counts, divisors = numbers[: len(grid.axes)], numbers[len(grid.axes) :][: len(self.magic)]
         magic = [number(n) for number, n in zip(self.magic, divisors, strict=True)]
         if isinstance(pipeline, BufferFills):
             parts = split_grid(SERIAL, (), ())
@@ -366,6 +373,8 @@ class DispatchStep:
             if len(counts) > 1 and min(counts) > 0:
                 pipeline, grid = self.fitted.choose(counts)
             parts = split_grid(grid, counts, self.runtime.device.caps.workgroup_count)
+        if self.runtime.profiler is not None:
+            pipeline = with_work(pipeline, self._work(sized, pipeline, grid, parts))
         if len(self.found) >= MOST_FOUND:
             self.found.clear()
         found = (
@@ -374,6 +383,22 @@ class DispatchStep:
         )
         self.found[numbers] = found
         return found
+
+    def _work(
+        self, sized: tuple[int, ...], pipeline: Runnable, grid: Grid, parts: Sequence[Part]
+    ) -> DispatchWork:
+        """The work of one of the dispatches in `parts`, which share it equally, for the profiler.
+
+        `sized`: the counts of the size that are known.
+        """
+        left = iter(sized)
+        iterations, moved = [
+            None if n is None else max(0, next(left)) // max(1, len(parts)) for n in self.size[:2]
+        ]
+        block = tuple([axis.block for axis in grid.axes]) or (1,)
+        groups: int | None = math.prod(parts[0][1]) if parts else 0
+        groups = None if isinstance(pipeline, BufferFills) else groups
+        return DispatchWork(iterations, moved, groups, block, self.size.is_serial)
 
     def keys(self, arrays: Arrays) -> tuple[frozenset[int], frozenset[int]]:
         """Return the keys of the buffers read and written, given the arrays that are not fixed."""

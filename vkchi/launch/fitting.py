@@ -40,6 +40,7 @@ class Fitted:
 
         Raises DeviceError.
         """
+        pipeline = pipeline.plain or pipeline
         found = pipeline if pipeline.indirect else self._in_memory.get(pipeline)
         if found is None:
             from vkchi.spirv.indirect_arguments import in_memory  # lazy: few programs need it

@@ -19,10 +19,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.fills import fills_of
+from vkchi.analysis.traffic import size_of
 from vkchi.env import is_on, passes_left_out
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.interrupts.local import local
-from vkchi.ir.core import NO_FILLS, Func, Param, Program, Region
+from vkchi.ir.core import NO_FILLS, NO_SIZES, Func, Param, Program, Region
 from vkchi.ir.ops import ATOMICS, LOOPS, PLAIN_ACCESSES, QUOTIENTS, ROUNDED_DOWN, UPDATES
 from vkchi.ir.report_ops import REPORTS
 from vkchi.ir.verify import verify
@@ -34,7 +35,7 @@ from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vkchi.passes.simplify import Ruleset
-    from vkchi.target.artifact import MemoryFill
+    from vkchi.target.artifact import DispatchSize, MemoryFill
 
 Change = Callable[[Func], "Func | Program"]
 Given = Mapping[str, Any]  # caps, options, memo, tier
@@ -43,11 +44,15 @@ BRANCHES = LOOPS | {"if"}
 
 
 class BuiltDispatches(NamedTuple):
-    """Dispatches with their temporaries, and the fills of those that only fill arrays, by name."""
+    """Dispatches with their temporaries.
+
+    By dispatch name: the fills of those that only fill arrays, and the sizes of all.
+    """
 
     funcs: Sequence[Func]
     temps: Sequence[Param] = ()
     fills: Mapping[str, tuple[MemoryFill, ...]] = NO_FILLS
+    sizes: Mapping[str, DispatchSize] = NO_SIZES
 
 
 class PassEntry(NamedTuple):
@@ -403,7 +408,8 @@ def optimize_kernel(
     kept = tuple(f for f in made.funcs if len(f.body.ops) > 1)
     used = {p for f in kept for p in f.params}
     clock.show()
-    program = Program(fn.name, kept, made.fills, has_next=given["tier"].has_next)
+    has_next: bool = given["tier"].has_next
+    program = Program(fn.name, kept, made.fills, has_next=has_next, sizes=made.sizes)
     return program, tuple(p for p in made.temps if p in used)
 
 
@@ -412,8 +418,10 @@ def cut_dispatches(fn: Func, given: Given, clock: PassTimer, check: Check) -> Bu
     program, temps = load_pass("split")(run_passes(fn, BEFORE_SPLIT, given, check))
     clock.tick("split")
     fills = find_fills(program, given["caps"])
+    sizes = {f.name: size_of(f) for f in program.funcs}
+    clock.tick("sizes")
     return BuiltDispatches(
-        [run_passes(f, PER_DISPATCH, given, check) for f in program.funcs], temps, fills
+        [run_passes(f, PER_DISPATCH, given, check) for f in program.funcs], temps, fills, sizes
     )
 
 

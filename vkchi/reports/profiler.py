@@ -22,7 +22,7 @@ from typing import Any
 from vkchi.compat.unsupported import missing_name_error
 from vkchi.errors import ArgumentError
 from vkchi.logs import logger
-from vkchi.reports.timings import DispatchTotal, KernelProfiler
+from vkchi.reports.timings import DispatchRuns, DispatchTotal, KernelProfiler
 from vkchi.runtime import current_runtime
 from vkchi.tuples import NamedTuple
 
@@ -56,6 +56,10 @@ def print_kernel_profiler_info(mode: str = "count") -> None:
 
     `mode` is "count" for a line per dispatch name (`step.0`), or "trace" for a line per dispatch,
     of the first `timings.MOST_TRACED`. Raises ArgumentError for another mode.
+
+    The first run of each dispatch, in which software drivers compile, has its own column in
+    "count". Minimum, mean, maximum and GB/s are those of the later runs. `serial` marks a dispatch
+    that runs a loop in one invocation or workgroup.
     """
     if mode not in ("count", "trace"):
         raise ArgumentError(f'print_kernel_profiler_info: "count" or "trace", not {mode!r}')
@@ -68,24 +72,47 @@ def print_kernel_profiler_info(mode: str = "count") -> None:
 def count_lines(found: KernelProfiler) -> list[str]:
     """Table of totals per dispatch name, longest first."""
     whole = found.seconds
-    lines = ["[      %     total   count |      min       avg       max   ] Kernel name", "-"]
-    for name, t in sorted(found.totals.items(), key=lambda row: -row[1].seconds):
+    lines = [
+        "[      %     total   count |    first |      min       avg       max    "
+        "|    iterations    workgroups     GB/s ] Kernel name",
+        "-",
+    ]
+    for name, runs in sorted(found.runs.items(), key=lambda row: -row[1].total.seconds):
+        t = runs.total
         share = 100 * t.seconds / whole if whole else 0.0
-        least, mean, most = (1e3 * s for s in (t.least, t.seconds / t.count, t.most))
+        is_serial = runs.work is not None and runs.work.is_serial
         lines.append(
-            f"[{share:6.2f}% {t.seconds:7.3f} s {t.count:6}x "
-            f"|{least:9.3f} {mean:9.3f} {most:9.3f} ms] {name}"
+            f"[{share:6.2f}% {t.seconds:7.3f} s {t.count:6}x |{times_of(runs)} ms "
+            f"|{work_of(runs)} ] {name}" + "  serial" * is_serial
         )
     lines += ["-", f"[100.00%] Total execution time: {whole:7.3f} s   "
-                   f"number of results: {len(found.totals)}"]  # fmt: skip
+                   f"number of results: {len(found.runs)}"]  # fmt: skip
     return lines
+
+
+def times_of(runs: DispatchRuns) -> str:
+    """Columns: the first run, and minimum, mean and maximum of the later ones, in milliseconds."""
+    first, t = runs.first, runs.later
+    known = (t.least, t.seconds / t.count, t.most) if t.count else (None, None, None)
+    first_text, *texts = ["" if s is None else f"{1e3 * s:.3f}" for s in (first, *known)]
+    return f"{first_text:>9} |" + " ".join([f"{text:>9}" for text in texts])
+
+
+def work_of(runs: DispatchRuns) -> str:
+    """Columns: iterations, workgroups and their shape, gigabytes per second; blank if unknown."""
+    work, rate = runs.work, runs.rate
+    iterations = f"{work.iterations:,}" if work and work.iterations is not None else ""
+    groups = ""
+    if work and work.groups is not None:
+        groups = f"{work.groups:,} x {'x'.join(map(str, work.block))}"
+    return f"{iterations:>14}{groups:>14}{'' if rate is None else f'{1e-9 * rate:.2f}':>9}"
 
 
 def trace_lines(found: KernelProfiler) -> list[str]:
     """Table of the traced dispatches, in order; start times are relative to the first."""
     lines = ["[  start.time | kernel.time ] Kernel name", "-"]
     first = found.trace[0].began_s if found.trace else 0.0
-    for name, seconds, began in found.trace:
+    for name, seconds, began, *_ in found.trace:
         lines.append(f"[{1e3 * (began - first):9.3f} ms |{1e3 * seconds:9.3f} ms ] {name}")
     return [*lines, "-", f"Number of records:  {len(found.trace)}"]
 
@@ -149,7 +176,7 @@ def export_trace(path: str | os.PathLike[str]) -> None:
         place = {"ph": "X", "pid": found.device.name, "tid": "queue"}
         events = [
             {"name": name, "ts": 1e6 * (began - first), "dur": 1e6 * seconds, **place}
-            for name, seconds, began in found.trace
+            for name, seconds, began, *_ in found.trace
         ]
     with open(path, "w", encoding="utf-8") as file:
         json.dump({"traceEvents": events, "displayTimeUnit": "ms"}, file)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vkchi.logs import logger
-from vkchi.vk.timing import DispatchTime, Timer
+from vkchi.vk.timing import DispatchTime, DispatchWork, Timer
 
 if TYPE_CHECKING:
     from vkchi.device import Device
@@ -32,10 +32,45 @@ class DispatchTotal:
         self.least, self.most = min(self.least, seconds), max(self.most, seconds)
 
 
+class DispatchRuns:
+    """The runs of one dispatch name: all of them, and those after the first.
+
+    - first: seconds of the first run, in which software drivers compile, added up over the
+      pipelines of the name; None without such runs.
+    - later: the other runs.
+    - work: the work of the last run, if known.
+    - moved: bytes that the later runs moved at least; None if one is not known.
+    """
+
+    __slots__ = ("first", "later", "moved", "total", "work")
+
+    def __init__(self) -> None:
+        self.total, self.later = DispatchTotal(), DispatchTotal()
+        self.first: float | None = None
+        self.work: DispatchWork | None = None
+        self.moved: int | None = 0
+
+    def add(self, timed: DispatchTime) -> None:
+        """Add a run."""
+        self.total.add(timed.seconds)
+        self.work = timed.work
+        if timed.is_first:
+            self.first = (self.first or 0.0) + timed.seconds
+            return
+        self.later.add(timed.seconds)
+        moved = None if timed.work is None else timed.work.moved
+        self.moved = None if moved is None or self.moved is None else self.moved + moved
+
+    @property
+    def rate(self) -> float | None:
+        """Bytes per second of the later runs, at least; None if not known."""
+        return self.moved / self.later.seconds if self.moved and self.later.seconds else None
+
+
 class KernelProfiler:
     """Measures all dispatches of a device from the profiler's creation on.
 
-    `totals` includes all since the last `clear` by name, `trace` the first MOST_TRACED of them.
+    `runs` includes all since the last `clear` by name, `trace` the first MOST_TRACED of them.
     """
 
     is_left = False
@@ -47,14 +82,14 @@ class KernelProfiler:
         self.device.start_timing(self)
 
     def clear(self) -> None:
-        self.totals: dict[str, DispatchTotal] = {}
+        self.runs: dict[str, DispatchRuns] = {}
         self.trace: list[DispatchTime] = []
 
     def collect(self) -> None:
         """Collect the timer's results. Precondition: the device is idle."""
         found = self.timer.collect() if self.timer is not None else []
         for timed in found:
-            self.totals.setdefault(timed.name, DispatchTotal()).add(timed.seconds)
+            self.runs.setdefault(timed.name, DispatchRuns()).add(timed)
         self.trace += found[: MOST_TRACED - len(self.trace)]
 
     def update(self) -> None:
@@ -66,6 +101,11 @@ class KernelProfiler:
     def seconds(self) -> float:
         """Total time of all collected dispatches."""
         return sum(total.seconds for total in self.totals.values())
+
+    @property
+    def totals(self) -> dict[str, DispatchTotal]:
+        """Totals of all runs by name."""
+        return {name: runs.total for name, runs in self.runs.items()}
 
 
 def start_profiler(device: Device) -> KernelProfiler | None:

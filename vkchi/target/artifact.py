@@ -31,6 +31,17 @@ class MemoryFill(NamedTuple):
     size_bytes: int
 
 
+class DispatchSize(NamedTuple):
+    """Work of a dispatch, for profilers: iterations of its loop, and bytes that it moves at least.
+
+    None: not known at a launch. `is_serial`: it runs a loop in one invocation or workgroup.
+    """
+
+    iterations: Count | None = None
+    moved: Count | None = None
+    is_serial: bool = False
+
+
 class Dispatch(NamedTuple):
     """One shader and the names of the array parameters that it reads and writes. `fills`:
     equivalent memory fills, which may run instead of the shader; empty if there are none."""
@@ -39,6 +50,7 @@ class Dispatch(NamedTuple):
     reads: frozenset[str]
     writes: frozenset[str]
     fills: tuple[MemoryFill, ...] = ()
+    size: DispatchSize = DispatchSize()
 
 
 class IrText(NamedTuple):

@@ -9,6 +9,7 @@ A shader module lives only while its pipeline is created.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import InternalError
@@ -20,6 +21,7 @@ from vkchi.vk.pipeline_cache import PipelineCache
 
 if TYPE_CHECKING:
     from vkchi.vk.statistics import PipelineExecutable
+    from vkchi.vk.timing import DispatchWork
 
 
 ADDRESS_BYTES = 8
@@ -33,16 +35,23 @@ class Pipeline:
 
     `push_bytes` is the size of the push constants. They hold the `args_bytes` of arguments or, if
     `indirect`, the device address of a copy of them.
+
+    `work`: the work of its dispatches; None without a profiler. `plain`: the pipeline that this one
+    copies (`with_work`), or None. `has_run`: it was recorded while times were measured.
     """
 
     __slots__ = (
-        "__weakref__", "_cell", "args_bytes", "handle", "indirect", "layout", "name", "push_bytes",
+        "__weakref__", "_cell", "args_bytes", "handle", "has_run", "indirect", "layout", "name",
+        "plain", "push_bytes", "work",
     )  # fmt: skip
 
     def __init__(self, shader: Shader, cell: Any, layout: Any) -> None:
         self.name, self.indirect, self.args_bytes = shader.name, shader.indirect, shader.size_bytes
         self.push_bytes = count_push_bytes(shader)
         self._cell, self.handle, self.layout = cell, cell[0], layout
+        self.work: DispatchWork | None = None
+        self.plain: Runnable | None = None
+        self.has_run = False
 
 
 class BufferFills:
@@ -52,11 +61,14 @@ class BufferFills:
     `fills` has one (VkBuffer, offset, bytes, word) per range.
     """
 
-    __slots__ = ("__weakref__", "fills", "name")
+    __slots__ = ("__weakref__", "fills", "has_run", "name", "plain", "work")
     indirect, args_bytes, push_bytes = False, 0, 0
 
     def __init__(self, name: str, fills: tuple[tuple[Any, int, int, int], ...]) -> None:
         self.name, self.fills = name, fills
+        self.work: DispatchWork | None = None
+        self.plain: Runnable | None = None
+        self.has_run = False
 
     def record(self, fill: Callable[..., None], commands: Any) -> None:
         for one in self.fills:
@@ -64,6 +76,14 @@ class BufferFills:
 
 
 Runnable = Pipeline | BufferFills
+
+
+def with_work(pipeline: Runnable, work: DispatchWork) -> Runnable:
+    """A copy of a pipeline, or of fills, that tells profilers the work of its dispatches."""
+    made = copy(pipeline)
+    made.work = work
+    made.plain = pipeline
+    return made
 
 
 class Pipelines:

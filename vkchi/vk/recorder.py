@@ -177,7 +177,9 @@ class CommandRecorder(CopyOnWriteHooks):
             commands = self._commands or self._begin()
             self._order(commands)
             self._left += 1  # no flush before the second timestamp
-            timer.start(commands, pipeline.name)
+            plain = pipeline.plain or pipeline
+            timer.start(commands, pipeline.name, pipeline.work, is_first=not plain.has_run)
+            plain.has_run = True
             self.record(pipeline, *rest)
             timer.stop(commands)
             self.count_command(1)

@@ -15,12 +15,30 @@ from vkchi.tuples import NamedTuple
 from vkchi.vk.logical import Logical
 
 
+class DispatchWork(NamedTuple):
+    """Work of a dispatch: iterations, bytes that it moves at least, workgroups and their shape.
+
+    None where it is not known. `is_serial`: it runs a loop in one invocation or workgroup.
+    """
+
+    iterations: int | None
+    moved: int | None
+    groups: int | None
+    block: tuple[int, ...]
+    is_serial: bool
+
+
 class DispatchTime(NamedTuple):
-    """Duration of a dispatch, and its start on the device's clock, both in seconds."""
+    """Duration of a dispatch, and its start on the device's clock, both in seconds.
+
+    `is_first`: the first run of its pipeline, in which drivers may compile.
+    """
 
     name: str
     seconds: float
     began_s: float
+    work: DispatchWork | None = None
+    is_first: bool = False
 
 
 class Timer:
@@ -33,7 +51,7 @@ class Timer:
         if not logical.physical.timestamp_bits:
             raise DeviceError(f"{logical.physical.name} cannot measure time on its queue")
         self._logical, self._capacity = logical, capacity
-        self._names: list[str] = []
+        self._started: list[tuple[str, DispatchWork | None, bool]] = []
         vk = logical.vk
         self._stage = vk.const.VK_PIPELINE_STAGE_2_ALL_COMMANDS_BIT
         info = vk.new(
@@ -49,26 +67,28 @@ class Timer:
     @property
     def is_full(self) -> bool:
         """True if `collect` must be called before the next `start`."""
-        return len(self._names) == self._capacity
+        return len(self._started) == self._capacity
 
-    def start(self, commands: Any, name: str) -> None:
+    def start(
+        self, commands: Any, name: str, work: DispatchWork | None = None, *, is_first: bool = False
+    ) -> None:
         """Record the timestamp before a dispatch called `name`."""
-        self._names.append(name)
-        self._write(commands, 2 * len(self._names) - 2)
+        self._started.append((name, work, is_first))
+        self._write(commands, 2 * len(self._started) - 2)
 
     def stop(self, commands: Any) -> None:
         """Record the timestamp after the dispatch that `start` named."""
-        self._write(commands, 2 * len(self._names) - 1)
+        self._write(commands, 2 * len(self._started) - 1)
 
     def collect(self) -> list[DispatchTime]:
         """Times of the dispatches since the last call; the device must be idle.
 
         Dispatches whose recording an exception interrupted are left out.
         """
-        names, self._names = self._names, []
-        if not names:
+        started, self._started = self._started, []
+        if not started:
             return []
-        logical, vk, count = self._logical, self._logical.vk, 2 * len(names)
+        logical, vk, count = self._logical, self._logical.vk, 2 * len(started)
         ticks = vk.ffi.new("uint64_t[]", 2 * count)  # (timestamp, availability) pairs
         flags = vk.const.VK_QUERY_RESULT_64_BIT | vk.const.VK_QUERY_RESULT_WITH_AVAILABILITY_BIT
         result = logical.calls.vkGetQueryPoolResults(
@@ -80,9 +100,13 @@ class Timer:
         second = logical.physical.timestamp_ns * 1e-9
         return [
             DispatchTime(
-                name, ((ticks[4 * i + 2] - ticks[4 * i]) & mask) * second, ticks[4 * i] * second
+                name,
+                ((ticks[4 * i + 2] - ticks[4 * i]) & mask) * second,
+                ticks[4 * i] * second,
+                work,
+                is_first,
             )
-            for i, name in enumerate(names)
+            for i, (name, work, is_first) in enumerate(started)
             if ticks[4 * i + 1] and ticks[4 * i + 3]
         ]
 
