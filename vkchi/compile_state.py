@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import _thread
 import gc
-import os
 import sys
 import threading
 import time
@@ -31,6 +30,7 @@ from operator import methodcaller
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from vkchi import platform
 from vkchi.errors import KernelSyntaxError
 from vkchi.interrupts.local import local
 from vkchi.interrupts.locks import restoring
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 RECURSION_LIMIT = 12_000  # Python frames; a sum of 1,000 terms nests 1,000 expressions
 PATIENCE_S = 1.0
-CLEAR = "\r\x1b[K"
 
 
 class CompileState:
@@ -105,8 +104,7 @@ class compiling:
         cls._held, cls._undoing = (lambda: None), []
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=compiling.forget)
+platform.at_fork(in_child=compiling.forget)
 
 
 def call_when_dead(thing: T, act: Callable[[], Any]) -> Finalizer[T]:
@@ -154,10 +152,12 @@ def _tell(
                 done.get(timeout=PATIENCE_S)
                 break
             is_told = True
-            sys.stderr.write(f"{CLEAR}vkchi: {what}, {time.monotonic() - began:.0f} s ")
+            sys.stderr.write(
+                f"{platform.clearing(sys.stderr)}vkchi: {what}, {time.monotonic() - began:.0f} s "
+            )
             sys.stderr.flush()
         if is_told:
-            sys.stderr.write(CLEAR)
+            sys.stderr.write(platform.clearing(sys.stderr))
             sys.stderr.flush()
     finally:
         is_over.put(None)

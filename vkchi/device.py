@@ -17,19 +17,16 @@ import atexit
 import ctypes
 import gc
 import itertools
-import os
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable
 from itertools import chain
 from threading import RLock
 from typing import Any
 
-from vkchi import env
+from vkchi import env, platform
 from vkchi.buffer import IMPORTED, Buffer
 from vkchi.errors import DeviceError, InternalError
-from vkchi.interrupts import end_process
 from vkchi.interrupts.callbacks import resurrecting_del
 from vkchi.interrupts.local import suppress
 from vkchi.interrupts.locks import restoring
@@ -450,7 +447,7 @@ class Device(CommandRecorder):
             self._logical.close_but(frozenset(("VkBuffer", "VkDeviceMemory")))
             seen = self.heap.leave(left, chain(self._logical.ending, instance.ending))
             atexit.register(self._seen.clear)  # also keeps the references alive
-            at_fork(self._seen.clear)
+            platform.at_fork(in_child=self._seen.clear)
             self._seen.extend(seen)
         else:
             self._logical.close()
@@ -469,7 +466,7 @@ class Device(CommandRecorder):
             self.close()
             self._seen.clear()  # functions registered during exit are not called
         except KeyboardInterrupt:
-            end_process()
+            platform.end_interrupted()
 
     def _refuse(self, reason: str) -> None:
         """Make every later use raise. `busy` is set so that memory accesses wait, and therefore
@@ -491,12 +488,6 @@ class Device(CommandRecorder):
             for buffer in self._buffers:
                 buffer.free()
             self._has_ended = True
-
-
-def at_fork(act: Callable[[], object]) -> None:
-    """Register a function to be called in each forked child."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=act)
 
 
 def close_abandoned() -> None:
@@ -526,4 +517,4 @@ def refuse_all_in_child() -> None:
 
 for _ in range(2):  # twice: an interrupt at the start of one call would be lost
     atexit.register(end_all)
-    at_fork(refuse_all_in_child)
+    platform.at_fork(in_child=refuse_all_in_child)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from threading import get_ident
 
+from vkchi import platform
 from vkchi.errors import ArgumentError
 from vkchi.interrupts.local import local, make_folders
 
@@ -129,7 +130,7 @@ def dump(name: str, file: str, data: bytes) -> None:
         make_folders(folder)
         with open(part, "wb") as out:
             out.write(data)
-        os.replace(part, path)
+        platform.replace(part, path)
     except local(OSError, ValueError) as e:  # ValueError: a NUL in the name
         reason = e.strerror if isinstance(e, OSError) else e
         raise ArgumentError(

@@ -22,11 +22,11 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from types import TracebackType
 from typing import ClassVar, TypeVar
 
-from vkchi.interrupts.local import local
+from vkchi import platform
+from vkchi.interrupts.local import local, suppress
 
 T = TypeVar("T")
 PATIENCE_S, PAUSE_S = 1.0, 0.1
-CLEAR = "\r\x1b[K"
 Draw = Callable[[int], str]  # number of finished steps -> line
 
 
@@ -51,7 +51,7 @@ class Bar:
         self.done += count
         if time.monotonic() >= self._next_s:
             self._draw = self._draw or choose_renderer(self.what, self.total)
-            write(CLEAR + self._draw(self.done))
+            write(platform.clearing(sys.stderr) + self._draw(self.done))
             self._next_s = time.monotonic() + PAUSE_S
 
     def __exit__(
@@ -61,7 +61,7 @@ class Bar:
         if Bar._outermost() is self:
             Bar._outermost = lambda: None
         if self._draw is not None:
-            write(CLEAR)
+            write(platform.clearing(sys.stderr))
 
 
 def track(steps: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
@@ -93,12 +93,15 @@ def write(text: str) -> None:
 
 
 def choose_renderer(what: str, total: int | None) -> Draw:
-    """The function that renders the bar: by rich if it is installed, else as plain text."""
-    try:
-        return drawn_by_rich(what, total)
-    except ImportError:
-        of = "" if total is None else f" of {total}"
-        return lambda done: f"{what}: {done}{of}"
+    """The function that renders the bar: by rich if it is installed, else as plain text.
+
+    Plain too on consoles without escape sequences.
+    """
+    if platform.takes_escapes(sys.stderr):
+        with suppress(ImportError):
+            return drawn_by_rich(what, total)
+    of = "" if total is None else f" of {total}"
+    return lambda done: f"{what}: {done}{of}"
 
 
 class RichOutput(io.StringIO):

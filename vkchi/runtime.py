@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from vkchi import env
+from vkchi import env, platform
 from vkchi.cache.version import noted_version
 from vkchi.errors import (
     ArgumentError,
@@ -67,10 +67,8 @@ class Arches(list[Arch]):
     kind = "gpu"
 
 
-# Result of `platform.machine`, whose import takes 2 ms.
-MACHINE = os.uname().machine if hasattr(os, "uname") else os.getenv("PROCESSOR_ARCHITECTURE", "")
 CPUS = {name: Arch(name, "cpu") for name in ("x64", "arm64")}
-HOST_ARCH = CPUS["arm64" if MACHINE.lower() in ("arm64", "aarch64") else "x64"]
+HOST_ARCH = CPUS["arm64" if platform.find_machine().lower() in ("arm64", "aarch64") else "x64"]
 GPUS = {
     "cuda": Arch("cuda", "nvidia"),
     "metal": Arch("metal", "gpu"),
@@ -178,8 +176,7 @@ def _renew_lock() -> None:
         runtime.lock = threading.RLock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
+platform.at_fork(in_child=_renew_lock)
 
 
 def current_config() -> Config | None:

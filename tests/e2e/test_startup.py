@@ -170,8 +170,9 @@ PACKAGES = ("analysis", "passes", "spirv", "frontend")
 LOADED = ("compiler", "frontend.lowering", "passes.pipeline", "spirv.instruction_selection")
 AHEAD = """
 import json, sys, time
+from vkchi import platform
 from vkchi.interrupts import background
-background.count_processors = lambda: 2
+platform.count_processors = lambda: 2
 import vkchi as ti
 ti.init(OPTIONS)
 while background.BackgroundTask.begun():

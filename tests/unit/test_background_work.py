@@ -13,6 +13,7 @@ from threading import Timer
 
 import pytest
 
+from vkchi import platform
 from vkchi.interrupts import background
 from vkchi.interrupts.background import BackgroundTask, run_in_background, wait_before_fork
 
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "count_processors", lambda: 2)
+    monkeypatch.setattr(platform, "count_processors", lambda: 2)
 
 
 def wait_for_the_end() -> None:
@@ -49,7 +50,7 @@ def test_exceptions_in_background_are_dropped(capfd: pytest.CaptureFixture[str])
 
 
 def test_single_cpu_runs_nothing_in_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "count_processors", lambda: 1)
+    monkeypatch.setattr(platform, "count_processors", lambda: 1)
     done: list[None] = []
     run_in_background(lambda: done.append(None))
     wait_for_the_end()
@@ -89,8 +90,9 @@ def test_an_interrupt_of_a_fork_is_given_on() -> None:
 def test_a_child_can_load_what_its_parent_was_loading() -> None:
     program = """
 import os, sys
+from vkchi import platform
 from vkchi.interrupts import background
-background.count_processors = lambda: 2
+platform.count_processors = lambda: 2
 def load():
     import vkchi.frontend.lowering
 background.run_in_background(load)

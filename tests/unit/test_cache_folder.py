@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from vkchi import platform
 from vkchi.cache import folder
 from vkchi.cache.folder import find_folder
 
@@ -49,7 +50,7 @@ def test_in_a_checkout() -> None:
 def test_of_a_wheel(
     system: str, name: str, value: str, place: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(folder.sys, "platform", system)
+    monkeypatch.setattr(platform, "SYSTEM", platform.find_system(system))
     if name:
         monkeypatch.setenv(name, value)
     assert find_folder() == os.path.join(str(tmp_path / "me"), place)

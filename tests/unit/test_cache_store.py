@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import struct
 import threading
 import time
 import tracemalloc
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from vkchi import platform
 from vkchi.cache import store as store_module
 from vkchi.cache.store import HITS, PART, CacheStore, Limits, digest, pack_entry
 from vkchi.cache.version import JUST_NOW_S, PACKAGE, digest_of, is_changed, noted_version
@@ -209,6 +211,90 @@ def test_unwritable_entry_is_not_kept(store, monkeypatch, code, call):
     found = os.listdir(store.folder) if os.path.isdir(store.folder) else []
     assert found == []
     put(CacheStore(store.root))
+
+
+FAULTS = (
+    AttributeError("module 'os' has no attribute 'O_NOFOLLOW'"), NotImplementedError("utime"),
+    PermissionError(errno.EACCES, "Access is denied"), OSError("no number"), ValueError("a NUL"),
+    UnicodeEncodeError("ascii", "é", 0, 1, "ordinal not in range"), MemoryError(),
+    RecursionError("too deep"), TypeError("an integer is required"), OverflowError("too large"),
+    KeyError("home"), AssertionError(), struct.error("bad size"), EOFError(),
+)  # fmt: skip
+CALLS = (
+    "open", "read", "write", "close", "fsync", "fstat", "lstat", "fdopen", "unlink", "mkdir",
+    "listdir", "scandir", "getpid", "urandom",
+)  # fmt: skip
+
+
+class FaultyOs:
+    """`os`, of which one function raises."""
+
+    def __init__(self, call: str, fault: Exception) -> None:
+        self.call, self.fault = call, fault
+
+    def __getattr__(self, name: str) -> object:
+        return self._fail if name == self.call else getattr(os, name)
+
+    def _fail(self, *args: object, **kwargs: object) -> None:
+        raise self.fault
+
+
+USES = {
+    "get": (lambda s: s.get(KEY), None), "peek": (lambda s: s.peek(KEY), None),
+    "put": (lambda s: s.put(OTHER, HEADER, BODY), False),
+    "annotate": (lambda s: s.annotate(KEY, "driver", 1), False),
+    "note": (lambda s: s.note("compiler"), ""),
+    "leave_note": (lambda s: s.leave_note("compiler", "1"), None),
+    "keys": (lambda s: s.keys(), []),
+    "is_empty": (lambda s: s.is_empty(), True), "clean": (lambda s: s.clean(), 0),
+    "is_usable": (lambda s: s.is_usable(make=True), False),
+    "remove": (lambda s: s.remove(KEY), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
+@pytest.mark.parametrize("call", [*CALLS, "replace", "set_times", "is_of_others"])
+def test_no_exception_leaves_the_store(store, monkeypatch, call, fault):
+    """Each operation, with each function of the system that fails, warns once at most."""
+    put(store)
+    store.leave_note("compiler", "1")
+    module, name = store_module, "os"
+    broken = FaultyOs(call, fault)
+    if call not in CALLS:
+        module, name, broken = platform, call, broken._fail
+    usual = {use: act(CacheStore(store.root)) for use, (act, _) in USES.items()}
+    put(store)
+    for use, (act, failed) in USES.items():
+        fresh = CacheStore(store.root)
+        with warnings.catch_warnings(record=True) as told, monkeypatch.context() as patch:
+            warnings.simplefilter("always")
+            patch.setattr(module, name, broken)
+            if call == "open":
+                patch.setattr(platform, "os", broken)
+            assert act(fresh) in (failed, usual.get(use)), use
+        assert len(told) <= 1, use
+        assert all(issubclass(w.category, CacheWarning) for w in told)
+
+
+def test_warnings_that_are_errors_leave_the_store(store, monkeypatch):
+    monkeypatch.setattr(store_module, "os", FaultyOs("lstat", TypeError("strange")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(CacheWarning, match="cannot be used: TypeError: strange"):
+            store.get(KEY)
+
+
+def test_an_entry_that_others_read_is_left_in_silence(store, monkeypatch):
+    """On Windows an open file cannot be replaced: another process has an entry of this key."""
+    put(store)
+    monkeypatch.setattr(platform, "SYSTEM", platform.find_system("win32"))
+    monkeypatch.setattr(platform, "PAUSES_S", (0.0,))
+    monkeypatch.setattr(os, "replace", FaultyOs("", PermissionError(errno.EACCES, "denied"))._fail)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not store.put(KEY, HEADER, b"another")
+    assert store.get(KEY)[1] == BODY
+    assert not [name for name in os.listdir(store.folder) if name.startswith(PART)]
 
 
 def test_a_folder_that_cannot_be_written_is_still_read(store, monkeypatch):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import platform as standard_platform
 from pathlib import Path
 
 import pytest
 
+from vkchi import platform
 from vkchi.__main__ import main
 from vkchi.cache.store import CacheStore
 from vkchi.cli import doctor
 from vkchi.errors import DeviceError
+from vkchi.target.caps import Caps
 
 
 @pytest.fixture(autouse=True)
@@ -42,11 +45,48 @@ def test_no_driver(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
     def none() -> None:
         raise DeviceError("no Vulkan driver was found")
 
+    monkeypatch.setattr(standard_platform, "freedesktop_os_release", lambda: {"ID": "debian"})
     monkeypatch.setattr(doctor, "physical_devices", none)
     status, said = look(capsys)
     assert status == 1
     assert "no Vulkan driver was found" in str(said["problems"])
     assert "make driver" in str(said["problems"])
+
+
+@pytest.mark.parametrize(
+    ("system", "command"),
+    [
+        ("linux", "dnf install vulkan-loader mesa-vulkan-drivers"),
+        ("darwin", "brew install vulkan-loader molten-vk"),
+        ("win32", "https://www.nvidia.com/drivers"),
+    ],
+)
+@pytest.mark.parametrize("is_old", [False, True])
+def test_an_installed_package_names_the_command_of_the_system(
+    system: str, command: str, is_old: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a driver, and with an old one: never `make`, which is for checkouts."""
+
+    def none() -> None:
+        raise DeviceError("no Vulkan driver was found")
+
+    monkeypatch.setattr(standard_platform, "freedesktop_os_release", lambda: {"ID": "fedora"})
+    monkeypatch.setattr(platform, "SYSTEM", platform.find_system(system))
+    monkeypatch.setattr(doctor, "find_checkout", str)
+    monkeypatch.setattr(doctor, "physical_devices", (lambda: [OldDevice()]) if is_old else none)
+    monkeypatch.setattr(doctor, "chosen_index", lambda: 0)
+    (problem,) = doctor.check_devices().problems
+    assert command in problem["mend"]
+    assert "make" not in problem["mend"].replace("GPU's maker", "")
+
+
+class OldDevice:
+    """A physical device with an old driver, as far as it is asked here."""
+
+    name, kind, driver, api, caps = "llvmpipe", "cpu", "llvmpipe Mesa 22.3.6", (1, 3, 0), Caps()
+
+    def list_lacks(self) -> list[str]:
+        return []
 
 
 def test_a_device_that_is_not_there(

@@ -28,8 +28,8 @@ class Row(NamedTuple):
 # Units in one string ("errors span env") may import each other; separate strings may not, unless
 # `may_import` names them.
 L0 = (
-    "errors span tracebacks tuples hooks public_members env logs interrupts compile_state "
-    "progress compat.unsupported compat.foreign_names",
+    "errors span tracebacks tuples hooks public_members env logs platform interrupts "
+    "compile_state progress compat.unsupported compat.foreign_names",
 )
 L1 = ("types target reports.sites cache.store cache.folder cache.version",)
 L2 = ("ir",)

@@ -12,7 +12,10 @@ from types import SimpleNamespace
 import pytest
 
 from vkchi import progress
-from vkchi.progress import CLEAR, Bar, track
+from vkchi.platform import clearing
+from vkchi.progress import Bar, track
+
+CLEAR = clearing(None)
 
 
 class Terminal(io.StringIO):

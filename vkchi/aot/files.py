@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 
+from vkchi import platform
 from vkchi.errors import ModuleError
 from vkchi.interrupts.local import local, suppress
 
@@ -44,7 +45,7 @@ def write_folder(folder: str, files: dict[str, bytes]) -> None:
     for name, data in {**files, SUMS + ".part": checksum_file(files)}.items():
         with open(os.path.join(folder, name), "wb") as file:
             file.write(data)
-    os.replace(sums + ".part", sums)
+    platform.replace(sums + ".part", sums)
 
 
 def write_archive(path: str, files: dict[str, bytes]) -> None:
@@ -55,7 +56,7 @@ def write_archive(path: str, files: dict[str, bytes]) -> None:
     with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in {**files, SUMS: checksum_file(files)}.items():
             archive.writestr(zipfile.ZipInfo(name, WHEN), data)
-    os.replace(part, path)
+    platform.replace(part, path)
 
 
 def read_files(path: str | os.PathLike[str]) -> dict[str, bytes]:

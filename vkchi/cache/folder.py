@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 
-from vkchi import env
+from vkchi import env, platform
 from vkchi.interrupts.local import is_file
 
 
@@ -14,22 +13,13 @@ def find_folder(given: str | os.PathLike[str] | None = None) -> str:
     chosen = given or env.flag("VKCHI_CACHE_DIR")
     if chosen:
         return os.path.abspath(os.path.expanduser(os.fspath(chosen)))
-    checkout = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    if is_file(os.path.join(checkout, "pyproject.toml")):
+    checkout = find_checkout()
+    if checkout:
         return os.path.join(checkout, "shaders_cache")
-    return os.path.join(user_cache_folder(), "vkchi")
+    return os.path.join(platform.find_cache_folder(), "vkchi")
 
 
-def user_cache_folder() -> str:
-    """Return the user's cache folder.
-
-    Source: XDG Base Directory Specification; for macOS and Windows, the conventions of the package
-    platformdirs.
-    """
-    home = os.path.expanduser("~")
-    if sys.platform == "win32":
-        return os.environ.get("LOCALAPPDATA") or os.path.join(home, "AppData", "Local")
-    if sys.platform == "darwin":
-        return os.path.join(home, "Library", "Caches")
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    return given if os.path.isabs(given) else os.path.join(home, ".cache")
+def find_checkout() -> str:
+    """Return the source checkout that this package runs from, or ""."""
+    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return folder if is_file(os.path.join(folder, "pyproject.toml")) else ""

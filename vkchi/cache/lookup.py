@@ -9,12 +9,12 @@ Example:
 from __future__ import annotations
 
 import fnmatch
-import os
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from vkchi import platform
 from vkchi.cache.listing import SHORT
 from vkchi.cache.store import CacheEntry, CacheStore, Damaged, read_entry
 from vkchi.cache.version import compiler_version
@@ -80,7 +80,7 @@ def by_kernel(store: CacheStore, what: str) -> list[CacheEntry]:
         for e in store.entries()
         if e.header.get("kind") == "kernel"
         and str(e.header.get("name", "")).rpartition(".")[2] == name.rpartition(".")[2]
-        and matches_file(str(e.header.get("place", "")).rpartition(":")[0], file)
+        and platform.is_same_file(str(e.header.get("place", "")).rpartition(":")[0], file)
     ]
     if not found:
         raise Missing(
@@ -88,11 +88,6 @@ def by_kernel(store: CacheStore, what: str) -> list[CacheEntry]:
             "depends on what has no digest (docs/cache.md) has only its shaders there"
         )
     return sorted(found, key=lambda e: -e.written)
-
-
-def matches_file(path: str, wanted: str) -> bool:
-    """True if `path` is the wanted file, or ends with its path components."""
-    return path == os.path.abspath(wanted) or path.endswith(os.sep + wanted.lstrip("./"))
 
 
 def by_name(store: CacheStore, *names: str) -> Iterator[CacheEntry]:

@@ -8,10 +8,10 @@
 Guarantees:
 - A reader finds a complete entry or none: files are written under another name, synced and renamed.
 - `get` and `peek` verify the checksum; a damaged entry is removed and counts as absent.
-- The folder must belong to the user; others must not be able to write to it. Symbolic links in it
-  are not followed.
-- Failures of `get`, `peek` and `put` never stop a program: they return None or False. A store warns
-  once at most.
+- The folder must belong to the user; others must not be able to write to it. Systems without
+  owners in `os.stat` are not checked. Symbolic links in it are not followed.
+- No failure of a store's method, of any class of exception, stops a program. The methods marked
+  `harmless` return the value that is named there. A store warns once at most.
 
 Rejected alternatives: sqlite3 (also under diskcache), lmdb, and a single archive. With these, a
 flipped bit, a full disk or a killed writer can cost every entry, or raise in another process. With
@@ -26,10 +26,12 @@ import stat
 import struct
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar, cast
 
+from vkchi import platform
 from vkchi.errors import CacheWarning
 from vkchi.interrupts.local import local, make_folders, suppress
 
@@ -94,6 +96,35 @@ class Damaged(Exception):
     """Error: a file is not a complete entry."""
 
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def harmless(failed: Callable[[], object]) -> Callable[[Method], Method]:
+    """Decorate a method of CacheStore: after any exception it warns and returns `failed()`.
+
+    Exceptions of signal handlers pass, and warnings that the user made errors.
+    """
+
+    def decorate(act: Method) -> Method:
+        @wraps(act)
+        def acting(store: CacheStore, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return act(store, *args, **kwargs)
+            except CacheWarning:
+                raise
+            except local(Exception) as e:
+                store.warn(f"{store.folder} cannot be used: {type(e).__name__}: {e}")
+                return failed()
+
+        return cast(Method, acting)
+
+    return decorate
+
+
+def nothing() -> None:
+    """Result of a failed search."""
+
+
 class CacheStore:
     """The entries of one folder.
 
@@ -117,6 +148,7 @@ class CacheStore:
 
     # --- reading
 
+    @harmless(nothing)
     def get(self, key: str) -> tuple[dict[str, Any], bytes] | None:
         """Return header and body of an entry and count the use; None without an intact entry."""
         found = self.peek(key)
@@ -124,6 +156,7 @@ class CacheStore:
             self._note_use(key)
         return found
 
+    @harmless(nothing)
     def peek(self, key: str) -> tuple[dict[str, Any], bytes] | None:
         """Like `get`, without counting a use. A damaged entry is removed, and None returned."""
         if not self.is_usable(make=False):
@@ -144,10 +177,9 @@ class CacheStore:
         return found
 
     def _note_use(self, key: str) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        flags |= os.O_NONBLOCK  # never blocks on a pipe of that name
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         with suppress(OSError):
-            fd = os.open(self.path_of(key) + HITS, flags, 0o600)
+            fd = platform.open_bytes(self.path_of(key) + HITS, flags)
             try:
                 os.write(fd, b"+")
             finally:
@@ -171,6 +203,7 @@ class CacheStore:
             used, hits = info.st_mtime, 0
         return CacheEntry(key, header, info.st_size, info.st_mtime, used, hits)
 
+    @harmless(list)
     def keys(self) -> list[str]:
         """Return the keys of all entries, sorted; empty if the folder cannot be used."""
         if not self.is_usable(make=False):
@@ -180,6 +213,7 @@ class CacheStore:
         except local(OSError):
             return []
 
+    @harmless(lambda: True)
     def is_empty(self) -> bool:
         """True if the folder has no entries or cannot be used."""
         if not self.is_usable(make=False):
@@ -196,6 +230,7 @@ class CacheStore:
 
     # --- writing
 
+    @harmless(bool)
     def put(self, key: str, header: dict[str, Any], body: bytes) -> bool:
         """Write an entry; return False if that failed.
 
@@ -205,6 +240,8 @@ class CacheStore:
             return False
         try:
             self._write(self.path_of(key), pack_entry({"key": key, **header}, body))
+        except platform.FileInUse:  # another process has an entry of this key
+            return False
         except local(OSError, ValueError) as e:
             reason = e.strerror if isinstance(e, OSError) else e
             self.warn(f"nothing can be written to {self.folder}: {reason}")
@@ -214,6 +251,7 @@ class CacheStore:
             self.clean()
         return True
 
+    @harmless(bool)
     def annotate(self, key: str, name: str, value: Any) -> bool:
         """Add a field to an entry's header, keeping its timestamps; return False if that failed."""
         try:
@@ -221,11 +259,12 @@ class CacheStore:
             header, body = read_entry(path)
             times = os.lstat(path)
             self._write(path, pack_entry({**header, name: value}, body))
-            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns), follow_symlinks=False)
+            platform.set_times(path, times)
         except local(OSError, ValueError, Damaged):
             return False
         return True
 
+    @harmless(str)
     def note(self, name: str) -> str:
         """Return the note `name`, or "" if there is none."""
         if not self.is_usable(make=False):
@@ -236,6 +275,7 @@ class CacheStore:
         except local(OSError, Damaged):
             return ""
 
+    @harmless(nothing)
     def leave_note(self, name: str, text: str) -> None:
         """Write a note; failures are ignored."""
         if self.is_usable(make=True):
@@ -247,8 +287,7 @@ class CacheStore:
 
     def _write(self, path: str, data: bytes) -> None:
         part = os.path.join(self.folder, f"{PART}{os.getpid()}-{os.urandom(8).hex()}")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(part, flags, 0o600)
+        fd = platform.open_bytes(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             try:
                 view = memoryview(data)
@@ -257,12 +296,13 @@ class CacheStore:
                 os.fsync(fd)
             finally:
                 os.close(fd)
-            os.replace(part, path)  # replaces a link of that name, does not follow it
+            platform.replace(part, path)  # replaces a link of that name, does not follow it
         except BaseException:
             with suppress(OSError):
                 os.unlink(part)
             raise
 
+    @harmless(bool)
     def remove(self, key: str) -> bool:
         """Delete an entry; return False if there was none, or it cannot be deleted."""
         path = self.path_of(key)
@@ -276,6 +316,7 @@ class CacheStore:
 
     # --- the folder
 
+    @harmless(bool)
     def is_usable(self, *, make: bool) -> bool:
         """True if the folder exists, belongs to the user and is not writable by others.
 
@@ -298,6 +339,7 @@ class CacheStore:
             self.warn(self.problem)
         return not self.problem
 
+    @harmless(int)
     def clean(self) -> int:
         """Delete leftover files of killed writers and entries beyond the limits.
 
@@ -364,11 +406,10 @@ def fault_of(folder: str, info: os.stat_result) -> str:
     """Return the reason not to trust a folder, or ""."""
     if not stat.S_ISDIR(info.st_mode):
         return f"{folder} is a link or a file, and no folder"
-    if hasattr(os, "geteuid"):
-        if info.st_uid != os.geteuid():
-            return f"{folder} belongs to another user"
-        if info.st_mode & 0o022:
-            return f"{folder} can be written by others: chmod 700 it"
+    if platform.is_of_others(info):
+        return f"{folder} belongs to another user"
+    if platform.is_open_to_others(info):
+        return f"{folder} can be written by others: chmod 700 it"
     return ""
 
 
@@ -388,7 +429,7 @@ def pack_entry(header: dict[str, Any], body: bytes) -> bytes:
 def open_entry(path: str) -> int:
     """Open an entry's file. Raises OSError, and Damaged unless it is a plain file of the user."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = platform.open_bytes(path, os.O_RDONLY)
     except local(OSError) as e:
         if os.path.islink(path):
             raise Damaged("a link") from None
@@ -397,7 +438,7 @@ def open_entry(path: str) -> int:
     if not stat.S_ISREG(info.st_mode):
         os.close(fd)
         raise Damaged("no plain file")
-    if hasattr(os, "geteuid") and info.st_uid != os.geteuid():
+    if platform.is_of_others(info):
         os.close(fd)
         raise Damaged("another user's")
     return fd

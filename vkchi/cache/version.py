@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Protocol
 
+from vkchi import platform
 from vkchi.interrupts.local import local
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -30,6 +31,9 @@ class Notes(Protocol):
 
     def leave_note(self, name: str, text: str) -> None:
         """Store a note."""
+
+    def warn(self, text: str) -> None:
+        """Warn the user."""
 
 
 @cache
@@ -63,6 +67,9 @@ def noted_version(notes: Notes, package: str = PACKAGE, since: float = IMPORTED)
             notes.leave_note(NOTE, f"{state} {version}")
     except local(OSError):
         return ""
+    except local(Exception) as e:  # the cache never stops a program
+        notes.warn(f"{package} cannot be read: {type(e).__name__}: {e}")
+        return ""
     return version
 
 
@@ -73,7 +80,7 @@ def state_of(package: str) -> tuple[str, float]:
     rows, newest = [package], 0.0
     for path, info in sources_in(package):
         rows.append(f"{path} {info.st_size} {info.st_mtime_ns} {info.st_ctime_ns} {info.st_ino}")
-        newest = max(newest, changed_at(info))
+        newest = max(newest, platform.changed_at(info))
     return digest(["\0".join(rows).encode()]), newest
 
 
@@ -111,14 +118,6 @@ def is_changed(package: str = PACKAGE, since: float = IMPORTED) -> bool:
     The running code may then differ from the sources, so its results must not be cached.
     """
     try:
-        return any(changed_at(info) > since for _, info in sources_in(package))
+        return any(platform.changed_at(info) > since for _, info in sources_in(package))
     except local(OSError):
         return True
-
-
-def changed_at(info: os.stat_result) -> float:
-    """Return the time of the last change of content or status.
-
-    On Windows, st_ctime is the creation time, so the later of both times is taken.
-    """
-    return max(info.st_mtime, info.st_ctime) if os.name == "nt" else info.st_ctime

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from vkchi import platform
 from vkchi.cache import listing, lookup
 from vkchi.cache.folder import find_folder
 from vkchi.cache.listing import SHORT, in_time, in_units, printable
@@ -86,7 +87,8 @@ def is_terminal() -> bool:
     """True if stdout is a terminal with colours."""
     if sys.stdout is None or not sys.stdout.isatty():
         return False
-    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return not is_plain and platform.takes_escapes(sys.stdout)
 
 
 def configure_show(parser: argparse.ArgumentParser) -> None:

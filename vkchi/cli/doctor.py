@@ -12,15 +12,15 @@ import argparse
 import importlib.metadata
 import json
 import os
-import platform
 import re
+import sys
 import tempfile
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypedDict
 
-from vkchi import env
-from vkchi.cache.folder import find_folder
+from vkchi import env, platform
+from vkchi.cache.folder import find_checkout, find_folder
 from vkchi.cache.store import CacheStore, Damaged, read_entry
 from vkchi.errors import VkchiError
 from vkchi.tuples import NamedTuple
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from vkchi.vk.physical import Physical
 
 SLOW_MESA = 24  # lavapipe of older versions is several times slower
-MENDED_BY_DRIVER = "make driver"
 # Optional capabilities, and the effect of lacking them.
 COSTS = {
     "int8": "kernels with i8 and u8 are refused",
@@ -98,9 +97,7 @@ def make_problem(what: str, mend: str, *, stops: bool = False) -> Problem:
 
 def check_versions() -> CheckResult:
     """Versions of vkchi, Python and the packages it uses."""
-    lines = [
-        f"vkchi {version_of('vkchi')}, Python {platform.python_version()}, {platform.platform()}"
-    ]
+    lines = [f"vkchi {version_of('vkchi')}, Python {sys.version.split()[0]}, {platform.describe()}"]
     packages = {name: version_of(name) for name in PACKAGES}
     lines.append(", ".join(f"{name} {v}" for name, v in packages.items()))
     needed = ("numpy", "vulkan", "cffi")
@@ -124,7 +121,9 @@ def check_devices() -> CheckResult:
         rows = physical_devices()
         chosen = chosen_index()
     except (VkchiError, ImportError) as e:
-        mend = f"install the GPU's Vulkan driver; for a software one: {MENDED_BY_DRIVER}"
+        mend = platform.driver_hint()
+        if make_target():
+            mend = f"install the GPU's Vulkan driver; for a software one: {make_target()}"
         if env.flag("VKCHI_DEVICE"):
             mend = f"unset VKCHI_DEVICE, or name one that is there; if there is none: {mend}"
         return CheckResult("devices", [], [make_problem(str(e), mend, stops=True)])
@@ -144,11 +143,20 @@ def check_devices() -> CheckResult:
         ]
         lines += [f"     {cost}" for cost in costs]
         if k == chosen and is_slow(row.driver):
-            wrong.append(make_problem(f"{row.driver} is slow: newer ones are several times as fast",
-                                 MENDED_BY_DRIVER))  # fmt: skip
+            newer = f"install Mesa {SLOW_MESA} or later, if need be from backports"
+            mend = make_target() or f"{newer}: {platform.driver_hint()}"
+            wrong.append(
+                make_problem(f"{row.driver} is slow: newer ones are several times as fast", mend)
+            )
     if all(row.kind == "cpu" for row in rows):
         lines.append("  software only: no GPU has a Vulkan driver here")
     return CheckResult("devices (* is taken by ti.init)", lines, wrong)
+
+
+def make_target() -> str:
+    """Return the command that installs a software driver in a checkout on Debian; else ""."""
+    has_target = find_checkout() and "apt-get" in platform.install_command("driver")
+    return "make driver" if has_target else ""
 
 
 def check_cuda() -> CheckResult:
@@ -173,8 +181,7 @@ def check_cuda() -> CheckResult:
         wrong.append(
             make_problem(
                 f"CUDA has {count} devices, and Vulkan none of them",
-                "install NVIDIA's Vulkan driver (libnvidia-gl); in a container: "
-                "NVIDIA_DRIVER_CAPABILITIES=all",
+                platform.SYSTEM.nvidia,
             )
         )
     return CheckResult("CUDA", lines or ["no NVIDIA device has a Vulkan driver here"], wrong)

@@ -23,6 +23,7 @@ from itertools import combinations_with_replacement, islice
 from types import CodeType
 from typing import Any
 
+from vkchi import platform
 from vkchi.frontend.matching import compiled_text, is_same, nested
 from vkchi.interrupts.local import local
 
@@ -98,7 +99,7 @@ def redirected_to(descriptor: int) -> str:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             return ""
-        data = os.pread(descriptor, status.st_size, 0)
+        data = platform.read_start(descriptor, status.st_size)
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         return io.TextIOWrapper(io.BytesIO(data), encoding).read()
     except local(OSError, SyntaxError, ValueError, AttributeError):

@@ -26,7 +26,8 @@ from vkchi.gui.pixels import colour_map, draw_text, image_to_pixels, resample_bi
 from vkchi.gui.pygame_window import PygameWindow
 from vkchi.gui.shape_arrays import Floats, Resolution
 from vkchi.logs import logger
-from vkchi.tools.image import colours_of_map, has_screen, imwrite
+from vkchi.platform import has_screen
+from vkchi.tools.image import colours_of_map, imwrite
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:

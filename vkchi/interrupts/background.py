@@ -11,13 +11,14 @@ them there. Interrupts reach only the main thread.
 
 from __future__ import annotations
 
-import os
 import weakref
 from _thread import interrupt_main, start_new_thread
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic, sleep
 from typing import ClassVar
+
+from vkchi import platform
 
 LONGEST_S = 5.0  # limit for the wait of a fork
 PAUSE_S = 0.001
@@ -38,7 +39,7 @@ def run_in_background(act: Callable[[], object]) -> None:
 
     No effect if this process may use only one CPU, or cannot start a thread.
     """
-    if count_processors() < 2:
+    if platform.count_processors() < 2:
         return
     work = BackgroundTask(act)
     BackgroundTask.begun = weakref.ref(work)
@@ -49,13 +50,6 @@ def run_in_background(act: Callable[[], object]) -> None:
 def _do(work: BackgroundTask) -> None:
     with suppress(BaseException):
         work.act()
-
-
-def count_processors() -> int:
-    """Number of CPUs that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def wait_before_fork() -> None:
@@ -71,5 +65,4 @@ def wait_before_fork() -> None:
         interrupt_main()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=wait_before_fork)
+platform.at_fork(before=wait_before_fork)

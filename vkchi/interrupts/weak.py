@@ -9,12 +9,12 @@ interrupt is discarded. These clean up when entries are added.
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable, Iterator
 from threading import RLock
 from typing import ClassVar, Generic, TypeVar
 
+from vkchi import platform
 from vkchi.interrupts.locks import restoring
 
 K = TypeVar("K")
@@ -90,8 +90,7 @@ def _renew_lock() -> None:
     WeakTable._lock = RLock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
+platform.at_fork(in_child=_renew_lock)
 
 
 class WeakGroup(Generic[T]):

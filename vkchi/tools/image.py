@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from vkchi.errors import KernelRuntimeError, MissingPackageError, ToolError, Unsupported
 from vkchi.interop import host_views
 from vkchi.interrupts.local import local
+from vkchi.platform import has_screen
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -229,12 +230,6 @@ def imshow(
         raise Unsupported(
             "imshow: no screen here; write a file instead: ti.tools.imwrite(img, ...)"
         )
-
-
-def has_screen() -> bool:
-    """True on Windows and macOS, and if DISPLAY or WAYLAND_DISPLAY is set."""
-    is_desktop = sys.platform in ("win32", "darwin")
-    return is_desktop or any(os.environ.get(key) for key in ("DISPLAY", "WAYLAND_DISPLAY"))
 
 
 # --- colours -------------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ from vkchi.fields.storage import Storage
 from vkchi.gui import notebook
 from vkchi.interrupts.local import local
 from vkchi.logs import logger
-from vkchi.tools.image import has_screen, imwrite
+from vkchi.platform import has_screen
+from vkchi.tools.image import imwrite
 from vkchi.types.lazy_numpy import np
 from vkchi.ui.canvas import Canvas
 from vkchi.ui.constants import PRESS, RELEASE

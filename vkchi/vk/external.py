@@ -13,10 +13,10 @@ Source: Vulkan, VK_KHR_external_memory_fd, VK_KHR_external_semaphore_fd, and _wi
 from __future__ import annotations
 
 import ctypes
-import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
+from vkchi import platform
 from vkchi.errors import DeviceError
 from vkchi.target.memory_handles import OPAQUE_FD, OPAQUE_WIN32, Payload
 from vkchi.vk.physical import BUFFER_USAGE
@@ -118,11 +118,17 @@ class Win32Exporter:
         return found
 
 
+EXPORTERS: dict[str, type[FdExporter | Win32Exporter]] = {
+    "fd": FdExporter,
+    "win32": Win32Exporter,
+}
+
+
 def find_exporter(logical: Logical) -> HandleExporter | None:
     """The exporter of a device; None if its driver cannot export the memory of buffers."""
-    is_windows = sys.platform == "win32"
-    exporter = Win32Exporter(logical) if is_windows else FdExporter(logical)
-    name = f"VK_KHR_external_memory_{'win32' if is_windows else 'fd'}"
+    kind = platform.SYSTEM.handles
+    exporter = EXPORTERS[kind](logical)
+    name = f"VK_KHR_external_memory_{kind}"
     if name not in logical.extensions:
         return None
     features = memory_features(logical.vk, logical.physical.handle, exporter.kind)

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from vkchi import platform
 from vkchi.errors import DeviceError
 from vkchi.interrupts.callbacks import finalize_after_all, run_each_once
 from vkchi.target.memory_handles import Payload
@@ -246,11 +247,7 @@ def _make_block(
 
 def _tell_limit() -> str:
     """Phrase with the `ulimit -v` of this process, which drivers ignore; empty if unlimited."""
-    try:
-        import resource
-    except ImportError:  # not a Unix
-        return ""
-    allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if allowed == resource.RLIM_INFINITY:
+    allowed = platform.limit_of("RLIMIT_AS")
+    if allowed is None:
         return ""
     return f", and this process may have {allowed / MIB:.0f} MiB of addresses (`ulimit -v`)"

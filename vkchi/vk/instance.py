@@ -12,11 +12,11 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from vkchi import env
+from vkchi import env, platform
 from vkchi.errors import DeviceError
 from vkchi.interrupts.callbacks import interrupt_again, run_each_once
 from vkchi.vk.manifests import explain_broken_files, explain_choice
-from vkchi.vk.raw import INCOMPATIBLE_DRIVER, INSTALL_HINT, NoDriver, OutOfMemory, Vulkan
+from vkchi.vk.raw import INCOMPATIBLE_DRIVER, NoDriver, OutOfMemory, Vulkan
 
 API_VERSION = (1 << 22) | (3 << 12)
 VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
@@ -63,8 +63,8 @@ class Instance:
         if self.has_validation:
             if VALIDATION_LAYER not in list_layers(vk):
                 raise DeviceError(
-                    f"VKCHI_VALIDATE is set but {VALIDATION_LAYER} is not installed: `apt-get "
-                    "install vulkan-validationlayers`, or unset VKCHI_VALIDATE"
+                    f"VKCHI_VALIDATE is set but {VALIDATION_LAYER} is not installed: "
+                    f"{platform.layer_hint()}, or unset VKCHI_VALIDATE"
                 )
             layers, extensions = [VALIDATION_LAYER.encode()], [DEBUG_UTILS.encode()]
             chain = self._messenger_info()
@@ -118,7 +118,7 @@ class Instance:
         count = vk.ffi.new("uint32_t *")
         result = vk.lib.vkEnumeratePhysicalDevices(self.handle, count, vk.NULL)
         if result == INCOMPATIBLE_DRIVER or (result >= 0 and not count[0]):
-            why = explain_broken_files() or explain_choice() or INSTALL_HINT
+            why = explain_broken_files() or explain_choice() or platform.driver_hint()
             raise NoDriver("no Vulkan device was found: " + why)
         return vk.enumerate(vk.lib.vkEnumeratePhysicalDevices, "VkPhysicalDevice", self.handle)
 

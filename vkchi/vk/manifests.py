@@ -14,6 +14,7 @@ import ctypes
 import json
 import os
 
+from vkchi import platform
 from vkchi.interrupts.local import local
 
 FILES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")  # the first that is set takes effect
@@ -56,7 +57,7 @@ def find_problem(file: str) -> str:
         return "is no manifest of a Vulkan driver (JSON with an ICD and its library_path)"
     if not isinstance(library, str):
         return "has a library_path that is no text"
-    if os.sep in library and not os.path.isabs(library):
+    if platform.has_folder(library) and not os.path.isabs(library):
         library = os.path.join(os.path.dirname(os.path.abspath(file)), library)
     try:
         ctypes.CDLL(library)

@@ -19,6 +19,7 @@ import os
 from math import ceil
 from typing import Any
 
+from vkchi import platform
 from vkchi.errors import DeviceError
 from vkchi.target.memory_handles import DMA_BUF, OPAQUE_FD, Payload
 from vkchi.tuples import NamedTuple
@@ -126,11 +127,9 @@ def check_file_limit(logical: Logical, size_bytes: int) -> None:
     """
     if not logical.physical.name.startswith("llvmpipe"):
         return
-    import resource  # Unix only, like this driver's files
-
     logical.filed_bytes += size_bytes
-    most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if most != resource.RLIM_INFINITY and logical.filed_bytes + LEAST_FILED > most:
+    most = platform.limit_of("RLIMIT_FSIZE")
+    if most is not None and logical.filed_bytes + LEAST_FILED > most:
         logical.filed_bytes -= size_bytes
         raise DeviceError(
             f"{logical.physical.name} keeps memory in a file, and this process may write files of "

@@ -20,19 +20,15 @@ import sys
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from typing import Any
 
+from vkchi import platform
 from vkchi.errors import DeviceError
 from vkchi.interrupts.local import is_file, local
 
 PACKAGE = "vulkan._vulkan"
 DECLARATIONS = "vulkan._vulkancache"  # the C declarations for cffi
-LOADERS = ("libvulkan.so.1", "vulkan-1.dll", "libvulkan.dylib")
 FORKED = (
     "this process was forked from one that had a device open, which no driver survives: start "
     "processes with multiprocessing's `spawn` method, or call init() in the children alone"
-)
-INSTALL_HINT = (
-    "install one for your GPU, or a software one: `apt-get install mesa-vulkan-drivers` on "
-    "Debian and Ubuntu, or `scripts/vulkan-driver` in a source checkout of vkchi"
 )
 SUCCESS, TIMEOUT, INCOMPLETE = 0, 2, 5
 OUT_OF_HOST_MEMORY, OUT_OF_DEVICE_MEMORY, DEVICE_LOST = -1, -2, -4
@@ -48,7 +44,7 @@ SENTENCES: dict[int, str] = {
     -6: "a Vulkan layer is missing while {doing}",
     -7: "a Vulkan extension is missing while {doing}",
     -8: "the device lacks a feature needed for {doing}",
-    -9: "no Vulkan driver was found: " + INSTALL_HINT,
+    -9: "no Vulkan driver was found: {hint}",
     -10: "the driver has no room for more objects while {doing}",
 }
 
@@ -168,7 +164,8 @@ class Vulkan:
         if result >= SUCCESS:
             return
         sentence = SENTENCES.get(result, "{doing} failed (" + self.name_result(result) + ")")
-        raise EXCEPTIONS.get(result, DeviceError)(sentence.format(doing=doing))
+        hint = platform.driver_hint() if result == INCOMPATIBLE_DRIVER else ""
+        raise EXCEPTIONS.get(result, DeviceError)(sentence.format(doing=doing, hint=hint))
 
     def name_result(self, result: int) -> str:
         """Name `VK_ERROR_...` of a VkResult; "VkResult -99" for an unknown one."""
@@ -239,8 +236,7 @@ def load_vulkan() -> Vulkan:
         raise DeviceError("the Python package `vulkan` is missing: pip install vulkan") from error
     except local(OSError) as error:
         raise DeviceError(
-            "no Vulkan loader (libvulkan) was found: `apt-get install libvulkan1 "
-            "mesa-vulkan-drivers` on Debian and Ubuntu, or the Vulkan SDK elsewhere"
+            f"no Vulkan loader (libvulkan) was found: {platform.driver_hint()}"
         ) from error
 
 
@@ -253,12 +249,13 @@ def load_bindings() -> tuple[Any, Any]:
         whole = importlib.import_module(PACKAGE)
         return whole.ffi, whole.lib
     ffi = load_file(DECLARATIONS, place).ffi
-    for name in LOADERS[:-1]:
+    *others, last = platform.loader_paths()
+    for path in others:
         try:
-            return ffi, ffi.dlopen(name)
+            return ffi, ffi.dlopen(path)
         except local(OSError):
             continue
-    return ffi, ffi.dlopen(LOADERS[-1])
+    return ffi, ffi.dlopen(last)
 
 
 def load_file(name: str, place: str) -> Any:

@@ -20,9 +20,10 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
+from vkchi import platform
 from vkchi.cache.folder import find_folder
 from vkchi.cache.store import fault_of
-from vkchi.errors import DeviceError, MissingPackageError
+from vkchi.errors import DeviceError, MissingPackageError, Unsupported
 from vkchi.interrupts.imports import import_uninterrupted
 from vkchi.interrupts.local import local
 
@@ -35,10 +36,15 @@ def torch_memory() -> AbstractContextManager[None]:
     """Context in which new torch tensors on the current CUDA device can be used in place by
     kernels.
 
-    Tensors stay usable in place after the block (docs/interop.md). Raises MissingPackageError
-    without torch 2.5 or a C compiler, DeviceError without CUDA, or if the allocator cannot be
-    compiled.
+    Tensors stay usable in place after the block (docs/interop.md). Linux only. Raises Unsupported
+    elsewhere, MissingPackageError without torch 2.5 or a C compiler, DeviceError without CUDA, or
+    if the allocator cannot be compiled.
     """
+    if not platform.SYSTEM.is_linux:
+        raise Unsupported(
+            f"ti.torch_memory: for Linux only, and this is {platform.SYSTEM.name}; kernels copy "
+            "tensors of torch's own memory"
+        )
     torch: Any = None
     with suppress(ImportError):
         torch = import_uninterrupted("torch")
@@ -86,4 +92,4 @@ def _compile(path: Path) -> None:
         if done.returncode:
             raise DeviceError(f"{compiler} did not compile ti.torch_memory: {done.stderr.strip()}")
         ctypes.CDLL(str(made))  # raises OSError if this process cannot load it
-        os.replace(made, path)
+        platform.replace(str(made), str(path))
