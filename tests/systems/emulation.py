@@ -39,8 +39,8 @@ REAL_LOADER = "libvulkan.so.1"
 LOADED_BEFORE = (
     "asyncio", "cffi", "concurrent.futures", "ctypes.util", "getpass", "glob", "hashlib",
     "importlib.metadata", "json", "logging", "multiprocessing", "numpy", "pathlib", "pickle",
-    "platform", "random", "selectors", "shutil", "socket", "subprocess", "tarfile", "tempfile",
-    "threading", "unittest.mock", "urllib.request", "uuid", "webbrowser", "zipfile",
+    "platform", "random", "selectors", "shutil", "socket", "subprocess", "sysconfig", "tarfile",
+    "tempfile", "threading", "unittest.mock", "urllib.request", "uuid", "webbrowser", "zipfile",
 )  # fmt: skip
 # They use `type(sys)`.
 UNTOUCHED = ("__main__", "importlib._bootstrap", "importlib._bootstrap_external")

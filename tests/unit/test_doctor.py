@@ -46,6 +46,7 @@ def test_no_driver(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
         raise DeviceError("no Vulkan driver was found")
 
     monkeypatch.setattr(standard_platform, "freedesktop_os_release", lambda: {"ID": "debian"})
+    monkeypatch.setattr(platform, "SYSTEM", platform.find_system("linux"))
     monkeypatch.setattr(doctor, "physical_devices", none)
     status, said = look(capsys)
     assert status == 1
@@ -181,4 +182,4 @@ def test_cuda_that_vulkan_does_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "cuda_devices", lambda: 0)
     assert not doctor.check_cuda().problems
     monkeypatch.setattr(doctor, "cuda_devices", lambda: 2)
-    assert "NVIDIA_DRIVER_CAPABILITIES" in doctor.check_cuda().problems[0]["mend"]
+    assert doctor.check_cuda().problems[0]["mend"] == platform.SYSTEM.nvidia
