@@ -162,7 +162,7 @@ def _of_truths(python: Handler, op: str, of_components: Handler) -> Handler:
 
 
 def _to_whole(ours: Handler, python: Any) -> Handler:
-    """Make the handler of `round(x)` or `math.floor(x)`: an integer, unlike `ti.round`."""
+    """Make the handler of `round`, `math.floor` or `math.ceil`: an integer, unlike `ti.round`."""
 
     def call(cx: Context, x: Any) -> Any:
         if is_plain(x) and not isinstance(x, Matrix):

@@ -135,7 +135,7 @@ def meaning(n: ast.expr, fn: FunctionType) -> Any:
 
 
 def is_plain(n: ast.stmt, fn: FunctionType) -> bool:
-    """True if a statement only changes variables, and its recursive calls can be hoisted before it.
+    """True if a statement only changes variables or leaves, and its calls of `fn` can be hoisted.
 
     Excluded are `return` and recursive calls in loops, and recursive calls in operands that may be
     skipped.

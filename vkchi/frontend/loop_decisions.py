@@ -47,7 +47,7 @@ class PendingDecision(NamedTuple):
     is_warned: bool = False
 
     def caution(self, trips: Count) -> LoopCaution:
-        """The warning about the loop, which has so many iterations."""
+        """The warning about the loop, whose number of iterations is `trips`."""
         found = self.decision
         assert found.span is not None
         sentence = f"this loop runs its {{count}} iterations serially: {found.reason}"

@@ -55,7 +55,7 @@ class CarriedVariable(NamedTuple):
 
 
 def find_carried(cx: Lowering, n: ast.For, assigned: Iterable[str]) -> CarriedVariable | None:
-    """Return the first of the assigned names for which the iterations must run in order.
+    """Return the first of the assigned names that may make the order of iterations matter.
 
     Variables that are private or flags (`why_carried`, `is_flag`) do not count. None for a loop
     that uses `ti.simt`.
@@ -93,10 +93,9 @@ def is_variable(var: Var | None) -> bool:
 
 
 def assigned_names(cx: Lowering, n: ast.For) -> dict[str, None]:
-    """Return the names that a loop or its callees assign, except by atomic updates (`+= -= &= |=
-    ^=`).
+    """Return the names that a loop or its callees assign.
 
-    Such updates of a struct count.
+    `+= -= &= |= ^=` count only if the loop reads the name, or for a struct.
     """
     nodes = events_in(cx.act.source, n)
     found = assigned_here(n, nodes)
@@ -223,9 +222,10 @@ def may_change_receiver(n: ast.Call) -> bool:
 def changed_parameters(
     fn: FunctionType, known: dict[str, Any], within: tuple[Any, ...]
 ) -> dict[str, None]:
-    """Return the names that a function or its callees assign, except by `+= -= &= |= ^=`.
+    """Return the names that a function or its callees assign, its own variables included.
 
-    They include the function's own variables. `known`: objects that the arguments denote.
+    `+= -= &= |= ^=` count only if the function reads the name. `known`: objects that the arguments
+    denote.
     """
     node, names = source_of(fn).node, referred_names(fn) | known
 
@@ -286,7 +286,8 @@ def why_carried(cx: Lowering, n: ast.For, name: str) -> CarriedVariable | None:
     """Return how a loop carries an assigned name between its iterations; None if it is private.
 
     It is private if it is proved that each iteration assigns the whole of it before reading it.
-    Nothing may read it after the loop; if the loop is in another loop, nothing outside it.
+    Nothing may read it after the loop. If the loop is in another loop, nothing outside the inner
+    loop may read it.
     """
     found = carried_inside(n, name)
     if found is not None and found.node in [*reads(n, name)]:
@@ -366,7 +367,7 @@ ATOMIC = {
 def update_of(n: ast.For, s: ast.stmt, name: str) -> str:
     """Return the atomic update that does the same as a statement; "" if there is none.
 
-    The loop must use the name in the statement only.
+    "" also if the loop reads the name in another statement.
     """
     if any([*reads(x, name)] for x in n.body if x is not s):
         return ""

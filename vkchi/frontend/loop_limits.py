@@ -62,7 +62,8 @@ def static_bound(cx: Lowering, n: int) -> int:
 def as_step(cx: Lowering, x: Any) -> Bound:
     """Return a step: an int, or a value of i32, i64, u32 or u64.
 
-    Raises KernelValueError for the constant 0. A run-time 0 fails at the launch.
+    Raises KernelValueError for the constant 0. For a run-time 0, the launch fails if the host can
+    compute the step; otherwise the kernel reports it.
     """
     if isinstance(x, Value) and isinstance(x.type, Scalar) and x.type.kind == "u":
         step: Bound = operator_lowering.cast(cx, x, SCALARS[f"u{max(32, x.type.bits)}"])

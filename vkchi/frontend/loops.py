@@ -285,9 +285,9 @@ def parallel(
 def check_count(cx: Lowering, bounds: list[Value], body: Region, block: int | None) -> None:
     """Emit a failure report for a trip count beyond the limit.
 
-    Only loops whose invocations must equal iterations have the check, if they have several axes or
-    a barrier. Constant counts, and those that the host can compute, are checked elsewhere. Raises
-    KernelTypeError for a barrier in a loop that is counted in 64 bits.
+    Only a loop with several axes or a barrier has the check, if its invocations must equal its
+    iterations. Constant counts, and those that the host can compute, are checked elsewhere. A loop
+    that is counted in 64 bits has no check. Raises KernelTypeError if it has a barrier.
     """
     is_tied = block is not None or has_kind(body, GROUPED | SYNCS)
     has_barriers = has_kind(body, BARRIERS)

@@ -51,7 +51,7 @@ def is_text_of(
 ) -> bool:
     """True if a definition is the source of a function; `lines` are those of the whole text.
 
-    It must compile to the function's code. If a tool may have rewritten that, the definition's
+    It must compile to the function's code. If a tool may have rewritten that code, the definition's
     constants and names must occur in it. `is_sole`: no other definition in that line may be the
     source.
     """

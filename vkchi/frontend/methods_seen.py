@@ -27,8 +27,8 @@ def methods_seen(classes: Iterable[type], functions: Iterable[FunctionType]) -> 
     """Return the attribute lookups that decide which methods `functions` call on users' classes.
 
     Names: those in the functions' code, and special methods. Each lookup covers the base classes up
-    to the one that has the method, so that a later override is noticed. The `__mro__` is looked up
-    too.
+    to the one that has the method, so that a later override is noticed. The `__mro__` of classes
+    outside the standard library is looked up too.
     """
     users = [c for c in classes if c.__module__.partition(".")[0] not in _NOT_USERS]
     if not users:

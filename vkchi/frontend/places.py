@@ -406,9 +406,9 @@ def _instead_of_index(held: Any) -> str:
 def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> MemoryTarget:
     """Return the memory location of an array's element.
 
-    The options and the array decide about checks and clamping of indices. Raises KernelIndexError
-    for a wrong number of indices, and the errors of `array_index`. Without clamping and with origin
-    0, a negative constant raises KernelSyntaxError.
+    Indices are clamped with `array.clamps`, and checked with `options.checks_indices`, except in
+    code of `cells.own`. Raises KernelIndexError for a wrong number of indices, and the errors of
+    `array_index`. Without clamping and with origin 0, a negative constant raises KernelSyntaxError.
     """
     flat = [] if indices == [None] else flatten_indices(cx, indices)
     ndim = array.type.ndim

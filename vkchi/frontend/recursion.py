@@ -42,9 +42,9 @@ def depth_of(fn: FunctionType) -> int:
 def is_too_deep(cx: Lowering, fn: FunctionType, bound: dict[str, Any], *, is_real: bool) -> bool:
     """True if a call of a real function exceeds the depth limit.
 
-    Raises KernelSyntaxError for other recursive functions at MOST_NESTED nested calls. The same
-    error is raised if no argument is a compile-time value that may differ from an outer call's.
-    Real functions raise it above MOST_REPEATS copies.
+    Raises KernelSyntaxError for a real function above MOST_REPEATS copies. For other functions,
+    raises it at MOST_NESTED nested calls, and if no argument is a compile-time value that may
+    differ from an outer call's.
     """
     act: Activation | None = cx.act
     first: Activation | None = None

@@ -93,7 +93,7 @@ def merged(parts: Sequence[Part]) -> list[Part]:
 
 
 def lower_print(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> None:
-    """Lower `print(*args, sep=" ", end="\\n")` to one line of the launch's output."""
+    """Lower `print(*args, sep=" ", end="\\n")` to a report of kind `line`."""
     options = {"sep": " ", "end": "\n", "flush": False, **kwargs}
     unknown = sorted(options.keys() - {"sep", "end", "flush"})
     if unknown:

@@ -80,7 +80,7 @@ def by_components(cx: Context, v: Value, emit: Callable[[Value], Value]) -> Valu
 def _reduction(name: str) -> Handler:
     """Make the handler of a subgroup reduction such as `reduce_add`, or of a scan.
 
-    Bools become default_ip, except in bitwise ones. Those raise KernelTypeError for floats.
+    Bitwise reductions raise KernelTypeError for floats; the others cast bools to default_ip.
     """
     span, _, how = name.rpartition("_")
     kind = f"subgroup_{how}" if span == "reduce" else f"subgroup_{name}"

@@ -221,7 +221,7 @@ def _read_lines(fn: FunctionType, code: CodeType) -> tuple[list[str], str]:
 def _lines_of(file: str, fn: FunctionType) -> list[str]:
     """Return the current lines of a file; empty if it does not exist, or is no regular file.
 
-    linecache discards exceptions, including those of signal handlers. It therefore reads in a
+    linecache discards exceptions, including those of signal handlers. It is therefore called in a
     thread that signals do not interrupt.
     """
     kept = linecache.cache.get(file)

@@ -182,7 +182,7 @@ def is_of_class(held: StructValue, name: str) -> bool:
 def member_of(cx: Lowering, base: Any, held: StructValue, name: str) -> Any:
     """Return `base.name`, assignable if base is. `held` is the struct in base.
 
-    Raises KernelNameError for a name that is neither a member nor a method.
+    Raises KernelNameError for a name that is none of the members, methods and _FACTS.
     """
     if name in held.members:
         item = held[name]

@@ -138,7 +138,7 @@ BEYOND: dict[str, Callable[[Context, Value], Value]] = {
 
 
 def _match_any(cx: Context, mask: Any, value: Any) -> Value:
-    """Return the bits of the mask's active invocations that have the same value.
+    """Return the bits of the mask's active invocations that have this invocation's value.
 
     Found in a loop over the warp.
     """
