@@ -25,6 +25,7 @@ FLAGS: dict[str, tuple[str, str]] = {
     "VKCHI_CACHE": ("1", "0: compiled shaders are neither looked for nor kept on disk"),
     "VKCHI_CACHE_DIR": ("", "folder where compiled shaders are kept"),
     "VKCHI_PIPELINE_CACHE": ("1", "0: what the driver compiles is not kept on disk"),
+    "VKCHI_RADV": ("", "manifest of the RADV (Mesa 23.1 to 25) that compiles for AMD GPUs"),
     "VKCHI_PRINT": (
         "",
         "comma list of ir, opt, grad, strip_mine: print these of all kernels to stderr",

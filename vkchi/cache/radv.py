@@ -4,6 +4,8 @@ RADV's null winsys provides a virtual device of a GPU family (RADV_FORCE_FAMILY=
 compiles pipelines and runs nothing. It is used in a separate process. The Vulkan loader reads its
 environment variables once, and a compiler crash must not end the caller.
 
+It needs Mesa 23.1 to 25. Mesa 22.3 has fewer families. Mesa 26 has removed the variable.
+
     outcomes = compile_all("navi31", shaders, caps)
 """
 
@@ -13,23 +15,33 @@ import base64
 import glob
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from vkchi import env
 from vkchi.cache.codec import decode, encode
 from vkchi.errors import DeviceError
+from vkchi.interrupts.local import local
 from vkchi.span import PACKAGE
 from vkchi.target.caps import Caps
+from vkchi.target.described import names_of_family
 from vkchi.target.shader import Shader
 from vkchi.tuples import NamedTuple
 from vkchi.vk.statistics import PipelineExecutable
 
+LIBRARIES = ("/usr/lib/*-linux-gnu*/", "/usr/lib64/", "/usr/lib/", "/usr/local/lib/")
 MANIFESTS = ("/usr/share", "/usr/local/share", "/etc")
 DROPPED = ("VKCHI_DEVICE", "VK_INSTANCE_LAYERS", "VK_ICD_FILENAMES", "VKCHI_VALIDATE")
 UNKNOWN = "Unknown family"  # RADV's message before it aborts
-MISSING = "Mesa's RADV is not here: install mesa-vulkan-drivers (Debian, Ubuntu)"
+REMOVED = 26  # the Mesa that removed RADV_FORCE_FAMILY
+NEEDS = "Mesa 23.1 to 25 (Mesa 26 has removed RADV_FORCE_FAMILY)"
+MISSING = (
+    f"Mesa's RADV is not here: install {NEEDS}, on Debian and Ubuntu the package "
+    "mesa-vulkan-drivers, or name its manifest in VKCHI_RADV"
+)
 
 
 class CompileOutcome(NamedTuple):
@@ -40,7 +52,15 @@ class CompileOutcome(NamedTuple):
 
 
 def find_driver() -> str:
-    """Return the path of the driver's manifest, or ""."""
+    """Return the path of the driver's manifest, or "". VKCHI_RADV names another one.
+
+    Raises DeviceError if the named one does not exist.
+    """
+    chosen = env.flag("VKCHI_RADV")
+    if chosen and not os.path.isfile(chosen):
+        raise DeviceError(f"VKCHI_RADV names no file: {chosen}")
+    if chosen:
+        return chosen
     folders = [os.path.join(root, "vulkan/icd.d/radeon_icd*.json") for root in MANIFESTS]
     return next((path for pattern in folders for path in sorted(glob.glob(pattern))), "")
 
@@ -67,29 +87,69 @@ def compile_all(family: str, shaders: Sequence[Shader], caps: Caps) -> list[Comp
 
     Raises DeviceError if the driver is not installed or does not support the family.
     """
-    around, found = environment(family), list[CompileOutcome]()
+    names, found = names_of_family(family), list[CompileOutcome]()
+    around = environment(names.pop(0))
     while len(found) < len(shaders):
         more, end, said = _compile_from(around, shaders[len(found) :], caps)
         found += more
-        if not more and (end == NO_DEVICE or UNKNOWN in said):
-            raise DeviceError(unknown(family))
-        if len(found) < len(shaders):
+        if not more and is_unknown(end, said):
+            if not names or end == NO_DEVICE:
+                raise DeviceError(unknown(family))
+            around = environment(names.pop(0))
+        elif len(found) < len(shaders):
             found.append(CompileOutcome((), f"the driver's compiler crashed (status {end})"))
     return found
 
 
 def read_caps(family: str) -> Caps:
     """Return the capabilities that the driver reports for a family. Raises DeviceError."""
-    end, rows, said = _run(environment(family), None)
-    if not rows:
-        raise DeviceError(unknown(family) if UNKNOWN in said or end == NO_DEVICE else said)
-    given: dict[str, Any] = {k: tuple(v) if type(v) is list else v for k, v in rows[0].items()}
-    return Caps(**given)
+    for name in names_of_family(family):
+        end, rows, said = _run(environment(name), None)
+        if rows:
+            given: dict[str, Any] = {
+                k: tuple(v) if type(v) is list else v for k, v in rows[0].items()
+            }
+            return Caps(**given)
+        if not is_unknown(end, said):
+            raise DeviceError(said)
+    raise DeviceError(unknown(family))
+
+
+def is_unknown(end: int, said: str) -> bool:
+    """True if the process ended because the driver does not support the family."""
+    return end == NO_DEVICE or UNKNOWN in said
 
 
 def unknown(family: str) -> str:
-    """Return the error message for an unknown family."""
-    return f"Mesa's RADV here knows no family {family!r}"
+    """Return the error message for an unknown family, with the versions of Mesa to try."""
+    version = mesa_version(find_driver())
+    if version and int(version.partition(".")[0]) >= REMOVED:
+        return (
+            f"Mesa's RADV here ({version}) has no virtual devices: {NEEDS} compiles for "
+            f"{family!r}; name the manifest of one in VKCHI_RADV"
+        )
+    here = f"here ({version})" if version else "here"
+    return f"Mesa's RADV {here} knows no family {family!r}; it needs {NEEDS}"
+
+
+def mesa_version(manifest: str) -> str:
+    """Version of Mesa in the driver that a manifest names, or "" if it cannot be found."""
+    try:
+        with open(manifest, encoding="utf-8") as file:
+            library = str(json.load(file)["ICD"]["library_path"])
+        if os.sep not in library:
+            library = next((p for folder in LIBRARIES for p in glob.glob(folder + library)), "")
+        with open(os.path.join(os.path.dirname(manifest), library), "rb") as driver:
+            found = re.search(rb"\0Mesa (\d+\.[\w.]+)", driver.read())
+    except local(OSError, ValueError, KeyError):
+        return ""
+    return found[1].decode() if found else ""
+
+
+def ignores_family(driver: str) -> bool:
+    """True if a driver, as Vulkan describes it, has no virtual devices."""
+    found = re.search(r"Mesa (\d+)", driver)
+    return found is not None and int(found[1]) >= REMOVED
 
 
 def _compile_from(
@@ -137,6 +197,8 @@ def main() -> Iterator[str]:
     try:
         instance = open_instance(load_vulkan())
         physical = read_all(instance.vk, instance.list_handles())[0]
+        if ignores_family(physical.driver):  # a GPU of this machine
+            os._exit(NO_DEVICE)
         pipelines = Pipelines(open_logical(instance.vk, physical))
     except DeviceError:
         os._exit(NO_DEVICE)

@@ -28,7 +28,7 @@ from vkchi.kernel import BoundKernel, Kernel
 from vkchi.progress import track
 from vkchi.runtime import init
 from vkchi.signature import SelfParameter, read_parameters
-from vkchi.target.described import DeviceDescription, find_described, known_names
+from vkchi.target.described import DeviceDescription, find_described, known_names, names_of_family
 from vkchi.target.shader import Shader
 from vkchi.vk.pipelines import required_subgroup
 
@@ -81,14 +81,17 @@ def run(given: argparse.Namespace) -> int:
 
 
 def find_target(name: str) -> DeviceDescription | None:
-    """Return the description of a device, or of an AMD family given as `radv:vega10`.
+    """Return the description of a device, or of an AMD family given as `radv:vega10` or `gfx900`.
 
     None for a device that is present. Raises ArgumentError, DeviceError.
     """
     kind, _, family = name.partition(":")
+    found = None if kind == "radv" else find_described(name)
+    if found is None and len(names_of_family(name)) > 1:
+        kind, family = "radv", name
     if kind == "radv" and family:
         return DeviceDescription(f"AMD {family}", read_caps(family), family)
-    return find_described(name)
+    return found
 
 
 def read_value(text: str) -> tuple[str, str]:

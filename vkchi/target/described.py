@@ -25,6 +25,26 @@ FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "known")
 ENDING = ".json"
 
 
+# Names of one AMD GPU family: Mesa's of 2025, Mesa's of 2022 where it differs, LLVM's target.
+AMD_FAMILIES: tuple[tuple[str, ...], ...] = (
+    ("polaris10", "gfx803"),
+    ("vega10", "gfx900"), ("raven", "gfx902"), ("vega12", "gfx904"), ("vega20", "gfx906"),
+    ("renoir", "gfx90c"),
+    ("navi10", "gfx1010"), ("navi12", "gfx1011"), ("navi14", "gfx1012"),
+    ("navi21", "gfx1030"), ("navi22", "gfx1031"), ("navi23", "gfx1032"), ("vangogh", "gfx1033"),
+    ("navi24", "gfx1034"), ("rembrandt", "gfx1035"), ("raphael_mendocino", "gfx1036"),
+    ("navi31", "gfx1100"), ("navi32", "gfx1101"), ("navi33", "gfx1102"),
+    ("phoenix", "gfx1103_r1", "gfx1103"), ("phoenix2", "gfx1103_r2"),
+    ("gfx1200", "navi44"), ("gfx1201", "navi48"),
+)  # fmt: skip
+
+
+def names_of_family(family: str) -> list[str]:
+    """All names of an AMD GPU family, the given one first."""
+    row = next((row for row in AMD_FAMILIES if family.lower() in row), ())
+    return [family, *(name for name in row if name != family)]
+
+
 class DeviceDescription(NamedTuple):
     """A described device: name, capabilities, RADV family, source of the data."""
 
@@ -41,10 +61,15 @@ def known_names() -> list[str]:
 
 def find_described(name: str) -> DeviceDescription | None:
     """Return the device described by a JSON file (given by path) or by a shipped description (given
-    by name), or None if `name` is neither. Raises ArgumentError for a missing or invalid file."""
+    by name), or None if `name` is neither. AMD's GPUs have several names (`AMD_FAMILIES`).
+
+    Raises ArgumentError for a missing or invalid file.
+    """
     if name.endswith(ENDING):
         return read_described(name)
-    return read_described(os.path.join(FOLDER, name + ENDING)) if name in known_names() else None
+    known = known_names()
+    found = next((one for one in names_of_family(name) if one in known), "")
+    return read_described(os.path.join(FOLDER, found + ENDING)) if found else None
 
 
 def read_described(path: str) -> DeviceDescription:
