@@ -27,7 +27,10 @@ def like_gpu(caps: Caps) -> Caps:
 
 
 # As `vk.physical.DEFECTS` has it; shared float atomics are left as they are.
-MOLTENVK = {"chain_casts": False, "scalar_alignment": False, "subgroup_scans": False}
+MOLTENVK = {
+    "chain_casts": False, "scalar_alignment": False, "subgroup_scans": False,
+    "subgroup_at_once": False,
+}  # fmt: skip
 
 
 def like_moltenvk(caps: Caps) -> Caps:

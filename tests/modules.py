@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 from typing import NamedTuple
 
 from vkchi.spirv import spec
@@ -100,4 +101,15 @@ def missing_scans(module: bytes) -> list[int]:
         opcode
         for opcode, operands in iterate_instructions(words_of(module))
         if first <= opcode <= last and opcode not in NATIVE_SCANS and operands[3] in scans
+    ]
+
+
+def movable_exchanges(module: bytes) -> list[int]:
+    """Results of subgroup operations that the next instruction does not store."""
+    first, last = spec.OpGroupNonUniformElect, spec.OpGroupNonUniformLogicalXor
+    code = list(iterate_instructions(words_of(module)))
+    return [
+        operands[1]
+        for (opcode, operands), (following, stored) in pairwise(code)
+        if first <= opcode <= last and not (following == spec.OpStore and stored[1] == operands[1])
     ]

@@ -13,7 +13,7 @@ import pytest
 
 import vkchi as ti
 from tests.devices import like_moltenvk
-from tests.modules import missing_scans, pointer_faults
+from tests.modules import missing_scans, movable_exchanges, pointer_faults
 from vkchi.runtime import current_runtime
 from vkchi.vk import physical
 from vkchi.vk.pipelines import Pipelines
@@ -59,7 +59,7 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[bytes, str]]:
     monkeypatch.setattr(device, "caps", like_moltenvk(device.caps))
     yield found
     for words, name in found.items():
-        assert pointer_faults(words) == [], name
+        assert pointer_faults(words) == [] and movable_exchanges(words) == [], name
 
 
 def test_there_are_thirty_programs() -> None:

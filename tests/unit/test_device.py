@@ -657,11 +657,13 @@ def test_optional_features_are_not_required(
 
 
 DRIVER_IDS = {
-    "VK_DRIVER_ID_MOLTENVK": {"chain_casts", "scalar_alignment", "subgroup_scans"},
+    "VK_DRIVER_ID_MOLTENVK": {
+        "chain_casts", "scalar_alignment", "subgroup_scans", "subgroup_at_once",
+    },
     "VK_DRIVER_ID_MESA_LLVMPIPE": {"zero_dividends"},
     "VK_DRIVER_ID_GOOGLE_SWIFTSHADER": {"integer_extremes"},
     "VK_DRIVER_ID_MESA_RADV": set(),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("driver", DRIVER_IDS)
@@ -673,8 +675,8 @@ def test_defects_of_drivers(driver: str, device: Device) -> None:
     in11, in12, in13 = [vk.new(f"VkPhysicalDeviceVulkan1{k}Properties") for k in (1, 2, 3)]
     in12.driverID = getattr(vk.const, driver)
     caps = physical._read_caps(vk, features, plain, in11, in12, in13)
-    fields = ("chain_casts", "scalar_alignment", "subgroup_scans", "zero_dividends")
-    found = {name for name in (*fields, "integer_extremes") if not getattr(caps, name)}
+    fields = set().union(*DRIVER_IDS.values())
+    found = {name for name in fields if not getattr(caps, name)}
     assert found == DRIVER_IDS[driver]
     assert caps.f32_atomic_add and caps.f32_atomic_add_shared == (driver != [*DRIVER_IDS][0])
 

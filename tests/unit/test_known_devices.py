@@ -14,7 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.modules import alignment_faults, declarations, missing_scans, pointer_faults
+from tests.modules import (
+    alignment_faults,
+    declarations,
+    missing_scans,
+    movable_exchanges,
+    pointer_faults,
+)
 from tests.unit.programs import kernels_of
 from vkchi.compiler import build_artifact
 from vkchi.errors import DeviceError, SubgroupWarning
@@ -94,12 +100,14 @@ def test_modules_of_the_smallest_device() -> None:
 
 
 def test_modules_for_moltenvk() -> None:
-    """No cast of an element's pointer, no vector below its natural alignment, no missing scan."""
+    """No cast of an element's pointer, no vector below its natural alignment, no missing scan; all
+    subgroup operations stay in place."""
     made, _ = modules_for(caps_of("apple-moltenvk"))
     assert len(made) >= 30
     for name, modules in made.items():
         for words in modules:
             assert pointer_faults(words) == [] and missing_scans(words) == [], name
+            assert movable_exchanges(words) == [], name
 
 
 @pytest.mark.parametrize("name", ["nvidia-ampere", "apple-m1"])

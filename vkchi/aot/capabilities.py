@@ -67,7 +67,7 @@ KNOWN = frozenset(v for k, v in vars(DeviceCapability).items() if k.startswith("
 
 
 # Correct driver behaviour that shaders rely on, unless the driver has the bug.
-RIGHT = ("integer_extremes", "zero_dividends")
+RIGHT = ("integer_extremes", "zero_dividends", "subgroup_at_once")
 
 
 def portable(caps: Caps) -> Caps:
@@ -78,6 +78,7 @@ def portable(caps: Caps) -> Caps:
     return caps._replace(
         integer_extremes=False,
         zero_dividends=False,
+        subgroup_at_once=False,
         push_constant_bytes=SMALLEST.push_constant_bytes,
         workgroup_count=least_count(caps),
     )

@@ -80,6 +80,18 @@ def scope_of(em: Emitter) -> int:
     return em.const(u32, Scope.Subgroup)
 
 
+def _settled(em: Emitter, t_id: int, value: int) -> int:
+    """The result of a subgroup operation; a variable keeps it in place without `subgroup_at_once`.
+
+    SPIRV-Cross writes an expression where its value is used, which may be in one side of a select.
+    """
+    if em.caps.subgroup_at_once:
+        return value
+    variable = em.variable(t_id)
+    em.act(spec.OpStore, variable, value)
+    return em.op(spec.OpLoad, t_id, variable)
+
+
 def _check_type(op: Op, t: Scalar) -> None:
     if t.bits in (8, 16):
         raise InternalError(f"`{op.kind}` of {t} is not portable; legalize must replace it")
@@ -100,8 +112,8 @@ def lower_reduction(em: Emitter, op: Op) -> tuple[int, ...]:
         em.need("subgroup_size")
         if name not in NATIVE_SCANS:
             em.need("subgroup_scans")
-    value, scope = em.ids[op.args[0]][0], scope_of(em)
-    return (em.op(opcode, em.type_id(t), scope, operation, value),)
+    value, scope, t_id = em.ids[op.args[0]][0], scope_of(em), em.type_id(t)
+    return (_settled(em, t_id, em.op(opcode, t_id, scope, operation, value)),)
 
 
 def lower_exchange(em: Emitter, op: Op) -> tuple[int, ...]:
@@ -111,8 +123,8 @@ def lower_exchange(em: Emitter, op: Op) -> tuple[int, ...]:
     em.need(field)
     if len(op.args) > 1:
         em.need("subgroup_size")
-    operands = [em.ids[v][0] for v in op.args]
-    return (em.op(opcode, em.type_id(scalar_of(op.type)), scope_of(em), *operands),)
+    operands, t_id = [em.ids[v][0] for v in op.args], em.type_id(scalar_of(op.type))
+    return (_settled(em, t_id, em.op(opcode, t_id, scope_of(em), *operands)),)
 
 
 def lower_ballot(em: Emitter, op: Op) -> tuple[int, ...]:
@@ -131,12 +143,14 @@ def _ballot_words(em: Emitter, op: Op, count: int) -> list[int]:
     em.need("subgroup_size")
     word = em.type_id(u32)
     four = em.m.type(spec.OpTypeVector, word, 4)
-    bits = em.op(spec.OpGroupNonUniformBallot, four, scope_of(em), em.ids[op.args[0]][0])
+    vote = em.op(spec.OpGroupNonUniformBallot, four, scope_of(em), em.ids[op.args[0]][0])
+    bits = _settled(em, four, vote)
     return [em.op(spec.OpCompositeExtract, word, bits, k) for k in range(count)]
 
 
 def lower_elect(em: Emitter, op: Op) -> tuple[int, ...]:
-    return (em.op(spec.OpGroupNonUniformElect, em.type_id(u1), scope_of(em)),)
+    t_id = em.type_id(u1)
+    return (_settled(em, t_id, em.op(spec.OpGroupNonUniformElect, t_id, scope_of(em))),)
 
 
 def lower_size(em: Emitter, op: Op) -> tuple[int, ...]:

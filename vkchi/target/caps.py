@@ -47,6 +47,8 @@ class Caps(NamedTuple):
     subgroup_shuffle_relative: bool = False
     subgroup_vote: bool = False
     subgroup_wide: bool = False  # reductions and scans of 64-bit integers
+    # False: operations may move into one side of a select, away from other invocations (MoltenVK)
+    subgroup_at_once: bool = True
     subgroup_scans: bool = True  # False: scans of min, max, and, or, xor are missing (MoltenVK)
     # False: integer min and max are broken (SwiftShader, in loops with a constant operand)
     integer_extremes: bool = True

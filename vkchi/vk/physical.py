@@ -68,7 +68,7 @@ DRIVERS = {
     "nvidia": "NVIDIA's 510 or newer (GeForce 600 and 700 have none)",
     "amd": "Mesa 22.0 or newer, or AMD's 2.0.213 or newer (of 2022)",
     "intel": "Mesa 22.0 or newer, or Intel's for Windows 31.0.101.2125 or newer",
-    "apple": "MoltenVK 1.4 or KosmicKrisp, both in the Vulkan SDK",
+    "apple": "MoltenVK 1.4.2 or KosmicKrisp, both in the Vulkan SDK",
     "mesa": "Mesa 22.3 or newer",
     "qualcomm": "Mesa 26",
     "arm": "Mesa 26 (Mali G310, G510, G710 and newer)",
@@ -103,10 +103,11 @@ CAPS_OF_FEATURES = {
 DEFECTS: dict[str, dict[str, Any]] = {
     "VK_DRIVER_ID_GOOGLE_SWIFTSHADER": {"integer_extremes": False},
     "VK_DRIVER_ID_MESA_LLVMPIPE": {"zero_dividends": False},
-    # SPIRV-Cross ignores alignments. Metal's float atomics are for device memory.
+    # SPIRV-Cross ignores alignments, and writes operations where results are used. Metal's float
+    # atomics are for device memory.
     "VK_DRIVER_ID_MOLTENVK": {
         "chain_casts": False, "scalar_alignment": False, "subgroup_scans": False,
-        "f32_atomic_add_shared": False,
+        "subgroup_at_once": False, "f32_atomic_add_shared": False,
     },
 }  # fmt: skip
 WARP = 32  # subgroup size that CUDA programs assume
