@@ -22,7 +22,7 @@ from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types.struct_types import StructType
 
-NAME, FORMAT = "vkchi module", 14  # bump FORMAT when a record changes (tested)
+NAME, FORMAT = "vkchi module", 15  # bump FORMAT when a record changes (tested)
 METADATA = "module.json"
 SPIRV_MAGIC = b"\x03\x02\x23\x07"
 CODE = "tuple[Artifact, Interface]"
