@@ -2,16 +2,17 @@
 
 PY := .venv/bin/python
 
-.PHONY: help demo driver test long check docs serve conformance bench format clean
+.PHONY: help demo driver test unit package long check docs serve conformance bench format clean
 
 help:
 	@echo "make demo    install vkchi into .venv (and a software Vulkan driver if there is no device), run two operators and a fluid that moves"
 	@echo "make driver  the newest software Vulkan driver (Debian's Mesa of the backports), where an old, slow one is there"
 	@echo "make test    lint, types, and the tests on every software driver"
+	@echo "make unit    the tests that need no device, on every system (scripts/unit.py)"
+	@echo "make package the wheel and the sdist in out/package/dist, checked and tried in an empty environment"
 	@echo "make long    the checks that take hours: 10,000 random programs, interrupts, a shared cache, Ray"
 	@echo "make check   lint and types alone"
 	@echo "make docs    the documentation as a site, in out/site"
-	@echo "make serve   the same site at http://127.0.0.1:8000, rebuilt after each change of a page"
 	@echo "make conformance   tests/e2e/language under real Taichi, where TAICHI_PYTHON=... or .venv has it"
 	@echo "make bench   the benchmarks, on the default device (beside Taichi: see benchmarks/README.md)"
 	@echo "make format  rewrite the sources as ruff format wants them"
@@ -33,6 +34,15 @@ test: check
 	@scripts/ggui
 	@scripts/screen
 	@scripts/test
+	@scripts/package
+
+unit:
+	$(if $(filter Windows_NT,$(OS)),python,python3) scripts/unit.py
+
+package:
+	@scripts/environment cli
+	@scripts/vulkan-driver
+	@scripts/package
 
 long:
 	@scripts/environment dev
@@ -50,10 +60,6 @@ docs:
 	@scripts/environment docs
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet
 	@echo "wrote out/site/index.html"
-
-serve:
-	@scripts/environment docs
-	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs serve
 
 conformance:
 	@scripts/environment dev

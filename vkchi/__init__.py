@@ -13,6 +13,11 @@ from vkchi.cache import version as _version  # records when the process began to
 from vkchi.compat import aliases as _aliases
 from vkchi.compat.taichi_version import Version as _Version
 
+if hasattr(_sys, "_is_gil_enabled") and not _sys._is_gil_enabled():
+    raise ImportError(
+        "vkchi does not support Python without the GIL: use a build that is not free-threaded, or "
+        "set PYTHON_GIL=1"
+    )
 __version__ = _Version("0.1.0")
 
 _hooks.NAMES.update(_names.read_names())

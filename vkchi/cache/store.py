@@ -493,7 +493,12 @@ def sizes_of(data: bytes, total: int) -> tuple[int, int]:
         raise Damaged("it is too short")
     magic, size, body_size, _ = HEAD.unpack_from(data)
     if magic != MAGIC:
-        raise Damaged("it is no entry of this version")
+        is_other = magic.startswith(MAGIC.partition(b"\0")[0])
+        raise Damaged(
+            f"it has another format than this version's, {FORMAT}"
+            if is_other
+            else "it is no entry of a cache"
+        )
     if HEAD.size + size + body_size != total or size > MOST_HEADER_BYTES:
         raise Damaged("its length is wrong")
     return size, body_size

@@ -13,27 +13,29 @@ import re
 import runpy
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import vkchi
-from vkchi.cli.tree import SUCCESS, WRONG_COMMAND_LINE, WrongCommandLine
+from vkchi.cli.tree import SUCCESS, WrongCommandLine
 from vkchi.errors import MissingPackageError
 
 EXIT_STATUS = "exit status: that of the example; 1 a package is missing; 2 wrong command line"
-FOLDER = Path(vkchi.__file__).parents[1] / "examples"
+PARENT = Path(vkchi.__file__).parents[1]  # of the package: a checkout, or site-packages
+CHECKOUT, INSTALLED = "examples", "vkchi_examples"
 EXTRAS = {"torch": "torch"}  # package imported by examples -> extra that installs it
 NO_EXAMPLES = {"viewer", "learning", "stage"}  # modules shared by the examples
 DRAWS = re.compile(r"^    *(viewer|learning|stage)\.run\(", re.M)
 
 
 def list_examples() -> dict[str, Path]:
-    """Return the examples of a source checkout, by name.
+    """Return the examples by name: those of the checkout, else those that the wheel installed.
 
-    Empty for an installed package: a folder `examples` beside it belongs to another package.
+    A folder `examples` beside an installed package belongs to another package.
     """
-    if not (FOLDER.parent / "pyproject.toml").is_file():
-        return {}
-    found = {path.stem: path for path in sorted(FOLDER.glob("*.py"))}
+    is_checkout = (PARENT / "pyproject.toml").is_file()
+    folder = PARENT / (CHECKOUT if is_checkout else INSTALLED)
+    found = {path.stem: path for path in sorted(folder.glob("*.py"))}
     return {name: path for name, path in found.items() if name not in NO_EXAMPLES}
 
 
@@ -59,13 +61,12 @@ def run(given: argparse.Namespace) -> int:
     examples."""
     examples = list_examples()
     if not examples:
-        print("this is an installed package: examples are in the source checkout", file=sys.stderr)
-        return WRONG_COMMAND_LINE
+        raise MissingPackageError(f"no examples are in {PARENT}: install vkchi anew")
     if not given.name:
         print("usage: vkchi example NAME [--headless] [--frames N] [--save FOLDER] ...")
         for name, path in examples.items():
             print(f"  {name:18} {title_of(path)}")
-        print("pictures of them: docs/examples.md")
+        print(f"pictures of them: {documents()}/examples.md")
         return SUCCESS
     if given.name not in examples:
         raise WrongCommandLine(
@@ -75,6 +76,20 @@ def run(given: argparse.Namespace) -> int:
     before += ["--frames", given.frames] if given.frames is not None else []
     before += ["--save", given.save] if given.save is not None else []
     return run_file(examples[given.name], [*before, *given.rest])
+
+
+def documents() -> str:
+    """Return the folder of the documents: that of a checkout, else the address of the project's."""
+    from importlib.metadata import PackageNotFoundError, metadata
+
+    if (PARENT / "pyproject.toml").is_file():
+        return "docs"
+    with suppress(PackageNotFoundError):
+        for row in metadata("vkchi").get_all("Project-URL") or ():
+            title, _, address = row.partition(", ")
+            if title == "Documentation":
+                return str(address)
+    return "docs"
 
 
 def is_drawn(path: Path) -> bool:

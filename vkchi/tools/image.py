@@ -36,7 +36,7 @@ def import_pillow() -> Any:
         from PIL import Image
     except ImportError:
         raise MissingPackageError(
-            "images need Pillow, which is not installed: pip install vkchi[images]"
+            "images need Pillow, which is not installed: pip install Pillow"
         ) from None
     return Image
 

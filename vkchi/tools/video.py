@@ -164,7 +164,7 @@ def find_ffmpeg() -> str:
     except local(ImportError, RuntimeError):
         raise MissingPackageError(
             "MP4 files need the program ffmpeg, which is not installed: install it, or pip install "
-            "imageio-ffmpeg, or say make_video(mp4=False)"
+            '"vkchi[video]", or say make_video(mp4=False)'
         ) from None
 
 

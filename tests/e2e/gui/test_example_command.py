@@ -38,12 +38,19 @@ def test_a_name_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     assert "there is no example 'nothing'; there are ad_gravity, " in capsys.readouterr().err
 
 
-def test_an_installed_package_has_none(tmp_path: Path, capsys, monkeypatch) -> None:
+def test_an_installed_package_has_its_own(tmp_path: Path, capsys, monkeypatch) -> None:
     """A folder `examples` beside it is of another package."""
-    (tmp_path / "examples").mkdir()
-    (tmp_path / "examples" / "other.py").write_text('"""Not ours."""')
-    monkeypatch.setattr("vkchi.cli.example.FOLDER", tmp_path / "examples")
-    assert main([]) == 2 and "in the source checkout" in capsys.readouterr().err
+    for folder, title in (("examples", "Not ours."), ("vkchi_examples", "Rain on a roof.")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "rain.py").write_text(f'"""{title}"""\nprint("it rains")\n')
+    monkeypatch.setattr("vkchi.cli.example.PARENT", tmp_path)
+    assert main([]) == 0
+    said = capsys.readouterr().out
+    assert "  rain               Rain on a roof.\n" in said and "Not ours" not in said
+    assert re.search(r"pictures of them: (docs|https://\S+/docs)/examples.md", said)
+    assert main(["rain"]) == 0 and capsys.readouterr().out == "it rains\n"
+    monkeypatch.setattr("vkchi.cli.example.PARENT", tmp_path / "examples")
+    assert main([]) == 1 and "install vkchi anew" in capsys.readouterr().err
 
 
 def test_packages_that_are_missing(capsys, monkeypatch, own_runtime: None) -> None:

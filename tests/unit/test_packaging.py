@@ -1,0 +1,113 @@
+"""Metadata, links and version of a release. `scripts/package` builds and tries the wheel."""
+
+from __future__ import annotations
+
+import ast
+import re
+import runpy
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vkchi as ti
+
+ROOT = Path(__file__).parents[2]
+PROJECT = (ROOT / "pyproject.toml").read_text()
+setuptools = pytest.importorskip("setuptools")
+
+
+@pytest.fixture(scope="module")
+def setup() -> dict[str, Any]:
+    """The names of setup.py, which builds nothing when it is imported."""
+    return runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
+
+
+def array(name: str) -> list[str]:
+    """An array of pyproject.toml. Python 3.10 has no tomllib."""
+    found = re.search(rf"(?ms)^{name} = (\[[^\n]*\]$|\[[^\n]*\n.*?^\])", PROJECT)
+    assert found is not None, name
+    values: list[str] = ast.literal_eval(found[1])
+    return values
+
+
+def repository() -> str:
+    found = re.search(r'(?m)^Source = "(.*)"', PROJECT)
+    assert found is not None
+    return found[1]
+
+
+def test_links_of_the_description_are_absolute(setup: dict[str, Any]) -> None:
+    text = setup["absolute_links"]((ROOT / "README.md").read_text())
+    prose = "".join(setup["CODE"].split(text)[::2])
+    links = re.findall(r'(?:\]\(|(?:src|href)=")([^)"\s]+)', prose)
+    assert len(links) > 10
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("[a](docs/a.md#b)", "[a]({0}/blob/main/docs/a.md#b)"),
+        ("![a](docs/b.webp)", "![a]({1}/main/docs/b.webp)"),
+        ("[![a](b.png)](c.md)", "[![a]({1}/main/b.png)]({0}/blob/main/c.md)"),
+        ('<a href="x.md"><img src="y.gif"></a>',
+         '<a href="{0}/blob/main/x.md"><img src="{1}/main/y.gif"></a>'),
+        ("[a](https://x.y) [b](#c)", "[a](https://x.y) [b](#c)"),
+        ("```\nf[0](x)\n```\n[a](b)", "```\nf[0](x)\n```\n[a]({0}/blob/main/b)"),
+    ],
+)  # fmt: skip
+def test_absolute_links(given: str, wanted: str, setup: dict[str, Any]) -> None:
+    raw = repository().replace("github.com", "raw.githubusercontent.com")
+    assert setup["absolute_links"](given) == wanted.format(repository(), raw)
+
+
+def test_one_address_of_the_project() -> None:
+    """It is a placeholder; on the day of publication one search finds it everywhere."""
+    files = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.splitlines()  # fmt: skip
+    if not files:
+        pytest.skip("not a git checkout")
+    found = set()
+    for name in files:
+        path = ROOT / name
+        if path.suffix in (".md", ".toml", ".yml", ".yaml", ".cff", ".py", "") and path.is_file():
+            text = path.read_text(encoding="utf-8", errors="replace")
+            found |= set(re.findall(r"https://github\.com/[\w-]+/vkchi\b", text))
+    assert found == {repository()}
+
+
+def test_the_version_is_that_of_the_newest_release_in_the_changelog(setup: dict[str, Any]) -> None:
+    released = re.findall(r"(?m)^## \[(\d[\w.]*)\]", (ROOT / "CHANGELOG.md").read_text())
+    assert setup["base_version"]() == str(ti.__version__) == released[0]
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+)?", setup["tagged_version"]())
+
+
+def test_classifiers() -> None:
+    classifiers = array("classifiers")
+    versions = [c.rpartition(" ")[2] for c in classifiers if ":: 3." in c]
+    assert versions == ["3.10", "3.11", "3.12", "3.13", "3.14"]
+    assert [c for c in classifiers if c.startswith("Operating")] == [
+        "Operating System :: POSIX :: Linux"
+    ]
+    assert not any(c.startswith("License") for c in classifiers)  # `license` says it, by SPDX
+    assert array("license-files") == ["LICENSE", "NOTICE"]
+    assert all((ROOT / name).is_file() for name in array("license-files"))
+
+
+def test_the_extra_all_has_the_extras_of_users() -> None:
+    section = re.search(r"(?ms)^\[project.optional-dependencies\]\n(.*?)^\[", PROJECT)
+    assert section is not None
+    names = set(re.findall(r"(?m)^(\w+) = \[", section[1]))
+    (listed,) = array("all")
+    taken = set(listed.removeprefix("vkchi[").removesuffix("]").split(","))
+    assert names - taken == {"all", "torch", "cuda", "docs", "dev"} and taken <= names
+
+
+def test_files_of_the_sdist_and_the_wheel() -> None:
+    manifest = (ROOT / "MANIFEST.in").read_text().split()
+    assert {"docs", "tests", "examples", "scripts"} <= set(manifest)
+    assert {"CHANGELOG.md", "Makefile", "mkdocs.yml"} <= set(manifest)
+    assert '"py.typed"' in PROJECT and (ROOT / "vkchi" / "py.typed").is_file()
