@@ -368,7 +368,7 @@ def dataclass(cls: type) -> StructType:
             methods |= base.methods
     frame = sys._getframe(1)
     for part in reversed(cls.__mro__[:-1]):
-        for name, note in vars(part).get("__annotations__", {}).items():
+        for name, note in own_annotations(part).items():
             if hasattr(cls, name):
                 raise KernelSyntaxError(
                     f"member `{name}` of {cls.__name__} has a default value, and members of a "
@@ -379,6 +379,17 @@ def dataclass(cls: type) -> StructType:
             members[name] = _evaluated(note, frame.f_globals, frame.f_locals)
         methods |= {name: x for name, x in vars(part).items() if is_method(name, x)}
     return StructType(members, methods, (cls.__module__, cls.__qualname__))
+
+
+def own_annotations(cls: type) -> dict[str, Any]:
+    """Return the annotations in a class's body, without those of its bases.
+
+    Python 3.14 evaluates them at the first access, unless they are strings.
+    """
+    own = vars(cls)
+    if "__annotations__" in own or "__annotate_func__" not in own:
+        return dict(own.get("__annotations__", {}))
+    return dict(cls.__annotations__)
 
 
 def is_method(name: str, x: Any) -> bool:
