@@ -58,7 +58,7 @@ class PrefixSumExecutor:
     """Inclusive prefix sums, in place, of the first `length` elements of arrays.
 
     `run(array)` accepts one-dimensional fields and ndarrays of at least `length` integers (sums
-    wrap) or floats. It raises ArgumentError for others, the constructor for invalid lengths.
+    wrap) or floats. It raises ArgumentError for other arrays, the constructor for invalid lengths.
     """
 
     def __init__(self, length: int) -> None:

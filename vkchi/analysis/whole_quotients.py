@@ -68,7 +68,7 @@ class RoundedQuotient(NamedTuple):
 def find_quotient(kind: str, arg: Value, t: Type) -> RoundedQuotient | None:
     """Match an op of this kind, argument and result type t as an integer division.
 
-    `kind` is `floor`, `trunc` or `cast`; None for others, or if the operands are not integers.
+    `kind` is `floor`, `trunc` or `cast`; None otherwise, or if operands are not integers.
     """
     if not isinstance(t, Scalar) or not isinstance(arg, Op):
         return None

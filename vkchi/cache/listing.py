@@ -60,7 +60,8 @@ def row_of(entry: CacheEntry) -> tuple[str, ...]:
 def printable(text: str, keep: str = "") -> str:
     """Escape characters that are not printable, except those in `keep`.
 
-    File names and entries may come from others, so control sequences must not reach the terminal.
+    File names and entries may come from other users, so control sequences must not reach the
+    terminal.
     """
     if text.isprintable():
         return text

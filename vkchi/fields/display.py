@@ -154,7 +154,7 @@ def places_of(chosen: list[list[int]]) -> list[list[int]]:
 
 
 def picture_of(array: Storage) -> bytes | None:
-    """A PNG of an array that is a picture; None for others, and without Pillow.
+    """A PNG of an array that is a picture; None for another array, and without Pillow.
 
     Pictures have two axes of at least 16 elements: u8, floats from 0 to 1, or vectors of 3 or 4 of
     these. The first axis is x, the second y, upwards. Large ones are sampled.

@@ -25,8 +25,8 @@ class Axes(tuple[int, ...]):
 
 
 def axes(*x: Any) -> Axes:
-    """The axes with the numbers `x`, each 0 to 7. Raises ArgumentError for others and for repeated
-    ones."""
+    """The axes with the numbers `x`, each 0 to 7. Raises ArgumentError for other objects and
+    for repeated numbers."""
     for k in x:
         if not hasattr(k, "__index__") or isinstance(k, bool) or not 0 <= k < MOST_AXES:
             raise ArgumentError(f"axes are integers from 0 to {MOST_AXES - 1}, not {k!r}")
@@ -48,7 +48,7 @@ ijkl = axes_named("ijkl")
 
 def flat_axes(x: Any) -> Axes:
     """Parse a user's axes: `ti.ij`, or a sequence of axes or integers. Raises ArgumentError for
-    others."""
+    other objects."""
     if isinstance(x, Axes):
         return x
     if not isinstance(x, list | tuple) or not x:

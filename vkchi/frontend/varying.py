@@ -58,7 +58,7 @@ def note_varying(cx: Lowering, callee: Any) -> None:
 
 
 def kind_of(callee: Any, depth: int) -> str:
-    """Return `random` or `clock` for a nondeterministic function; "" for others and if unknown.
+    """Return `random` or `clock` for a nondeterministic function; "" for another, or if unknown.
 
     `depth` is the number of nested calls to look into.
     """

@@ -66,7 +66,7 @@ class Record(SafeContext):
     """Kernel calls, recorded in a block and run after it."""
 
     kind, title = "record", "ti.record()"
-    ledger = None  # writes by others need no tracking
+    ledger = None  # writes by other code need no tracking
 
     def __init__(self) -> None:
         self._runtime: Runtime | None = None

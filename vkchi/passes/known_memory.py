@@ -107,7 +107,7 @@ class KnownMemory:
 
     def forget_others(self, place: MemoryLocation) -> None:
         """Invalidate the other elements that may alias a written location, in this base and in
-        others."""
+        other bases."""
         elements = self._elements.get(place.base, {})
         met = [k for k in elements if k != place.indices and not are_distinct(k, place.indices)]
         for index in met:

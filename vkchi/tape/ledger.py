@@ -12,7 +12,7 @@ Checks that raise errors query the accounts and keep no per-array state of their
     wants               contents that gradients will read                  `snapshots`
     flags               numbers of the loads that read each element        `validation`
     version             number of writes                                   `races.finder`
-    contents, shown     contents that others overwrite without notice      `breaks`, `recording`
+    contents, shown     contents that other code overwrites                `breaks`, `recording`
 
 A device array is identified by its object, and notifies the recording before Python accesses it.
 Host memory is identified by its addresses alone: its accounts (`HostAccount`) are found by overlap.

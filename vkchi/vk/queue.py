@@ -1,8 +1,8 @@
 """Command buffers, submission and the timeline semaphore of one device.
 
 Includes the command pool, the ring of command buffers and the submission numbers. Timelines are
-shared with other APIs: some wait for submissions here, and submissions wait for others. Not
-thread-safe, except `wait` and `wait_for`.
+shared with other APIs: they wait for submissions here by one timeline, and submissions wait for
+their timelines. Not thread-safe, except `wait` and `wait_for`.
 
     queue = Queue(logical)
     queue.outgoing = Outgoing(queue.submitted + 1, queue.begin())
@@ -103,8 +103,8 @@ class Queue:
     def publish(self, exporter: HandleExporter | None) -> int:
         """A new handle of a timeline that every later submission sets to its number.
 
-        Others can wait for submissions by it, without the host. Submissions made before are done
-        when the next one is. Raises DeviceError if the driver cannot export one.
+        Other APIs can wait for submissions by it, without the host. Submissions made before are
+        done when the next one is. Raises DeviceError if the driver cannot export one.
         """
         if exporter is None or not can_export_timelines(self._logical, exporter.kind):
             raise DeviceError(f"{self._logical.physical.name} gives no semaphores to others")

@@ -316,7 +316,7 @@ class CommandRecorder(CopyOnWriteHooks):
             return handle
 
     def make_timeline(self, *, exported: bool = True) -> tuple[Any, int]:
-        """(cell, handle) of a new timeline that others signal.
+        """(cell, handle) of a new timeline that another API signals.
 
         The handle is -1 if not `exported`, or if the driver exports no memory.
         """
