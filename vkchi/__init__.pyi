@@ -198,6 +198,7 @@ from vkchi.runtime import (
     init as init,
     metal as metal,
     opengl as opengl,
+    python as python,
     reset as reset,
     sync as sync,
     vulkan as vulkan,

@@ -89,6 +89,12 @@ def _compile_kernel(
     show_stage("ir", lowered.func)
     artifact = build_watched(lowered.func, array_names(fn, lowered), options, caps)
     clock.tick("optimise, emit")
+    return _compiled(fn, lowered, artifact, cautions)
+
+
+def _compiled(
+    fn: FunctionType, lowered: Lowered, artifact: Artifact, cautions: tuple[Caution, ...]
+) -> Compiled:
     fields = {k: b[1] for k, b in lowered.bindings.items() if b[0] == "field"}
     interface = interface_of(lowered, artifact, cautions)
     known = lowered.dependencies
@@ -96,6 +102,17 @@ def _compile_kernel(
     func = partial(_itself, lowered.func)
     reads = known.reads(fn)
     return Compiled(artifact, interface, func, fields, known, methods=methods, reads=reads)
+
+
+def lower_only(fn: FunctionType, args: tuple[ArgSpec, ...], options: Options) -> Compiled:
+    """Lower a kernel without shaders, for `python_mode`. Raises CompilationError."""
+    from vkchi.frontend.lowering import lower_kernel
+
+    with compiling(fn.__name__):
+        lowered = lower_kernel(fn, args, options)
+        cautions = source_cautions(lowered, options)
+        artifact = Artifact(fn.__name__, (), array_types(lowered.func.params), {}, {}, ())
+        return _compiled(fn, lowered, artifact, cautions)
 
 
 def _itself(fn: Func) -> Func:

@@ -18,6 +18,7 @@ from vkchi.interrupts.local import local, make_folders
 FLAGS: dict[str, tuple[str, str]] = {
     "VKCHI_DEVICE": ("", "which Vulkan device: an index, or part of its name"),
     "VKCHI_DEBUG": ("", '1: debug=True where ti.init does not say; nan: debug="nan"'),
+    "VKCHI_PYTHON": ("", "1: kernels run as plain Python, for debuggers"),
     "VKCHI_VALIDATE": (
         "",
         "1: load the Khronos validation layer, keep what it says; sync: more",
@@ -54,6 +55,7 @@ FLAGS: dict[str, tuple[str, str]] = {
 # Variables with a fixed set of values.
 VALUES: dict[str, tuple[str, ...]] = {
     "VKCHI_DEBUG": ("0", "1", "nan"),
+    "VKCHI_PYTHON": ("0", "1"),
     "VKCHI_VALIDATE": ("0", "1", "sync"),
     "VKCHI_VERIFY": ("0", "1"),
     "VKCHI_TIME": ("0", "1"),

@@ -203,6 +203,8 @@ class Kernel:
         if is_shared and plans.runtime.recording is None:
             args, shared = plans.signer.share(args, plans.runtime, is_launch=False)
         plan = self._plan_for(plans, args, is_run=is_run)
+        if act is not launch_or_record or plans.runtime.tape is not None:
+            plan = plan.on_device()
         given = (args, shared) if shared else (args,)
         return act(self.__vkchi_func__.__name__, plan, *given)
 
@@ -261,7 +263,10 @@ class Kernel:
             last, plan = editions.plans[:1], editions.find(args)
             if plan is None:
                 editions.count(name, args)
-                plan = self._make_plan(plans, args, key, is_kept=not editions.is_volatile)
+                make: Callable[..., Plan] = self._make_plan
+                if runtime.options.python and runs_as_python(self.__vkchi_func__):
+                    make = self._make_python_plan
+                plan = make(plans, args, key, is_kept=not editions.is_volatile)
                 editions.add(plan, args)
             if not last:
                 for part in identity_keys(key):
@@ -302,6 +307,17 @@ class Kernel:
 
                 plan.watch = RaceWatch(is_kept)
         runtime.compiled.append((fn.__name__, perf_counter() - began))
+        return plan
+
+    def _make_python_plan(
+        self, plans: PlanTable, args: tuple[Any, ...], key: tuple[Any, ...], *, is_kept: bool
+    ) -> Plan:
+        """Make a plan whose launches run the kernel as plain Python."""
+        make_plan = _load_python_plan()
+        on_device = functools.partial(self._make_plan, plans, args, key, is_kept=is_kept)
+        fn, signer = self.__vkchi_func__, plans.signer
+        plan = make_plan(plans.runtime, fn, signer, args, key, on_device, show_element)
+        plan.renew = functools.partial(find_plan, weakref.ref(self), weakref.ref(plans))
         return plan
 
     def __reduce__(self) -> str:
@@ -408,6 +424,23 @@ def _load_compiler() -> tuple[Callable[..., Compiled], Callable[..., bool]]:
 
         load_compiler()
         return compile_kernel, is_watched
+
+    return run_in_thread(load)
+
+
+def runs_as_python(fn: FunctionType) -> bool:
+    """True for kernels of users; those of vkchi run on the device in every mode."""
+    return fn.__module__.partition(".")[0] != "vkchi"
+
+
+@functools.cache
+def _load_python_plan() -> Callable[..., Plan]:
+    """`python_mode.plan.make_plan`, loaded for the first kernel that runs as Python."""
+
+    def load() -> Callable[..., Plan]:
+        from vkchi.python_mode.plan import make_plan
+
+        return make_plan
 
     return run_in_thread(load)
 

@@ -22,7 +22,7 @@ PUBLIC = {
     """,
     "runtime": """
         init reset sync
-        amdgpu arm64 cpu cuda dx11 dx12 gles gpu metal opengl vulkan x64 x86_64
+        amdgpu arm64 cpu cuda dx11 dx12 gles gpu metal opengl python vulkan x64 x86_64
     """,
     "launch.elsewhere": "device",
     "types": """

@@ -75,10 +75,15 @@ GPUS = {
     "vulkan": Arch("vulkan", "any"),
     **{name: Arch(name, "gpu") for name in ("opengl", "dx11", "dx12", "gles", "amdgpu")},
 }
+# A kind of its own: kernels run as Python, and memory is that of the best device.
+python = Arch("python", "any")
 cpu, x64, arm64, x86_64 = HOST_ARCH, CPUS["x64"], CPUS["arm64"], CPUS["x64"]
 gpu, vulkan, cuda, amdgpu = Arches(GPUS.values()), GPUS["vulkan"], GPUS["cuda"], GPUS["amdgpu"]
 metal, opengl, gles, dx11, dx12 = (GPUS[k] for k in ("metal", "opengl", "gles", "dx11", "dx12"))
-ARCHES: dict[str, Arch | Arches] = {**CPUS, **GPUS, "cpu": cpu, "x86_64": x86_64, "gpu": gpu}
+ARCHES: dict[str, Arch | Arches] = {
+    **CPUS, **GPUS, "cpu": cpu, "x86_64": x86_64, "gpu": gpu,
+    "python": python,
+}  # fmt: skip
 
 
 class Runtime:
@@ -298,7 +303,8 @@ def init(
 
     Args:
         arch: `ti.vulkan` (the best device), `ti.gpu`, `ti.cuda` (NVIDIA), `ti.cpu` (a software
-            device), a list of them in order of preference, or a name.
+            device), a list of them in order of preference, or a name. `ti.python` runs kernels
+            as plain Python, for debuggers (docs/debugging.md).
         default_fp: type of floats without an explicit type (f32).
         default_ip: type of integers without an explicit type (i32).
         device: an index, or part of a device's name.
@@ -331,7 +337,8 @@ def init(
     set_logging_level(str(config.setdefault("log_level", env.flag("VKCHI_LOG"))).lower())
     if "debug" not in config:
         config["debug"] = env.flag("VKCHI_DEBUG") if env.is_on("VKCHI_DEBUG") else False
-    options = _cook(config)._replace(cache=_open_cache(config, cache_dir))
+    is_python = env.is_on("VKCHI_PYTHON") or wanted[0] is python
+    options = _cook(config)._replace(cache=_open_cache(config, cache_dir), python=is_python)
     _check_host_arrays(config.get("host_arrays"))
     install_runtime(None)
     run_in_background(lambda: FirstKernel.load(options.cache))  # while the driver starts

@@ -39,7 +39,7 @@ DEVICE = ("device buffer vk runtime reports",)
 L4 = ("fields ndarray interop",)
 LANGUAGE = ("frontend lang",)
 L5 = ("compiler cache",)
-L6 = ("kernel launch signature tape races texture tools operators",)
+L6 = ("kernel launch signature python_mode tape races texture tools operators",)
 ALGORITHMS = ("algorithms linalg gui ui graph aot",)
 L7 = ("__init__ public_names math __main__ cli compat",)
 

@@ -15,7 +15,16 @@ from typing import Any
 
 from vkchi.errors import ArgumentError, DeviceError
 from vkchi.logs import LOG_LEVELS, logger
-from vkchi.runtime import ARCHES, GPUS, HOST_ARCH, Arch, current_config, current_runtime, sync
+from vkchi.runtime import (
+    ARCHES,
+    GPUS,
+    HOST_ARCH,
+    Arch,
+    current_config,
+    current_runtime,
+    python,
+    sync,
+)
 from vkchi.target.config import Config
 from vkchi.tuples import NamedTuple
 from vkchi.types import SCALARS, Scalar, f16, f32, f64, i32, u1, u32
@@ -43,9 +52,9 @@ WITH: dict[str, Callable[[], bool]] = {f"with_{name}": partial(has_arch, name) f
 
 
 def is_arch_supported(arch: Arch, use_gles: bool = False) -> bool:
-    """True for CPU archs, and if there is a device of the arch (see `has_arch`). `use_gles` has no
-    effect."""
-    return arch.kind == "cpu" or has_arch(arch.name)
+    """True for CPU archs and ti.python, and if there is a device of the arch (see `has_arch`).
+    `use_gles` has no effect."""
+    return arch.kind == "cpu" or arch is python or has_arch(arch.name)
 
 
 def get_host_arch_list() -> list[Arch]:

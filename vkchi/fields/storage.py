@@ -228,7 +228,7 @@ class Storage(Elements):
         if is_cudas:
             return self._cuda_capsule(stream, max_version)
         self.ready()
-        shared = None if copy else self._in_place()
+        shared = None if copy else self.in_place()
         if shared is None and (copy is False or not (self.is_reached or dl_device is not None)):
             if not self.is_reached:
                 dlpack.cuda_device(self.runtime)  # raises with a specific reason, if any
@@ -261,7 +261,7 @@ class Storage(Elements):
         self.runtime.exported.add(self)
         self.device.announce((self.buffer.key,))
 
-    def _in_place(self) -> np.ndarray[Any, Any] | None:
+    def in_place(self) -> np.ndarray[Any, Any] | None:
         """View of shape `shape + element shape`; None if it would need a copy."""
         host = self.host
         if host is None or host.dtype != self.number.dtype:
@@ -281,7 +281,7 @@ class Storage(Elements):
         operation."""
         self.tell(ArrayAccess("read"))
         self.ready()
-        shared = self._in_place()
+        shared = self.in_place()
         return self.contents() if shared is None else shared
 
     def copy_to(self, target: np.ndarray[Any, Any]) -> None:

@@ -241,13 +241,17 @@ class ActivityTest:
 
     def lower(self, cx: Lowering, indices: Sequence[Value], body: Callable[[], Any]) -> None:
         """Lower an iteration's body under the test that its cell is active."""
-        with cx.cells.own():
-            number = cx.call(number_at, (self.level, list(indices)), {})
-            inside = cx.call(is_in, (number, self.level, list(indices)), {})
+        number, inside = self.test(cx, indices)
         (self.asked,) = number.args
         skips = Var("", cx.b.emit("not", inside), VARIABLE, len(cx.frames))
         with cx.cells.at(cx.act, self.node, indices):
             lower_unless(cx, [skips], body)
+
+    def test(self, cx: Lowering, indices: Sequence[Value]) -> tuple[Any, Any]:
+        """Return the number of a cell, and a u1: the cell is active."""
+        with cx.cells.own():
+            number = cx.call(number_at, (self.level, list(indices)), {})
+            return number, cx.call(is_in, (number, self.level, list(indices)), {})
 
     def freeze(self, cx: Lowering, body: Region) -> Region:
         """Return the body of a parallel loop with its final test.

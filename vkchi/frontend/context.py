@@ -65,13 +65,15 @@ Binding = tuple[Any, ...]
 class HandlerTables(NamedTuple):
     """Dispatch tables of the lowering: AST class -> handler(cx, node).
 
-    `leaves` are called without a span set, since they build no ops. `call` inlines a function.
+    `leaves` are called without a span set, since they build no ops. `call` inlines a function, and
+    `body` lowers the statements of the current activation.
     """
 
     leaves: dict[type[ast.AST], Callable[..., Any]]
     handlers: dict[type[ast.AST], Callable[..., Any]]
     refuse: Callable[[Lowering, ast.AST], CompilationError]
     call: Callable[[Lowering, Any, tuple[Any, ...], dict[str, Any]], Any]
+    body: Callable[[Lowering], None]
 
 
 class LaunchCondition(NamedTuple):
@@ -93,14 +95,19 @@ class LoopConfig(NamedTuple):
 class Lowering:
     """Implementation of `values.Context`.
 
-    `frames` has one dict per open region: the outer variables changed in it, with their old values.
+    - `frames`: one dict per open region: the outer variables changed in it, with their old values.
+    - `stepped_calls`: number of calls in regions that a debugger may step through.
+    - `run_arm`: runs the selected one of two arms, if it can run at once (`python_mode`).
     """
+
+    run_arm: Callable[[Value, Any, Any], Any] | None = None
 
     def __init__(self, tables: HandlerTables, options: Options) -> None:
         self.tables, self.options = tables, options
         self.b = Builder()
         self.act: Activation
         self.frames: list[dict[Var, Any]] = []
+        self.stepped_calls = 0
         self.is_certain = True  # the code lowered here runs unconditionally
         self.in_parallel = False
         self.in_serial = False  # inside a serial loop at the top, or under a condition there
@@ -444,7 +451,7 @@ class Lowering:
         param = array.value.companion(f"{array.value.name}.grad")
         # The gradient may also be passed as an argument.
         param.attributes = param.attributes._replace(noalias=False)
-        self.add_param(param, binding)
+        param = self.add_param(param, binding)
         return ArrayRef(param, clamps=array.clamps)
 
     def seed(self) -> None:

@@ -48,12 +48,16 @@ CHEAP_OPS = 12  # with more, a branch is faster than a select
 class Arm(NamedTuple):
     """A region without its yield, and the value of the code lowered in it.
 
-    `changed` has the outer variables that it changed, with their last values.
+    - `changed`: the outer variables that it changed, with their last values.
+    - `lower`: lowers the code.
+    - `calls`: number of calls in it that a debugger may step through (`Lowering.stepped_calls`).
     """
 
     region: Region
     value: Any
     changed: dict[Var, Any]
+    lower: Callable[[], Any] | None = None
+    calls: int = 0
 
 
 def run_region(
@@ -72,6 +76,7 @@ def run_region(
             help="part them by an `if` in their middle, or look up in a field what depends on them",
         )
     cx.frames.append({})
+    calls = cx.stepped_calls
     was_certain, cx.is_certain = cx.is_certain, cx.is_certain and is_for
     with cx.b.region(*params) as region:
         value = lower()
@@ -80,7 +85,7 @@ def run_region(
     changed = {var: var.value for var in frame}
     for var, old in frame.items():
         var.value = old
-    return Arm(region, value, changed)
+    return Arm(region, value, changed, lower, cx.stepped_calls - calls)
 
 
 def run_scoped(cx: Lowering, lower: Callable[[], Any]) -> Arm:
@@ -101,8 +106,11 @@ def join_arms(cx: Lowering, cond: Value, a: Arm, b: Arm) -> Any:
     """Emit an `if` op from two arms; return the merged value.
 
     Its results are the values and changed variables that differ. If there are none, and no ops in
-    the arms, nothing is emitted.
+    the arms, nothing is emitted. Arms with calls that a debugger may step through are not joined
+    where one can run at once (`Lowering.run_arm`).
     """
+    if (a.calls or b.calls) and cx.run_arm is not None:
+        return cx.run_arm(cond, a, b)
     join = PathMerge(cx)
     value = join.merge(a.value, b.value, "")
     merged = {
@@ -125,6 +133,7 @@ def is_cheap(arm: Arm) -> bool:
     ops = arm.region.ops
     return (
         not arm.changed
+        and not arm.calls
         and not is_container(arm.value)
         and len(ops) <= CHEAP_OPS
         and all(TABLE[op.kind].effect is Effect.PURE for op in ops)
@@ -319,7 +328,7 @@ def short_circuit(cx: Lowering, first: Value, second: Callable[[], Any], *, is_a
     arm = run_scoped(cx, lambda: decisive(cx, second()))
     is_truth = first.type is u1 and isinstance(arm.value, Value) and arm.value.type is u1
     if is_truth and is_cheap(arm):
-        cx.b.ops.extend(arm.region.ops)
+        cx.b.extend(arm.region.ops)
         return cx.b.emit("and" if is_and else "or", first, arm.value)
     decided = run_region(cx, (), lambda: (not is_and) if is_truth else first)
     arms = (arm, decided) if is_and else (decided, arm)

@@ -16,7 +16,6 @@ from vkchi.errors import KernelCallError, KernelSyntaxError
 from vkchi.frontend.assign import coerce, has_parts, kind_of, variable_value
 from vkchi.frontend.context import Lowering, plain_number
 from vkchi.frontend.conversions import ConversionTarget
-from vkchi.frontend.flow import lower_block
 from vkchi.frontend.kinds import describe, function_kind, name_of
 from vkchi.frontend.operands import WeakNumbers, dtype_of, is_target, operand, weak
 from vkchi.frontend.recursion import give_up, is_too_deep
@@ -170,7 +169,7 @@ def call_function(cx: Lowering, callee: Any, args: Sequence[Any], kwargs: dict[s
         (result,) = found
         cx.act, cx.call_node, cx.b.span = outer, outer_call, span
         return result
-    lower_block(cx, act.source.node.body)
+    cx.tables.body(cx)
     cx.act, cx.call_node, cx.b.span = outer, outer_call, span
     result = result_of(cx, act)
     check_annotated_result(cx, act, result, is_real=is_real(callee))

@@ -63,6 +63,7 @@ from vkchi.lang.matrix import Matrix
 from vkchi.span import PACKAGE
 from vkchi.target.cautions import Caution
 from vkchi.target.shader import range_length
+from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, i32
 
 MOST_UNROLLED = 2000  # ops without a warning
@@ -74,13 +75,51 @@ _SERIALIZE = (
 )
 
 
+class LoopForm(NamedTuple):
+    """The form in which a `for` is lowered.
+
+    - `items`: those of an unrolled loop; None for other loops, which have a `space`.
+    - `config`: options of a parallel loop; None for a serial loop.
+    - `own`: variables that are private to an iteration of a parallel loop.
+    - `leaves`: the loop has a `break` or a `return`.
+    """
+
+    items: list[Any] | None = None
+    space: LoopSpace | None = None
+    config: LoopConfig | None = None
+    own: Sequence[Var] = ()
+    leaves: bool = False
+
+
 def lower_for(cx: Lowering, n: ast.For) -> None:
+    form = choose_form(cx, n)
+    if form.items is not None:
+        unroll(cx, n, form.items)
+        return
+    space = form.space
+    assert space is not None
+    if form.config is not None:
+        parallel(cx, n, space, form.config, form.own)
+        return
+    if space.guard is not None and cx.is_top:
+        space.guard.ask_copy(cx)
+    with in_serial(cx):
+        if form.leaves:
+            serial_leaving(cx, n, space)
+        else:
+            serial(cx, n, space)
+
+
+def choose_form(cx: Lowering, n: ast.For) -> LoopForm:
+    """Evaluate the iterable of a loop, and choose the loop's form.
+
+    Raises KernelSyntaxError or KernelTypeError for a loop that kernels do not have.
+    """
     config, cx.config = cx.config, LoopConfig()
     refuse_else(cx, n)
     iterable = lower_iterable(cx, n.iter)
     if is_static_call(cx, n.iter) or (cx.act.is_plain and is_unrolled(iterable)):
-        unroll(cx, n, cx.at(n.iter, lambda cx: unrolled_items(cx, iterable)))
-        return
+        return LoopForm(cx.at(n.iter, lambda cx: unrolled_items(cx, iterable)))
     space = cx.at(n.iter, lambda cx: space_of(cx, iterable))
     check_targets(cx, n, space)
     source = cx.act.source
@@ -96,19 +135,12 @@ def lower_for(cx: Lowering, n: ast.For) -> None:
         why = RACES
     if cx.is_top and not (why or carried):
         cx.decisions.append(parallel_loop(cx, n, space))
-        parallel(cx, n, space, config, own_variables(cx, n, assigned))
-        return
+        return LoopForm(None, space, config, own_variables(cx, n, assigned))
     if carried is not None:
         cx.decisions.append(carried_loop(cx, n, space, carried))
     elif not (cx.in_parallel or cx.in_serial):
         cx.decisions.append(serial_loop(cx, n, space, why or CONDITIONAL))
-    if space.guard is not None and cx.is_top:
-        space.guard.ask_copy(cx)
-    with in_serial(cx):
-        if leaves:
-            serial_leaving(cx, n, space)
-        else:
-            serial(cx, n, space)
+    return LoopForm(None, space, leaves=leaves)
 
 
 @contextmanager

@@ -272,7 +272,7 @@ def lower_ifexp(cx: Lowering, n: ast.IfExp) -> Any:
     then = run_scoped(cx, lambda: cx.expr(n.body))
     orelse = run_scoped(cx, lambda: cx.expr(n.orelse))
     if is_cheap(then) and is_cheap(orelse) and _can_select(then.value, orelse.value):
-        cx.b.ops.extend([*then.region.ops, *orelse.region.ops])
+        cx.b.extend([*then.region.ops, *orelse.region.ops])
         return operator_lowering.select(cx, cond, then.value, orelse.value)
     return join_arms(cx, cond, then, orelse)
 

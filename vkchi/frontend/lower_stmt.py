@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.assign import assign_to, augment, augmented_target, coerce, mark_shared
@@ -94,10 +94,19 @@ def any_call(n: ast.expr) -> bool:
 def lower_expression(cx: Lowering, n: ast.Expr) -> None:
     """Lower an expression statement; constants are docstrings.
 
-    Raises KernelSyntaxError for a `ti.stop_grad` of a value, whose result is not used.
+    Raises KernelSyntaxError for a `ti.stop_grad` of a value, whose result is not used. The same
+    error is raised for a call of a debugger, unless the kernel runs as Python.
     """
     if isinstance(n.value, ast.Constant):
         return
+    if is_debugger_call(n.value):
+        if cx.options.python:
+            return
+        raise cx.fail(
+            f"{ast.unparse(n.value.func)}() stops only kernels that run as Python",
+            kind=KernelSyntaxError,
+            help="set VKCHI_PYTHON=1, or write ti.init(arch=ti.python)",
+        )
     value = cx.expr(n.value)
     if is_stop_grad(cx, n.value) and leaves(value):
         raise cx.at(n.value, lambda cx: cx.fail(
@@ -106,6 +115,14 @@ def lower_expression(cx: Lowering, n: ast.Expr) -> None:
             help="use its result, y = ti.stop_grad(x[i]), or give it a whole array: "
             "ti.stop_grad(x)",
         ))  # fmt: skip
+
+
+def is_debugger_call(n: ast.expr) -> TypeGuard[ast.Call]:
+    """True for `breakpoint()`, and for `set_trace()` of a module such as pdb."""
+    f = n.func if isinstance(n, ast.Call) else None
+    if isinstance(f, ast.Attribute):
+        return f.attr == "set_trace" and isinstance(f.value, ast.Name)
+    return isinstance(f, ast.Name) and f.id == "breakpoint"
 
 
 def is_stop_grad(cx: Lowering, n: ast.expr) -> bool:

@@ -39,7 +39,15 @@ from vkchi.types import Scalar, Tensor, Type, cell_of
 from vkchi.types.array_attributes import ArrayArgument
 from vkchi.types.struct_types import ArgPackType, StructType
 
-_TABLES = HandlerTables(LEAVES, {**EXPRESSIONS, **STATEMENTS}, unsupported_node, call_function)
+
+def lower_body(cx: Lowering) -> None:
+    """Lower the statements of the current activation."""
+    lower_block(cx, cx.act.source.node.body)
+
+
+HANDLERS = HandlerTables(
+    LEAVES, {**EXPRESSIONS, **STATEMENTS}, unsupported_node, call_function, lower_body
+)
 
 
 class Lowered(NamedTuple):
@@ -71,7 +79,7 @@ class Lowered(NamedTuple):
 def lower_kernel(fn: FunctionType, args: tuple[ArgSpec, ...], options: Options) -> Lowered:
     """Lower a kernel for one set of argument types. Raises CompilationError."""
     source = source_of(fn)
-    cx = Lowering(_TABLES, options)
+    cx = Lowering(HANDLERS, options)
     cx.act = Activation(fn, source, None, 0, is_kernel=True)
     cx.locate(source.node)
     cx.dependencies.functions[fn] = None
@@ -94,7 +102,7 @@ def _lower(cx: Lowering, fn: FunctionType, args: tuple[ArgSpec, ...]) -> Lowered
     span = cx.span
     with cx.b.region() as body, _naming_the_line(cx):
         cx.act.returns, leaves = declare_returns(cx, returns)
-        lower_block(cx, cx.act.source.node.body)
+        lower_body(cx)
         check_returned(cx, returns)
         cx.b.emit("yield")
     func = Func(fn.__name__, tuple(cx.params), body, span)

@@ -59,6 +59,11 @@ class Source:
         self._is_ascii = all(line.isascii() for line in lines)
         self._is_call = file.startswith(FRONTEND)
 
+    @property
+    def line_shift(self) -> int:
+        """The difference between a line of the file and that of a node."""
+        return self._shift
+
     def with_body(self, body: list[ast.stmt]) -> Source:
         """Return the same function with other statements, attributed to the same file."""
         new: Source = copy.copy(self)

@@ -107,6 +107,10 @@ class Builder:
         self._stack[-1].ops.append(op)
         return op
 
+    def extend(self, ops: Sequence[Op]) -> None:
+        """Append the ops of a region that was built apart."""
+        self._stack[-1].ops.extend(ops)
+
     def const(self, value: Any, t: Scalar | Tensor) -> Op:
         """Append a constant of type t from a Python or numpy number.
 

@@ -99,7 +99,7 @@ def run_reference(
             for p in fn.params:
                 if p.name not in bound:
                     bound[p.name] = _bind(p, args)
-            _DispatchRun(fn, bound, [] if reports is None else reports, compute, watch).run()
+            DispatchRun(fn, bound, [] if reports is None else reports, compute, watch).run()
     return {name: v for name, v in bound.items() if isinstance(v, np.ndarray)}
 
 
@@ -138,7 +138,7 @@ def _bind(p: Param, args: Mapping[str, Any]) -> Any:
 # --- execution -------------------------------------------------------------------------------
 
 
-class _DispatchRun:
+class DispatchRun:
     """Execution of one Func. `env` holds the values defined so far."""
 
     def __init__(
@@ -232,7 +232,7 @@ class Invocation:
 
     def __init__(
         self,
-        dispatch: _DispatchRun,
+        dispatch: DispatchRun,
         env: dict[Value, Any],
         index: int,
         block: int,
@@ -263,6 +263,10 @@ class Invocation:
             else:
                 env[op] = self.value(op)
         return tuple(env[v] for v in region.yielded)
+
+    def results(self, op: Op) -> tuple[Any, ...]:
+        """Run an op with regions and return its results; () if a check in it failed."""
+        return _finish(_CONTROL[op.kind](self, op))
 
     def value(self, op: Op) -> Any:
         """Run an op without regions and return its value."""

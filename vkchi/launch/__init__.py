@@ -286,7 +286,7 @@ class Plan:
                 if self.sites:
                     self.runtime.reports.expect()
                 seeds = self.runtime.seeds(again) if self.draws else None
-                self.executable.launch(bound, seeds)
+                self.execute(args, bound, seeds)
                 if imports:
                     bound.copy_back(self.written)
                 if self.sites:
@@ -296,6 +296,16 @@ class Plan:
             if not was_held:
                 release_wholly(lock)
             raise
+
+    def on_device(self) -> Plan:
+        """Return the plan that tapes, graphs and gradients use: this one, or its device form."""
+        return self
+
+    def execute(
+        self, args: tuple[Any, ...], bound: BoundArguments, seeds: Callable[[], int] | None
+    ) -> None:
+        """Record the dispatches of a launch whose arguments are bound."""
+        self.executable.launch(bound, seeds)
 
     def result(self) -> Any:
         """Wait for the last launch and return its result; None, without waiting, if the kernel

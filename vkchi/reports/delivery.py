@@ -103,7 +103,7 @@ class ReportBuffer:
         try:
             if not is_muted:
                 print_lines(lines, lost)
-                self._warn(lines)
+                self.warn(lines)
         except local(Exception):
             if failed:  # a failed check is more important than a print error
                 raise check_error(failed, failures, least) from None
@@ -117,7 +117,7 @@ class ReportBuffer:
     def _clear(self, at: int, count: int) -> None:
         self.buffer.write(at * WORD_BYTES, np.zeros(count, "<u4"))
 
-    def _warn(self, lines: list[ReportRecord]) -> None:
+    def warn(self, lines: list[ReportRecord]) -> None:
         """Warn of overflows. By default, Python shows each site's warning once per device.
 
         Python compares the text, so the text of the first warning is reused whatever the later

@@ -18,6 +18,7 @@ IN_CODE = (
     "in_order",
     "strict",
     "nan",
+    "python",
 )
 
 
@@ -69,6 +70,7 @@ class Options(NamedTuple):
     - in_order: numbers of the parallel loops to compile as serial loops (`races.watch`).
     - nan: report stores of NaN and infinities.
     - strict: report warnings about conversions and constants as errors.
+    - python: kernels run as plain Python (`python_mode`).
     - cache: store of compiled code; ignored by comparison and hash.
     """
 
@@ -86,6 +88,7 @@ class Options(NamedTuple):
     in_order: tuple[int, ...] = ()
     strict: bool = False
     nan: bool = False
+    python: bool = False
     cache: CodeStore | None = None
 
     def __eq__(self, other: object) -> bool:

@@ -1,0 +1,230 @@
+"""The plan of a kernel that runs as plain Python: a launch evaluates it on the device's arrays.
+
+Arguments, checks and copies of host arrays are those of `launch.Plan`. Arrays that the host can
+address are used in place; others are copied before the launch, and written back after it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import cached_property
+from sys import gettrace, settrace
+from types import FrameType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+from vkchi.compile_state import RECURSION_LIMIT
+from vkchi.compiler import lower_only, memory_access
+from vkchi.errors import Unsupported
+from vkchi.fields.storage import Storage
+from vkchi.frontend.inline import annotations_of, returned_types
+from vkchi.frontend.lowering import declare_argument, declare_returns
+from vkchi.frontend.scope import Activation
+from vkchi.frontend.source import source_of
+from vkchi.ir.core import Param
+from vkchi.ir.interp import InterpreterReport
+from vkchi.ir.interp_memory import ArrayValue
+from vkchi.launch import Plan
+from vkchi.launch.value_guards import Guard
+from vkchi.python_mode.evaluation import Evaluator, ReportSink
+from vkchi.python_mode.exclusions import exclusion_of
+from vkchi.python_mode.stepping import Run, run_body
+from vkchi.reports.delivery import check_error, print_lines
+from vkchi.reports.sites import ReportRecord
+from vkchi.runtime import Runtime
+from vkchi.signature.bound import BoundArguments
+from vkchi.target.cautions import issue_warnings
+from vkchi.types import Array, scalar_of, shape_of
+from vkchi.types.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from vkchi.frontend.argspec import ArgSpec
+    from vkchi.signature import Signer
+
+
+class PythonPlan(Plan):
+    """A plan whose launches run the kernel as Python.
+
+    - `function`: the kernel's function.
+    - `describe`: returns the descriptions of a call's arguments.
+    - `make_device_plan`: makes the plan for tapes, graphs and gradients.
+    """
+
+    is_plain = is_recordable = False
+    function: Callable[[], FunctionType]
+    describe: Callable[[tuple[Any, ...]], tuple[ArgSpec, ...]]
+    make_device_plan: Callable[[], Plan]
+
+    def on_device(self) -> Plan:
+        """Return the plan that runs the kernel on the device."""
+        return self._device_plan
+
+    @cached_property
+    def _device_plan(self) -> Plan:
+        return self.make_device_plan()
+
+    @cached_property
+    def _refused(self) -> str | None:
+        return exclusion_of(self.func)
+
+    def execute(
+        self, args: tuple[Any, ...], bound: BoundArguments, seeds: Callable[[], int] | None
+    ) -> None:
+        """Run the kernel. Raises Unsupported for kernels of `exclusions`."""
+        if self._refused is not None:
+            raise Unsupported(self._refused)
+        trace, limit = gettrace(), sys.getrecursionlimit()
+        settrace(None)
+        sys.setrecursionlimit(max(limit, RECURSION_LIMIT))  # a call takes about 15 frames
+        launch = PythonLaunch(self, args, bound, seeds)
+        launch.cx.trace = trace
+        try:
+            with np.errstate(all="ignore"):
+                trace = launch.run()
+        finally:
+            sys.setrecursionlimit(limit)
+            leave_frames(sys._getframe())
+            settrace(trace)
+
+
+def make_plan(
+    runtime: Runtime, fn: FunctionType, signer: Signer, args: tuple[Any, ...],
+    key: tuple[Any, ...], make_device_plan: Callable[[], Plan], show: Callable[[Storage], Any],
+) -> Plan:  # fmt: skip
+    """Lower a kernel for its errors and warnings, and return its plan. Raises CompilationError."""
+    compiled = lower_only(fn, signer.specs(args, key), runtime.options)
+    if compiled.interface.cautions:
+        issue_warnings(compiled.interface.cautions)
+    plan = PythonPlan(runtime, compiled, signer.parameters, args, show)
+    reads, writes = memory_access(plan.func)
+    known = compiled.artifact.arrays.keys()
+    plan.read, plan.written = set(reads & known), set(writes & known)
+    plan.executable.reads, plan.executable.writes = reads & known, writes & known
+    plan.executable.used = plan.executable.reads | plan.executable.writes
+    plan.path = f"{fn.__module__}.{fn.__qualname__}".replace(".<locals>", "")
+    plan.guard = Guard(fn, compiled.reads, compiled.methods)
+    plan.function = lambda: fn
+    plan.describe = lambda args: signer.specs(args, signer.sign(args))
+    plan.make_device_plan = make_device_plan
+    return plan
+
+
+def leave_frames(frame: FrameType | None) -> None:
+    """Remove the trace functions of vkchi's frames, in which a debugger would stop next."""
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("vkchi."):
+        frame.f_trace = None
+        frame = frame.f_back
+
+
+class PythonLaunch:
+    """One launch: the arrays that it uses, and its reports."""
+
+    def __init__(
+        self, plan: PythonPlan, args: tuple[Any, ...], bound: BoundArguments,
+        seeds: Callable[[], int] | None,
+    ) -> None:  # fmt: skip
+        self.plan, self.args, self.bound, self.seeds = plan, args, bound, seeds
+        self.arrays = {**plan.fields(args), **bound.arrays}
+        self.numbers: dict[str, Any] = {}
+        self.objects: dict[str, Any] = {}  # the user's arrays, by parameter
+        self._read_arguments()
+        self.evaluator = Evaluator(plan.function().__name__, ReportSink(self.deliver))
+        self.warned: set[Any] = set()
+        self.copies: dict[int, tuple[Storage, Any]] = {}  # by the `id` of the array
+        self.cx = Run(plan.runtime.options, self.evaluator, self.bind, self.renew_seed)
+
+    def _read_arguments(self) -> None:
+        plan = self.plan
+        for parameter, arg in zip(plan.parameters, self.args, strict=True):
+            for p, value in parameter.leaves(arg):
+                if p.kind in ("scalar", "tensor"):
+                    bound = BoundArguments(plan.runtime, [])
+                    p.bind(value, bound)
+                    self.numbers[p.name] = bound.flat
+                else:
+                    self.objects[p.name] = value
+        self.objects |= {one.name: one.owner for one in self.bound.imports}
+
+    # --- parameters ----------------------------------------------------------------------------
+
+    def bind(self, param: Param, binding: tuple[Any, ...]) -> Any:
+        """Return the value of a parameter of the kernel, by its binding."""
+        kind = binding[0]
+        if kind == "seed":
+            return np.uint32(0)
+        if not isinstance(param.type, Array):
+            t = param.type
+            found = np.asarray(self.numbers[binding[1]]).astype(scalar_of(t).dtype)
+            return found.reshape(shape_of(t))[()]
+        if kind == "field":
+            array = binding[1]
+        elif kind == "return":
+            array = self.plan.returns[binding[1]]
+        else:
+            array = self.arrays[param.name if kind == "grad" else binding[1]]
+        if kind == "arg" and binding[1] in self.objects:
+            self.cx.shown[param] = self.objects[binding[1]]
+        return ArrayValue(self.contents(array), param.type)
+
+    def contents(self, array: Any) -> Any:
+        """Return an array's memory as numpy: in place, or values that are written back.
+
+        Of an array of numpy or torch that was copied to the device, these are the user's values.
+        """
+        array.ready_to_write()
+        if id(array) in self.copies:
+            return self.copies[id(array)][1]
+        view = next((one.view for one in self.bound.imports if one.array is array), None)
+        if view is None:
+            shared = array.in_place()
+            if shared is not None:
+                return shared
+        wanted = (array.number.dtype, array.shape + shape_of(array.elem))
+        fits = view is not None and (view.dtype, view.shape) == wanted and view.flags.writeable
+        self.copies[id(array)] = array, view if fits else array.kept()
+        return self.copies[id(array)][1]
+
+    def renew_seed(self) -> None:
+        """Begin the random numbers of a dispatch."""
+        if self.seeds is not None:
+            self.evaluator.seed = self.seeds()
+
+    # --- running -------------------------------------------------------------------------------
+
+    def run(self) -> Any:
+        """Run the kernel's statements, then write copied arrays back.
+
+        Returns the trace function that is active after the kernel.
+        """
+        plan, cx, fn = self.plan, self.cx, self.plan.function()
+        cx.act = Activation(fn, source_of(fn), None, 0, is_kernel=True)
+        cx.locate(cx.act.source.node)
+        cx.dependencies.functions[fn] = None
+        self.renew_seed()
+        try:
+            with cx.b.region():
+                for arg in plan.describe(self.args):
+                    declare_argument(cx, arg)
+                note = annotations_of(fn, cx.act.source).get("return")
+                returns = () if note is None else returned_types(cx, note)
+                cx.act.returns, _ = declare_returns(cx, returns)
+                run_body(cx)
+                return cx.trace
+        finally:
+            for array, values in self.copies.values():
+                array.keep(values)
+            vars(cx).clear()  # break reference cycles, which would keep the user's arrays alive
+
+    def deliver(self, report: InterpreterReport) -> None:
+        """Print, warn or raise a report of the kernel."""
+        site = self.cx.reports.sites[report.site]
+        values = tuple([np.asarray(v).tolist() for v in report.values])
+        record = ReportRecord(site, report.thread, values)
+        if report.kind == "report_line":
+            print_lines([record], 0)
+        elif report.kind == "report_once":
+            if (site.span, site.parts) not in self.warned:  # once per launch
+                self.warned.add((site.span, site.parts))
+                self.plan.runtime.reports.warn([record])
+        else:
+            raise check_error([record], 1)

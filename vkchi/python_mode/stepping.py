@@ -1,0 +1,413 @@
+"""Execution of user's functions statement by statement.
+
+A `Run` is one launch. `Steps` are one call of a function: its methods are called by the code that
+`rewriting` makes, and lower the statement with that number, which evaluates it.
+
+Debuggers and tracers see the user's code only: tracing is suspended in the methods of `Steps`, and
+resumed while the code of a function that a kernel calls runs.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from sys import gettrace, settrace
+from typing import Any
+
+from vkchi.frontend import operator_lowering
+from vkchi.frontend.carry import share_variables
+from vkchi.frontend.context import LoopConfig, Lowering
+from vkchi.frontend.flow import (
+    Arm,
+    PathMerge,
+    condition,
+    condition_of,
+    fill_holes,
+    lower_block,
+    run_region,
+)
+from vkchi.frontend.loops import (
+    LoopForm,
+    as_index,
+    bind_indices,
+    check_runs_to_end,
+    choose_form,
+    note_iteration,
+    refuse_else,
+)
+from vkchi.frontend.lower_expr import bind_static
+from vkchi.frontend.lowering import HANDLERS
+from vkchi.frontend.peek import is_static_call
+from vkchi.frontend.scope import CONDITIONAL, UNSET, VARIABLE, LoopScope, Var
+from vkchi.frontend.spaces import LoopSpace, bounds_of, indices_of, parallel_bounds
+from vkchi.frontend.trees import (
+    aligned,
+    children_of,
+    is_container,
+    same_branches,
+    with_branches,
+)
+from vkchi.ir.core import Param, Value
+from vkchi.python_mode.evaluation import EvaluatingBuilder, Evaluator, Held, HeldParam, held_value
+from vkchi.python_mode.mirrors import mirror
+from vkchi.python_mode.rewriting import Path, Step, parameters_of, stepped_code
+from vkchi.target.options import Options
+from vkchi.types import Scalar, Tensor, scalar_of
+
+OWN_PACKAGE = "vkchi"
+Undo = Callable[[], object]
+
+
+class Run(Lowering):
+    """The lowering of one launch, whose ops are evaluated.
+
+    - `bind`: gives the value of a parameter of the kernel, by its binding.
+    - `shown`: the user's objects of array parameters.
+    - `renew_seed`: begins the random numbers of a dispatch.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        evaluator: Evaluator,
+        bind: Callable[[Param, tuple[Any, ...]], Any],
+        renew_seed: Callable[[], None],
+    ) -> None:
+        super().__init__(HANDLERS._replace(body=run_body), options)
+        self.evaluator, self.bind, self.renew_seed = evaluator, bind, renew_seed
+        self.b = self.builder = EvaluatingBuilder(evaluator)
+        self.in_serial = True  # a launch makes no decisions about loops
+        self.is_certain = False  # conditions of the launch were checked before it
+        self.shown: dict[Value, Any] = {}
+        self.trace: Any = None
+
+    def add_param(self, param: Param, binding: tuple[Any, ...]) -> Param:
+        """Add a parameter with its value."""
+        made = HeldParam(param.type, param.name, param.attributes)
+        super().add_param(made, binding)
+        made.held = self.bind(made, binding)
+        return made
+
+    @property
+    def run_arm(self) -> Callable[[Value, Any, Any], Any] | None:  # type: ignore[override]
+        """The function that runs one of two arms; None in a region."""
+        return self._run_arm if self.builder.is_direct else None
+
+    def _run_arm(self, cond: Value, a: Arm, b: Arm) -> Any:
+        """Run the selected arm, and convert its value to the common type of both."""
+        is_first = bool(held_value(cond))
+        lower = (a if is_first else b).lower
+        assert lower is not None
+        self.frames.append({})
+        with self.act.block():
+            taken = lower()
+        self.frames.pop()
+        join = PathMerge(self)
+        tree = join.merge(taken, b.value, "") if is_first else join.merge(a.value, taken, "")
+        mine = 0 if is_first else 1
+        values = [operator_lowering.value(self, pair[mine], pair[2]) for pair in join.pairs]
+        return fill_holes(tree, values)
+
+    def forget_notes(self) -> None:
+        """Drop the notes of a statement: warnings and conditions were given before the launch."""
+        self.cautions.clear()
+        self.demands.clear()
+        self.decisions.clear()
+        self.reports.sites.clear()
+
+
+def run_body(cx: Lowering) -> None:
+    """Run the statements of the current activation as Python; as usual in regions.
+
+    Functions of vkchi are not stepped through.
+    """
+    assert isinstance(cx, Run)
+    is_own = (cx.act.fn.__module__ or "").partition(".")[0] == OWN_PACKAGE
+    if is_own or not cx.builder.is_direct:
+        cx.stepped_calls += not is_own
+        lower_block(cx, cx.act.source.node.body)
+        return
+    act = cx.act
+    result = common_result(cx)
+    code = stepped_code(act.fn, act.source)
+    steps = Steps(cx, code.steps)
+    names = [arg.arg for arg in parameters_of(act.source.node)]
+    args = [steps.shown(name) for name in names]
+    run = code.function(act.fn)
+    resume: Callable[[Any], object] = settrace
+    try:
+        # One line, so that a debugger that returns to this frame does not stop in it.
+        cx.trace = (resume(cx.trace), run(steps, *args), gettrace(), resume(None))[2]
+    except BaseException:
+        cx.trace = gettrace()
+        settrace(None)
+        raise
+    steps.close_to(())
+    cx.act = act
+    if result is not UNSET:
+        act.result.value = convert_leaves(cx, act.result.value, result)
+
+
+def common_result(cx: Run) -> Any:
+    """Return the result of the current function as a lowering has it, of the type of all returns.
+
+    It is UNSET for a function with one `return` of a value, or with an annotation.
+    """
+    act = cx.act
+    returned = [n for n in ast.walk(act.source.node) if isinstance(n, ast.Return) and n.value]
+    if len(returned) < 2 or act.returns is not None or act.is_kernel:
+        return UNSET
+    with act.block():
+        arm = run_region(cx, (), lambda: lower_block(cx, act.source.node.body))
+    cx.forget_notes()
+    return arm.changed.get(act.result, UNSET)
+
+
+def convert_leaves(cx: Run, x: Any, like: Any) -> Any:
+    """Convert the kernel values and numbers in a result to the types in another."""
+    if is_container(like) and same_branches(like, x):
+        pairs = zip(children_of(like), aligned(like, x))
+        return with_branches(x, [convert_leaves(cx, part, other) for other, part in pairs])
+    if not isinstance(like, Value) or is_container(x) or getattr(x, "type", None) is like.type:
+        return x
+    assert isinstance(like.type, Scalar | Tensor)
+    return operator_lowering.value(cx, x, like.type)
+
+
+class Steps:
+    """One call of a function.
+
+    - `opened`: the open blocks, each with its undo function.
+    - `loops`, `last`: the running loops, and the names of their last iteration, by number.
+    - `found`: values of the names that a loop binds.
+    - `trace`: the trace function, which the code resumes after each call.
+    """
+
+    gettrace, settrace = gettrace, settrace
+
+    def __init__(self, cx: Run, steps: Sequence[Step]) -> None:
+        self.cx, self.act, self.steps = cx, cx.act, steps
+        self.opened: list[tuple[tuple[int, bool], Undo]] = []
+        self.loops: dict[int, Iterator[None]] = {}
+        self.last: dict[int, list[Any]] = {}
+        self.found: list[Any] = []
+        self.trace: Any = None
+
+    def __repr__(self) -> str:
+        return f"<steps of {self.act.fn.__name__}()>"
+
+    # --- called by the code --------------------------------------------------------------------
+
+    def run(self, number: int, trace: Any, _: None) -> Any:
+        """Run a statement; return the values of the variables that it shows.
+
+        For a `return`, return the result.
+        """
+        return self.act_on(self.run_statement, number, trace)
+
+    def test(self, number: int, trace: Any, _: None) -> bool:
+        """Evaluate the condition of an `if` or `while`, and open the block that it selects."""
+        return self.act_on(self.run_test, number, trace)  # type: ignore[no-any-return]
+
+    def more(self, number: int, trace: Any, _: None) -> bool:
+        """Open the block of the next iteration of a loop; False if there is none."""
+        return self.act_on(self.run_loop, number, trace)  # type: ignore[no-any-return]
+
+    def act_on(self, act: Callable[[int], Any], number: int, trace: Any) -> Any:
+        """Perform a step, and note the trace function that is active after it."""
+        cx = self.cx
+        cx.trace = trace
+        try:
+            found = act(number)
+        except BaseException:
+            settrace(cx.trace)
+            raise
+        self.trace = cx.trace
+        cx.forget_notes()
+        return found
+
+    def run_statement(self, number: int) -> Any:
+        step = self.reach(number)
+        self.cx.stmt(step.node)
+        if isinstance(step.node, ast.Return):
+            return None if self.act.is_kernel else mirror(self.act.result.value, self.cx.shown)
+        return [self.shown(name) for name in step.names]
+
+    def run_test(self, number: int) -> bool:
+        step = self.reach(number)
+        test = self.test_while if isinstance(step.node, ast.While) else self.test_if
+        return test(number, step.node)
+
+    def run_loop(self, number: int) -> bool:
+        path = self.steps[number].path
+        depth = len(path)
+        is_inside = len(self.opened) > depth and self.opened[depth][0] == (number, True)
+        step = self.reach(number)
+        if not is_inside:
+            self.last.pop(number, None)
+            self.loops[number] = self.iterations(number, step.node)
+        for _ in self.loops[number]:
+            self.found = self.last[number] = [self.shown(name) for name in step.names]
+            return True
+        del self.loops[number]
+        self.found = self.last.pop(number, [None] * len(step.names))
+        return False
+
+    # --- branches and loops --------------------------------------------------------------------
+
+    def test_if(self, number: int, n: ast.If) -> bool:
+        cx = self.cx
+        cx.locate(n.test)
+        cond = condition(cx, n.test)
+        if isinstance(cond, Value):
+            found = bool(held_value(cond))
+            self.open(number, self.region(), self.block(), branch=found)
+            return found
+        act, outer = self.act, self.act.why_serial
+        act.why_serial = outer or ("" if is_static_call(cx, n.test) else CONDITIONAL)
+        restore = lambda: setattr(act, "why_serial", outer)  # noqa: E731
+        self.open(number, restore, self.block(), branch=cond)
+        return cond
+
+    def test_while(self, number: int, n: ast.While) -> bool:
+        cx = self.cx
+        cx.config = LoopConfig()
+        refuse_else(cx, n)
+        cx.locate(n)
+        self.open(number, self.region(), self.within_loop(), self.block())
+        cond = cx.at(n.test, lambda cx: condition_of(cx, cx.expr(n.test)))
+        found = bool(held_value(cond)) if isinstance(cond, Value) else bool(cond)
+        if not found:
+            self.close_to(self.steps[number].path)
+        return found
+
+    def iterations(self, number: int, n: ast.For) -> Iterator[None]:
+        """Yield once per iteration of a loop, with its block open."""
+        cx = self.cx
+        form = choose_form(cx, n)
+        if form.items is not None:
+            for item in form.items:
+                self.reach(number)
+                self.open(number, self.within_loop(), self.block())
+                bind_static(cx, n.target, item)
+                yield
+            return
+        assert form.space is not None
+        if form.config is not None:
+            yield from self.parallel(number, n, form)
+            return
+        space = form.space
+        cx.locate(n.iter)
+        bounds = bounds_of(cx, space)
+        for indices in self.indices(space, bounds, is_fixed=cx.is_top):
+            self.reach(number)
+            cx.locate(n.iter)
+            self.open(number, self.region(), self.within_loop(), self.block())
+            bind_indices(cx, n, space, indices_of(cx, space, indices))
+            yield
+
+    def parallel(self, number: int, n: ast.For, form: LoopForm) -> Iterator[None]:
+        """Yield once per iteration of a parallel loop, in order."""
+        cx, space = self.cx, form.space
+        assert space is not None
+        check_runs_to_end(cx, n)
+        share_variables(cx, n, form.own)
+        cx.locate(n.iter)
+        bounds = parallel_bounds(cx, space)
+        count = 1
+        for begin, end in zip(*[iter(bounds)] * 2):
+            count *= max(0, int(held_value(end)) - int(held_value(begin)))
+        cx.renew_seed()
+        cx.in_parallel = True
+        for k, numbers in enumerate(self.indices(space, bounds, is_fixed=True)):
+            self.reach(number)
+            cx.evaluator.begin_invocation(k, count)
+            cx.locate(n.target)
+            found = indices_of(cx, space, numbers, bounds[0])
+            indices = [as_index(cx, i) for i in found] if len(found) > 1 else found
+            indices = indices[: len(space.axes)]
+            region, block = self.region(), self.block()
+            for var in form.own:
+                self.act.declare(Var(var.name, var.value, VARIABLE, len(cx.frames), var.span))
+            note_iteration(cx, n, space, indices)
+            self.open(number, region, block, self.within_loop(), self.block())
+            bind_indices(cx, n, space, indices)
+            yield
+        self.reach(number)
+        cx.leave_parallel()
+        cx.evaluator.begin_invocation(0, 1)
+
+    def indices(
+        self, space: LoopSpace, bounds: Sequence[Value], *, is_fixed: bool
+    ) -> Iterator[list[Value]]:
+        """Yield the counters of each iteration; the last axis varies fastest.
+
+        In a sparse block, only those of active cells. With `is_fixed`, these are the cells that are
+        active before the loop.
+        """
+        pairs = list(zip(*[iter(bounds)] * 2))
+        ends = [(int(held_value(begin)), int(held_value(end))) for begin, end in pairs]
+        types = [scalar_of(begin.type) for begin, _ in pairs]
+        every: Iterator[list[Value]] = (
+            [Held(t, t.dtype.type(k)) for k, t in zip(found, types)]
+            for found in product(*[range(*pair) for pair in ends])
+        )
+        guard = space.guard
+        if guard is None:
+            yield from every
+            return
+        cx = self.cx
+        active = (found for found in every if held_value(guard.test(cx, found)[1]))
+        yield from list(active) if is_fixed else active
+
+    # --- blocks --------------------------------------------------------------------------------
+
+    def reach(self, number: int) -> Step:
+        """Close the blocks that a statement is not in; return its step."""
+        step = self.steps[number]
+        self.close_to(step.path)
+        self.cx.act = self.act
+        return step
+
+    def close_to(self, path: Path) -> None:
+        """Close the blocks beyond a path."""
+        same = 0
+        while same < min(len(path), len(self.opened)) and self.opened[same][0] == path[same]:
+            same += 1
+        while len(self.opened) > same:
+            self.opened.pop()[1]()
+
+    def open(self, number: int, *undos: Undo, branch: bool = True) -> None:
+        """Record an open block; `undos` close its parts, which were opened in this order."""
+
+        def undo() -> None:
+            for act in reversed(undos):
+                act()
+
+        self.opened.append(((number, branch), undo))
+
+    def block(self) -> Undo:
+        """Open a block of variables."""
+        return entered(self.act.block())
+
+    def within_loop(self) -> Undo:
+        """Enter a loop."""
+        return entered(self.act.loop(LoopScope(len(self.cx.frames))))
+
+    def region(self) -> Undo:
+        """Open a block that runs on a run-time condition. Its variables stay changed."""
+        frames = self.cx.frames
+        frames.append({})
+        return frames.pop
+
+    def shown(self, name: str) -> Any:
+        """Return the value of a variable for the debugger; None without one."""
+        var = self.act.find(name)
+        return None if var is None else mirror(var.value, self.cx.shown)
+
+
+def entered(context: Any) -> Undo:
+    """Enter a context; return a function that leaves it."""
+    context.__enter__()
+    return lambda: context.__exit__(None, None, None)
