@@ -3,7 +3,8 @@
 The reference has a page per chapter, generated from the table of public names
 (`vkchi.public_names`). Names defined by `def` or `class` get their signatures and docstrings by
 mkdocstrings, others a table row. Classes show their public members (`vkchi.public_members`). The
-page of errors is generated from the golden messages (`error_page`).
+page of errors is generated from the golden messages (`error_page`). The gallery links to a page per
+example with its program.
 CHANGELOG.md and CONTRIBUTING.md become pages unchanged.
 """
 
@@ -21,6 +22,7 @@ from error_page import error_page
 from mkdocs.structure.files import File, Files
 
 from vkchi import public_names
+from vkchi.cli.example import list_examples, title_of
 from vkchi.ir.ops import TABLE
 from vkchi.lang.elementwise import INTRINSICS
 from vkchi.lang.function import Function
@@ -74,6 +76,8 @@ def on_files(files: Files, config, **_) -> Files:
         page = File.generated(config, f"reference/{name}.md", content=chapter_page(chapter))
         files.append(page)
     files.append(File.generated(config, "errors.md", content=error_page()))
+    for name in list_examples():
+        files.append(File.generated(config, f"examples/{name}.md", content=example_page(name)))
     return files
 
 
@@ -82,7 +86,23 @@ def on_page_markdown(markdown: str, page, **_) -> str:
     if path in OUTSIDE:
         text = (ROOT / OUTSIDE[path]).read_text(encoding="utf-8")
         return re.sub(r"\]\(docs/", "](", text)
+    if path == "examples.md":
+        return re.sub(r"\]\([./\w]*examples/(\w+)\.py\)", r"](examples/\1.md)", markdown)
     return markdown + contents() if path == "reference.md" else markdown
+
+
+def on_page_content(html: str, page, **_) -> str:
+    return html.replace("<img ", '<img loading="lazy" ')
+
+
+def example_page(name: str) -> str:
+    """Picture, command and program of an example."""
+    path = list_examples()[name]
+    found = sorted((ROOT / "docs" / "pictures").glob(f"{name}.*"))
+    picture = [f"![{name}](../pictures/{found[-1].name})", ""] if found else []
+    source = path.read_text(encoding="utf-8").rstrip()
+    parts = [f"# {name}", "", title_of(path), "", *picture, "```", f"vkchi example {name}", "```"]
+    return "\n".join([*parts, "", "```python", source, "```", ""])
 
 
 def check_every_name_has_a_chapter() -> None:

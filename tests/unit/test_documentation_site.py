@@ -95,13 +95,33 @@ def test_search_works_in_pages_opened_as_files(site: Path, tmp_path: Path) -> No
     assert "reference/gradients.html" in done.stdout
 
 
-def test_the_page_of_examples_is_that_of_the_examples() -> None:
+def test_the_gallery_shows_every_example() -> None:
     page = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (.*?) ?\| \*\*`(\w+)`\*\*: (.*) \|$", page, re.M)
+    rows = re.findall(r"^\| (.*?) ?\| \*\*\[`(\w+)`\]\((.*?)\)\*\*: (.*) \|$", page, re.M)
     examples = list_examples()
-    assert [(name, title) for _, name, title in rows] == [
+    assert [(name, title) for _, name, _, title in rows] == [
         (name, title_of(path)) for name, path in examples.items()
     ], "run scripts/pictures"
-    for picture, name, _ in rows:
+    for picture, name, source, _ in rows:
+        assert (ROOT / "docs" / source).resolve() == examples[name].resolve()
         assert bool(picture) == is_drawn(examples[name])
-        assert not picture or (ROOT / "docs" / "pictures" / f"{name}.png").stat().st_size < 40_000
+        if picture:
+            assert picture == f"[![{name}](pictures/{name}.webp)]({source})"
+
+
+def test_pictures_of_the_gallery_are_large_and_move() -> None:
+    image = pytest.importorskip("PIL.Image")
+    for name in [name for name, path in list_examples().items() if is_drawn(path)]:
+        path = ROOT / "docs" / "pictures" / f"{name}.webp"
+        assert path.stat().st_size <= 300_000
+        with image.open(path) as opened:
+            assert opened.size[0] >= 480 and opened.n_frames >= 5
+
+
+@pytest.mark.skipif(find_spec("mkdocs") is None, reason="mkdocs is not installed (extra docs)")
+def test_the_gallery_links_to_programs(site: Path) -> None:
+    page = (site / "examples.html").read_text(encoding="utf-8")
+    for name in list_examples():
+        assert f'href="examples/{name}.html"' in page
+        shown = (site / "examples" / f"{name}.html").read_text(encoding="utf-8")
+        assert f"vkchi example {name}" in shown and "import" in shown
