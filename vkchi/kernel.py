@@ -648,7 +648,9 @@ def func(fn: FunctionType, is_real_function: bool = False) -> UserFunc:
 
 
 def real_func(fn: FunctionType) -> RealFunc:
-    """Make a function that kernels and funcs can call, and that is not inlined.
+    """Make a function that kernels and funcs can call, and that may call itself at run time.
+
+    It is inlined too, up to a depth, or becomes a loop with a stack (docs/language/functions.md).
 
     Source: Taichi's `ti.real_func`.
 

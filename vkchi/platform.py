@@ -197,7 +197,7 @@ def is_of_others(info: os.stat_result) -> bool:
 
 
 def is_open_to_others(info: os.stat_result) -> bool:
-    """True if others may write to a file; False on systems without owners in `os.stat`."""
+    """True if its group or all users may write to a file; False without owners in `os.stat`."""
     return hasattr(os, "geteuid") and bool(info.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
 

@@ -46,7 +46,7 @@ def survey_func(fn: Func) -> EmissionFacts:
 
 
 def find_dead(fn: Func) -> frozenset[Value]:
-    """Dead-code analysis of the body, with the ends of its `parallel` op as unused.
+    """The dead ops of the body, if nothing uses the ends of its `parallel` op.
 
     The launch computes these ends. Empty for a Func without a `parallel` op.
     """
