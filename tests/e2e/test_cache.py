@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 
 import vkchi as ti
+from vkchi import platform
+from vkchi.cache import store
 from vkchi.cache.store import CacheStore, Limits
+from vkchi.errors import CacheWarning
 from vkchi.runtime import current_runtime
 
 # Kernels, a gradient that saves, one that counts, a trial for races, copies, validation, reports,
@@ -382,3 +387,34 @@ def test_taichis_options(tmp_path, monkeypatch):
     monkeypatch.setenv("TI_OFFLINE_CACHE", "0")
     ti.init(log_level="error")
     assert current_runtime().options.cache is None
+
+
+@pytest.mark.parametrize("call", ["open", "lstat", "read", "write", "fsync", "listdir", "fdopen"])
+@pytest.mark.parametrize("fault", [AttributeError, NotImplementedError, PermissionError, TypeError])
+def test_no_fault_of_the_system_stops_a_program(call, fault, own_runtime, tmp_path, monkeypatch):
+    """The store fails at one function of `os`: a warning at most, and the kernel is compiled."""
+
+    class FaultyOs:
+        def __getattr__(self, name):
+            return fail if name == call else getattr(os, name)
+
+    def fail(*args, **options):
+        raise fault("this system lacks it")
+
+    monkeypatch.setenv("VKCHI_CACHE", "1")
+    monkeypatch.setattr(store, "os", FaultyOs())
+    if call == "open":
+        monkeypatch.setattr(platform, "os", FaultyOs())
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        ti.init(cache_dir=str(tmp_path), log_level="error")
+        x = ti.field(ti.i32, 4)
+
+        @ti.kernel
+        def fill():
+            for i in x:
+                x[i] = 3 * i + 1
+
+        fill()
+        assert x.to_numpy().tolist() == [1, 4, 7, 10]
+    assert [w.category for w in told] in ([], [CacheWarning])

@@ -172,7 +172,7 @@ class CacheStore:
             self.remove(key)
             return None
         except local(OSError) as e:
-            self.warn(f"{self.path_of(key)} cannot be read: {e.strerror}")
+            self.warn(f"{self.path_of(key)} cannot be read: {e.strerror or e}")
             return None
         return found
 
@@ -243,7 +243,7 @@ class CacheStore:
         except platform.FileInUse:  # another process has an entry of this key
             return False
         except local(OSError, ValueError) as e:
-            reason = e.strerror if isinstance(e, OSError) else e
+            reason = getattr(e, "strerror", None) or e
             self.warn(f"nothing can be written to {self.folder}: {reason}")
             return False
         self.writes += 1
@@ -331,7 +331,7 @@ class CacheStore:
         except local(OSError, ValueError) as e:
             if isinstance(e, FileNotFoundError) and not make:
                 return False
-            reason = e.strerror if isinstance(e, OSError) else e
+            reason = getattr(e, "strerror", None) or e
             self.problem = f"{self.folder} cannot be used: {reason}"
         else:
             self.problem = fault_of(self.folder, info)
