@@ -7,6 +7,9 @@ marked with its row of docs/language/differences.md, and must fail under Taichi:
 
     @pytest.mark.ours("integer-division")                # runs under Taichi, and fails there
     @pytest.mark.ours("textures-on-cpu", run=False)      # would crash or hang Taichi
+
+With VKCHI_PYTHON=1 the programs run as plain Python, with the same results. `NOT_AS_PYTHON` lists
+the tests that are skipped then.
 """
 
 from __future__ import annotations
@@ -53,8 +56,46 @@ def start(**options: Any) -> None:
     ti.init(**{"random_seed": 7, **options})
 
 
+CHECKS = "a failed check raises at once, and the other iterations do not run"
+TWICE = "functions of Python that run at compile time run twice"
+WORKGROUPS = "operations of workgroups do not run as Python"
+LONG = "takes minutes as Python"
+NOT_AS_PYTHON = {
+    "test_atomics.py::test_long_sums_of_f16_are_rounded_once": LONG,
+    "test_captures.py::test_a_zero_whose_sign_functions_change_while_compiling": TWICE,
+    "test_captures.py::test_lists_that_functions_change_while_compiling": TWICE,
+    "test_captures.py::test_vectors_that_functions_change_while_compiling": TWICE,
+    "test_debug.py::test_a_failed_thread_ends_and_the_others_do_not": CHECKS,
+    "test_debug.py::test_statements_after_failed_assertion_do_not_run": CHECKS,
+    "test_debug.py::test_the_first_failing_iteration_is_told": CHECKS,
+    "test_debug.py::test_workgroups_with_barriers_go_on": WORKGROUPS,
+    "test_debug_arithmetic.py::test_vectors_and_augmented_division": CHECKS,
+    "test_debug_bounds.py::test_place_of_a_stray_access": CHECKS,
+    "test_debug_bounds.py::test_shared_array_bounds": WORKGROUPS,
+    "test_debug_bounds.py::test_stray_accesses_touch_nothing": CHECKS,
+    "test_loops.py::test_variables_of_many_iterations": LONG,
+    "test_loops.py::test_variables_that_iterations_assign_before_they_read_them": LONG,
+    "test_print.py::test_too_many_lines_are_counted": "no line is lost",
+    "test_random.py": LONG,
+    "test_simt_block.py": WORKGROUPS,
+    "test_simt_subgroup.py": WORKGROUPS,
+}
+
+
+def reason_as_python(item: pytest.Item) -> str | None:
+    """The reason for which a test is skipped with VKCHI_PYTHON=1."""
+    name = f"{item.path.name}::{getattr(item, 'originalname', item.name)}"
+    return NOT_AS_PYTHON.get(name) or NOT_AS_PYTHON.get(item.path.name)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Under Taichi, tests that are marked as ours have to fail."""
+    here = os.path.dirname(__file__)
+    if os.environ.get("VKCHI_PYTHON") == "1":
+        for item in items:
+            reason = reason_as_python(item) if str(item.path.parent) == here else None
+            if reason is not None:
+                item.add_marker(pytest.mark.skip(reason=f"as plain Python: {reason}"))
     for item in items if IS_TAICHI else ():
         mark = item.get_closest_marker("ours")
         if mark is not None:
