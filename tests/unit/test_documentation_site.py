@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import vkchi as ti
-from vkchi import public_names
+from vkchi import platform, public_names
 from vkchi.cli.example import is_drawn, list_examples, title_of
 from vkchi.public_members import public_members
 
@@ -93,6 +93,16 @@ def test_search_works_in_pages_opened_as_files(site: Path, tmp_path: Path) -> No
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200)
     assert re.search(r"[1-9]\d* matching documents", done.stdout)
     assert "reference/gradients.html" in done.stdout
+
+
+def test_the_install_page_has_the_commands_of_the_hints() -> None:
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    for row in platform.PACKAGES:
+        assert f"`{row.install} {row.driver}`" in page
+    for address in (platform.NVIDIA, platform.AMD, platform.INTEL, f"{platform.SDK}#mac"):
+        assert f"({address})" in page
+    assert "brew install vulkan-loader molten-vk" in platform.SYSTEMS["darwin"].driver
+    assert "`brew install vulkan-loader molten-vk`" in page
 
 
 def test_the_gallery_shows_every_example() -> None:
