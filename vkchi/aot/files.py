@@ -84,7 +84,7 @@ def read_bytes(path: str) -> bytes:
 
 
 def read_folder(folder: str) -> dict[str, bytes]:
-    """Return the checksum file, and those of the files it names that exist."""
+    """Return the checksum file, and the files it names that exist directly in `folder`."""
     found = {SUMS: read_bytes(os.path.join(folder, SUMS))}
     for name in checksummed_names(found[SUMS]):
         path = os.path.join(folder, name)

@@ -84,7 +84,7 @@ def ls(given: argparse.Namespace) -> int:
 
 
 def is_terminal() -> bool:
-    """True if stdout is a terminal with colours."""
+    """True if stdout is a terminal that takes colours, and `NO_COLOR` is not set."""
     if sys.stdout is None or not sys.stdout.isatty():
         return False
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
@@ -100,7 +100,10 @@ def configure_show(parser: argparse.ArgumentParser) -> None:
 
 
 def show(given: argparse.Namespace) -> int:
-    """Show an entry: header, parts of the key, driver statistics, source, IR and SPIR-V."""
+    """Show an entry: header, parts of the key, driver statistics, source, IR and SPIR-V.
+
+    Kinds in WITHOUT_TEXT end after the key's parts, and after the answers if they are its kind.
+    """
     store = store_of(given)
     found = lookup.by_key(store, given.key)
     body = lookup.body_of(store, found)
@@ -198,7 +201,7 @@ def configure_report(parser: argparse.ArgumentParser) -> None:
 
 
 def report(given: argparse.Namespace) -> int:
-    """Write an HTML page: kernels, timings, and source, IR and SPIR-V, linked by line."""
+    """Write an HTML page: kernels, timings, and linked source, IR and SPIR-V of the newest."""
     from vkchi.cache import report as reports
 
     try:
@@ -316,7 +319,10 @@ def configure_verify(parser: argparse.ArgumentParser) -> None:
 
 
 def verify(given: argparse.Namespace) -> int:
-    """Check every entry's checksum and format, and its SPIR-V if spirv-val is installed."""
+    """Check every entry's checksum and format, and its SPIR-V if spirv-val is installed.
+
+    Of entries of other versions of vkchi that this one cannot decode, only the checksum.
+    """
     import shutil  # slow: imports compression modules
 
     store = store_of(given)
