@@ -105,6 +105,15 @@ def test_the_install_page_has_the_commands_of_the_hints() -> None:
     assert "`brew install vulkan-loader molten-vk`" in page
 
 
+def test_the_install_page_lists_the_extras_for_users() -> None:
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    table = page.split("| extra | for |")[1].split("\n\n")[0]
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    extras = project.split("[project.optional-dependencies]")[1].split("\n[")[0]
+    named = set(re.findall(r"^(\w+) = \[", extras, re.M)) - {"docs", "dev"}
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.M)) == named
+
+
 def test_the_gallery_shows_every_example() -> None:
     page = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (.*?) ?\| \*\*\[`(\w+)`\]\((.*?)\)\*\*: (.*) \|$", page, re.M)
