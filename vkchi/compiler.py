@@ -34,6 +34,7 @@ from vkchi.span import Span
 from vkchi.target.artifact import OWN_SITES, Artifact, Dispatch, Interface
 from vkchi.target.caps import Caps
 from vkchi.target.cautions import MOST_SERIAL, STRICT, Caution, LoopCaution
+from vkchi.target.decisions import Decision, Log, record
 from vkchi.target.options import Options
 from vkchi.target.shader import REPORTS as REPORT_ARRAY
 from vkchi.target.shader import Check, without_wraps
@@ -64,18 +65,23 @@ def load_compiler() -> None:
 
 
 def compile_kernel(
-    fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps
+    fn: FunctionType,
+    args: tuple[ArgSpec, ...],
+    options: Options,
+    caps: Caps,
+    log: Log | None = None,
 ) -> Compiled:
-    """Lower, optimize and emit a kernel.
+    """Lower, optimize and emit a kernel; with `log`, without the cache. Decisions are recorded in
+    it.
 
     Raises CompilationError for errors in the kernel, DeviceError for missing device features.
     """
     with compiling(fn.__name__):
-        return _compile_kernel(fn, args, options, caps)
+        return _compile_kernel(fn, args, options, caps, log)
 
 
 def _compile_kernel(
-    fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps
+    fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps, log: Log | None
 ) -> Compiled:
     from vkchi.frontend.lowering import lower_kernel  # 50 ms; gradients do not need it
     from vkchi.passes.shallow import limit_nesting
@@ -87,7 +93,9 @@ def _compile_kernel(
     lowered = lowered._replace(func=cut_wide_loops(limit_nesting(lowered.func)))
     clock.tick("lower")
     show_stage("ir", lowered.func)
-    artifact = build_watched(lowered.func, array_names(fn, lowered), options, caps)
+    if log is not None:
+        log += [complete(found) for found in lowered.decisions]
+    artifact = build_watched(lowered.func, array_names(fn, lowered), options, caps, log)
     clock.tick("optimise, emit")
     return _compiled(fn, lowered, artifact, cautions)
 
@@ -187,37 +195,46 @@ def array_names(fn: FunctionType, lowered: Lowered) -> frozenset[str]:
     return frozenset(array_types(lowered.func.params)) - returned
 
 
-def build_watched(fn: Func, names: frozenset[str], options: Options, caps: Caps) -> Artifact:
+def build_watched(
+    fn: Func, names: frozenset[str], options: Options, caps: Caps, log: Log | None = None
+) -> Artifact:
     """`build_artifact`; under `options.nan` with reports of float stores to these arrays."""
     if not options.nan or not names:
-        return build_artifact(fn, options, caps)
+        return build_artifact(fn, options, caps, log)
     from vkchi.passes.finite_stores import watch_stores  # in debug mode only
 
     watched, sites = watch_stores(fn, names, OWN_SITES, has_int64=caps.int64)
-    return build_artifact(watched, options, caps)._replace(own_sites=sites)
+    return build_artifact(watched, options, caps, log)._replace(own_sites=sites)
 
 
-def build_artifact(fn: Func, options: Options, caps: Caps) -> Artifact:
+def complete(found: PendingDecision) -> Decision:
+    """A decision about a loop, with its trip count."""
+    trips = trips_in(found)
+    return found.decision._replace(trips=None if trips is None else trips.expr)
+
+
+def build_artifact(fn: Func, options: Options, caps: Caps, log: Log | None = None) -> Artifact:
     """Optimize and emit a Func, or return the cached artifact of the same IR.
 
+    With `log`, the cache is not used, and decisions of passes are recorded in it.
     All shaders are created here. Raises DeviceError for missing device features.
     """
     with compiling(fn.name):
-        if options.cache is None or env.shows_stages():
-            return _build(fn, options, caps)
+        if options.cache is None or log is not None or env.shows_stages():
+            return _build(fn, options, caps, log)
         from vkchi.cache.content import get_or_build  # only needed with a cache
 
         return get_or_build(fn, options, caps, options.cache, _build)
 
 
-def _build(fn: Func, options: Options, caps: Caps) -> Artifact:
+def _build(fn: Func, options: Options, caps: Caps, log: Log | None = None) -> Artifact:
     from vkchi.passes.map_grid import plan_grid  # not needed for cached kernels
     from vkchi.passes.memo import Memo
     from vkchi.passes.pipeline import lower_dispatch, optimize_kernel
     from vkchi.passes.shallow import check_nesting
     from vkchi.spirv import emit
 
-    memo = Memo()
+    memo = Memo(log)
     program, temps = optimize_kernel(fn, caps, options, memo)
     dispatches = []
     for k, func in enumerate(program.funcs):
@@ -227,6 +244,7 @@ def _build(fn: Func, options: Options, caps: Caps) -> Artifact:
         shader = emit(
             lowered, grid, caps, f"{fn.name}.{k}", exact=options.exact, is_fast=options.fast_math
         )
+        record(log, Decision("shader", func.span, shader.name, name=func.name))
         fills, size = program.fills.get(func.name, ()), program.sizes[func.name]
         dispatches.append(Dispatch(shader, *memory_access(func), fills, size))
     return Artifact(

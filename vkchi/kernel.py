@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from vkchi.frontend.argspec import ArgSpec
     from vkchi.signature.bound import ImportedArray
     from vkchi.target.caps import Caps
+    from vkchi.target.decisions import Log
     from vkchi.target.options import CodeStore, Options
 
 C = TypeVar("C", bound=type)
@@ -134,6 +135,28 @@ class Kernel:
         if tape is not None and tape.kind == "record":
             tape.grad(self.__vkchi_func__.__name__)
         self._run(args, kwargs, run_gradient, is_shared=True)
+
+    def explain(self, *args: Any, **kwargs: Any) -> None:
+        """Print how a call with these arguments would run, without running it.
+
+        For each outermost loop: parallel or serial and why, iterations, workgroups, bytes per
+        iteration. Also atomics that remain, accesses that are not proved in range, and arguments
+        that are copied.
+        """
+        from vkchi.launch.explain import explain_call  # few programs need it
+
+        look = functools.partial(explain_call, self)
+        print(self._run(args, kwargs, look, is_shared=True, is_run=False))
+
+    def compile_logged(self, plan: Plan, args: tuple[Any, ...], log: Log) -> Compiled:
+        """Compile the kernel again as for a plan, without the cache; add the decisions to `log`."""
+        signer, runtime = self._plans_on(plan.runtime).signer, plan.runtime
+        specs = signer.specs(args, signer.sign(args))
+        options = runtime.options._replace(
+            first_tier=counts_launches(runtime), in_order=plan.in_order, cache=None
+        )
+        compile_kernel, _ = _load_compiler()
+        return compile_kernel(self.__vkchi_func__, specs, options, runtime.device.caps, log)
 
     def examine(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
         """Return `look(plan, args)` for a call, without a launch."""
@@ -299,6 +322,7 @@ class Kernel:
             options = options if is_kept else options._replace(cache=None)
             compiled = find_compiled(fn, specs, options, runtime.device.caps)
             plan = make(runtime, compiled, signer.parameters, args, show_element)
+            plan.in_order = in_order
             plan.path = f"{fn.__module__}.{fn.__qualname__}".replace(".<locals>", "")
             plan.guard = Guard(fn, compiled.reads, compiled.methods)
             plan.renew = functools.partial(find_plan, weakref.ref(self), weakref.ref(plans))
@@ -474,6 +498,10 @@ class BoundKernel(functools.partial[Any]):
     def grad(self, *args: Any, **kwargs: Any) -> None:
         """Run the kernel's gradient for this object, as `Kernel.grad`."""
         self.func.grad(*self.args, *args, **kwargs)  # type: ignore[attr-defined]
+
+    def explain(self, *args: Any, **kwargs: Any) -> None:
+        """As `Kernel.explain`, for this object."""
+        self.func.explain(*self.args, *args, **kwargs)  # type: ignore[attr-defined]
 
     def examine(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
         """As `Kernel.examine`, for this object."""

@@ -38,6 +38,9 @@ class Launched(Kernel, Generic[P, R_co]):
 
     __name__: str
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+    def explain(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Print how a call with these arguments would run, without running it."""
+
     def grad(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Run the reverse-mode gradient of a call with these arguments.
 

@@ -13,8 +13,9 @@ from vkchi import platform
 from vkchi.__main__ import main
 from vkchi.cache.store import CacheStore
 from vkchi.cli import doctor
+from vkchi.cli.doctor import costs_of
 from vkchi.errors import DeviceError
-from vkchi.target.caps import Caps
+from vkchi.target.caps import FULL, Caps
 
 
 @pytest.fixture(autouse=True)
@@ -183,3 +184,22 @@ def test_cuda_that_vulkan_does_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not doctor.check_cuda().problems
     monkeypatch.setattr(doctor, "cuda_devices", lambda: 2)
     assert doctor.check_cuda().problems[0]["mend"] == platform.SYSTEM.nvidia
+
+
+def test_a_missing_capability_is_told_by_its_cost() -> None:
+    """Of capabilities that depend on another missing one, only that one is told."""
+    assert costs_of(FULL) == []
+    assert costs_of(FULL._replace(f64_atomic_add=False)) == [
+        "no 64-bit float atomics: sums into shared f64 elements are slow"
+    ]
+    assert costs_of(FULL._replace(f64_atomic_add=False, i64_atomics=False)) == [
+        "no 64-bit atomics: `+=` on shared f64 elements raises an error",
+        "no 64-bit integer atomics: `+=` on shared i64 and u64 elements raises an error",
+    ]
+    assert costs_of(FULL._replace(f64_atomic_add=False, float64=False)) == [
+        "no 64-bit floats: kernels with f64 raise an error"
+    ]
+    assert costs_of(FULL._replace(int64=False, i64_atomics=False, f32_atomic_add=False)) == [
+        "no 64-bit integers: kernels with i64 or u64, and arrays of 2^31 elements, raise an error",
+        "no 32-bit float atomics: sums into shared f32 elements are slow",
+    ]

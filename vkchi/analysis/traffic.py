@@ -24,7 +24,7 @@ from vkchi.analysis.host_numbers import (
 from vkchi.ir.control_ops import axes_of, is_loop
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, find_parallel, walk
 from vkchi.ir.interval_rules import nonnegative
-from vkchi.ir.ops import LOOPS, READS, TABLE, WRITES, Effect
+from vkchi.ir.ops import LOOPS, PLACES, READS, TABLE, WRITES, Effect
 from vkchi.target.artifact import DispatchSize
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Tensor, Type, i32
@@ -86,20 +86,28 @@ def combine(kind: str, a: BoundedCount | None, b: BoundedCount | None) -> Bounde
 def find_moved(region: Region, params: frozenset[Param]) -> Moved:
     """Bytes of the accesses in a region by array and direction, without a limit."""
     moved: Moved = {}
-    seen: set[tuple[Value, bool]] = set()
+    seen: set[tuple[object, bool]] = set()
     for op, times in accesses_in(region, constant_count(1), params):
         place = op.args[0]
         array, t = base_memory(place), place.type
         if not isinstance(array, Param) or not isinstance(t, Ptr):
             continue
         for is_write, kinds in ((False, READS), (True, WRITES)):
-            if op.kind not in kinds or (place, is_write) in seen:
+            if op.kind not in kinds or (address_key(place), is_write) in seen:
                 continue
-            seen.add((place, is_write))
+            seen.add((address_key(place), is_write))
             found = combine("mul", times, bytes_of(array, t.elem))
             key = array, is_write
             moved[key] = combine("add", moved[key], found) if key in moved else found
     return moved
+
+
+def address_key(place: Value) -> object:
+    """Equal for addresses of the same array with the same subscripts."""
+    if not isinstance(place, Op) or place.kind not in PLACES:
+        return place
+    return (place.kind, place.attr if place.kind == "member" else None,
+            address_key(place.args[0]), place.args[1:])  # fmt: skip
 
 
 def accesses_in(

@@ -146,7 +146,14 @@ def import_file(path: str, argv: Sequence[str]) -> dict[str, Any]:
 
 
 def compile_one(kernel: Any, name: str, values: dict[str, str], names: dict[str, Any]) -> None:
-    """Compile a kernel for the given or annotated arguments.
+    """Compile a kernel for the given or annotated arguments. Raises as `sample_call`."""
+    kernel.examine(lambda plan, args: None, *sample_call(kernel, name, values, names))
+
+
+def sample_call(
+    kernel: Any, name: str, values: dict[str, str], names: dict[str, Any]
+) -> list[Any]:  # fmt: skip
+    """Return the given or annotated arguments of a kernel.
 
     Raises ArgumentError for anything but a kernel, and for an argument that is not known.
     """
@@ -160,7 +167,7 @@ def compile_one(kernel: Any, name: str, values: dict[str, str], names: dict[str,
     unknown = sorted(values.keys() - {p.name for p in wanted})
     if unknown:
         raise ArgumentError(f"{name} has no argument {', '.join(unknown)}")
-    kernel.examine(lambda plan, args: None, *[sample_argument(p, values, names) for p in wanted])
+    return [sample_argument(p, values, names) for p in wanted]
 
 
 def shaders_of(noted: ShaderRecord, name: str) -> list[Shader]:

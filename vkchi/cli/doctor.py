@@ -26,23 +26,28 @@ from vkchi.errors import VkchiError
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
+    from vkchi.target.caps import Caps
     from vkchi.vk.physical import Physical
 
 SLOW_MESA = 24  # lavapipe of older versions is several times slower
 # Optional capabilities, and the effect of lacking them.
 COSTS = {
-    "int8": "kernels with i8 and u8 are refused",
-    "int16": "kernels with i16 and u16 are refused",
-    "int64": "kernels with i64 and u64, and arrays of 2^31 numbers, are refused",
-    "float16": "kernels with f16 are refused",
-    "float64": "kernels with f64 are refused",
-    "f32_atomic_add": "sums of floats in places that data tell are loops of compare-and-swap: slow",
-    "f64_atomic_add": "the same of f64",
-    "i64_atomics": "atomics of 64 bits are refused",
-    "subgroup_arithmetic": "sums over whole loops take one atomic per invocation: slow",
-    "subgroup_ballot": "`ti.simt.warp` functions that vote are refused",
-    "subgroup_shuffle": "`ti.simt.warp` shuffles are refused",
+    "int8": "no 8-bit integers: kernels with i8 or u8 raise an error",
+    "int16": "no 16-bit integers: kernels with i16 or u16 raise an error",
+    "int64": "no 64-bit integers: kernels with i64 or u64, and arrays of 2^31 elements, raise an "
+    "error",
+    "float16": "no 16-bit floats: kernels with f16 raise an error",
+    "float64": "no 64-bit floats: kernels with f64 raise an error",
+    "f32_atomic_add": "no 32-bit float atomics: sums into shared f32 elements are slow",
+    "f64_atomic_add": "no 64-bit float atomics: sums into shared f64 elements are slow",
+    "i64_atomics": "no 64-bit integer atomics: `+=` on shared i64 and u64 elements raises an error",
+    "subgroup_arithmetic": "no sums across lanes: sums over whole loops are slower",
+    "subgroup_ballot": "no votes across lanes: `ti.simt.warp` functions that vote raise an error",
+    "subgroup_shuffle": "no exchange between lanes: `ti.simt.warp` shuffles raise an error",
 }
+# Capabilities that have no effect without another one, whose lack says enough.
+NEEDS = {"f64_atomic_add": "float64", "i64_atomics": "int64"}
+NO_F64_SUMS = "no 64-bit atomics: `+=` on shared f64 elements raises an error"
 PACKAGES = (
     "numpy", "vulkan", "cffi", "torch", "cuda-bindings", "pygame-ce", "pygfx", "Pillow",
 )  # fmt: skip
@@ -107,6 +112,15 @@ def check_versions() -> CheckResult:
     return CheckResult("versions", lines, wrong)
 
 
+def costs_of(caps: Caps) -> list[str]:
+    """Return the effects of the capabilities that a device lacks."""
+    lacks = [name for name in COSTS if not getattr(caps, name)]
+    costs = {name: COSTS[name] for name in lacks if NEEDS.get(name) not in lacks}
+    if "f64_atomic_add" in costs and not caps.i64_atomics:  # nothing to emulate it with
+        costs["f64_atomic_add"] = NO_F64_SUMS
+    return list(costs.values())
+
+
 def version_of(package: str) -> str:
     """Return the version of a package, or `-` if it is not installed."""
     try:
@@ -138,10 +152,7 @@ def check_devices() -> CheckResult:
 
             lines.append(f"     cannot be used: it {lack_text(lacks, row.vendor)}")
             continue
-        costs = [
-            f"no {name}: {cost}" for name, cost in COSTS.items() if not getattr(row.caps, name)
-        ]
-        lines += [f"     {cost}" for cost in costs]
+        lines += [f"     {cost}" for cost in costs_of(row.caps)]
         if k == chosen and is_slow(row.driver):
             newer = f"install Mesa {SLOW_MESA} or later, if need be from backports"
             mend = make_target() or f"{newer}: {platform.driver_hint()}"

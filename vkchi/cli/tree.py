@@ -64,6 +64,8 @@ ROOT = Command("vkchi", "Kernels in Python for every Vulkan device.", "vkchi.cli
             rest=AFTER_NAME),
     Command("compile", "compile kernels for a device without running them",
             "vkchi.cli.compile:configure", rest=AFTER_DASHES),
+    Command("explain", "print how a kernel would run, and why", "vkchi.cli.explain:configure",
+            rest=AFTER_DASHES),
     Command("cache", "inspect and manage the disk cache of compiled kernels",
             "vkchi.cli.cache:configure", CACHE_COMMANDS),
     Command("ir", "check, transform and interpret IR text", "vkchi.cli.ir:configure"),

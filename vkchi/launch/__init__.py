@@ -79,11 +79,13 @@ class Plan:
     - path: the kernel's module, class (of a method) and name.
     - guard: tests that the Python values read at compile time are unchanged.
     - renew: returns the plan for arguments and the current Python values.
+    - in_order: numbers of the racing loops that it serializes.
     - watch: race detection before each call; None if nothing is left to check.
     """
 
     path = ""
     guard = Guard(None)
+    in_order: tuple[int, ...] = ()
     renew: Callable[[tuple[Any, ...]], Plan] | None = None
     watch: RaceWatch | None = None
 

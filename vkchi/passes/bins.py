@@ -50,14 +50,16 @@ from vkchi.passes.map_grid import build_shared
 from vkchi.passes.reduce import differs_from_identity, identity_of_kind, over_subgroup
 from vkchi.passes.share import ThreadBudget, WorkDistribution
 from vkchi.target.caps import Caps
+from vkchi.target.decisions import Decision, Log, record
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, i32, scalar_of, u32
 
+BINS = "each workgroup adds up its iterations first; few atomics combine their results"
 SMALL_BITS = 32  # width for which every device has atomics in workgroup memory
 
 
-def privatize_histograms(fn: Func, caps: Caps) -> Func:
-    """Privatize histograms in workgroup memory where that is profitable."""
+def privatize_histograms(fn: Func, caps: Caps, log: Log | None = None) -> Func:
+    """Privatize histograms in workgroup memory where that is profitable. Records them in `log`."""
     used = used_in(fn.body)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -67,6 +69,8 @@ def privatize_histograms(fn: Func, caps: Caps) -> Func:
         plan = plan_bins(host_count(op), [size_of(a.array) for a in found], caps)
         if plan is None:
             return None
+        for a in found[: plan.arrays]:
+            record(log, Decision("cause", a.atomic.span, BINS))
         HistogramEmitter(b, op, found[: plan.arrays], plan, caps).build(args)
         return ()
 

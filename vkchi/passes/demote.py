@@ -31,6 +31,9 @@ from vkchi.ir.core import Func, Op, Value, used_in
 from vkchi.ir.ops import UPDATES
 from vkchi.ir.rebuild import rebuild
 from vkchi.passes.legalize import combined_value
+from vkchi.target.decisions import Decision, Log, record
+
+SHARED = "several iterations may update one element"
 
 
 def demote_atomics(fn: Func) -> Func:
@@ -39,9 +42,9 @@ def demote_atomics(fn: Func) -> Func:
     return replace_atomics(fn, lambda survey, write: not survey.is_fixed(write))
 
 
-def demote_all_atomics(fn: Func) -> Func:
-    """Replace all private atomics."""
-    return replace_atomics(fn, lambda survey, write: True)
+def demote_all_atomics(fn: Func, log: Log | None = None) -> Func:
+    """Replace all private atomics. Records those of loops that are not private in `log`."""
+    return replace_atomics(fn, lambda survey, write: True, log)
 
 
 def demote_but_sums(fn: Func) -> Func:
@@ -61,12 +64,19 @@ def private_atomics(survey: DependenceTest) -> Iterator[WriteAccess]:
 # --- rewriting ---------------------------------------------------------------------------------
 
 
-def replace_atomics(fn: Func, is_wanted: Callable[[DependenceTest, WriteAccess], bool]) -> Func:
+def replace_atomics(
+    fn: Func,
+    is_wanted: Callable[[DependenceTest, WriteAccess], bool],
+    log: Log | None = None,
+) -> Func:
     """Replace the private atomics that `is_wanted` selects."""
     serial = DependenceTest([op for op in fn.body.ops if op.kind != "parallel"], None)
     loops = [op for op in fn.body.ops if op.kind == "parallel"]
     surveys = [serial, *(DependenceTest(op.regions[0].ops, op) for op in loops)]
     chosen = {a.op for s in surveys for a in private_atomics(s) if is_wanted(s, a)}
+    for a in (a for s in surveys[1:] if log is not None for x in s.writes.values() for a in x):
+        if a.op.kind in UPDATES and a.op not in chosen:
+            record(log, Decision("cause", a.op.span, SHARED))
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         return [update(b, op, args)] if op in chosen else None

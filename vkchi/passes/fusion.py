@@ -38,9 +38,11 @@ from vkchi.passes.axis_order import iteration_digits
 from vkchi.passes.dce import remove_dead
 from vkchi.passes.memo import Memo
 from vkchi.passes.simplify import simplify
+from vkchi.target.decisions import Decision, Log, record
 from vkchi.tuples import NamedTuple
 
 MOST_ACCESSES = 64  # of a fused loop; drivers' compile time grows superlinearly
+FUSED = "it runs in one dispatch with the loop of line {line}"
 SHORT = 16  # most accesses of fused loops without a common array
 
 
@@ -52,8 +54,8 @@ class FusedLoop(NamedTuple):
     behind: list[Op]
 
 
-def fuse_loops(fn: Func) -> Func:
-    """Fuse adjacent parallel loops, where legal and profitable."""
+def fuse_loops(fn: Func, log: Log | None = None) -> Func:
+    """Fuse adjacent parallel loops, where legal and profitable. Records them in `log`."""
     ops: list[Op] = []
     last: Op | None = None
     behind: list[Op] = []  # since the last loop
@@ -64,7 +66,8 @@ def fuse_loops(fn: Func) -> Func:
             behind.append(op)
             continue
         joined = spaces.join(last, behind, op) if last is not None else None
-        if joined is not None:
+        if joined is not None and last is not None:
+            record(log, Decision("fused", op.span, FUSED, origin=last.span))
             ops += joined.before
             last, behind = joined.loop, joined.behind
         else:

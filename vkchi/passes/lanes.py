@@ -34,6 +34,7 @@ from vkchi.ir.ops import LOOPS, PLAIN_ACCESSES, TABLE, TIED, Effect
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.cost_model import is_worth_lanes, subgroup_width
 from vkchi.target.caps import Caps
+from vkchi.target.decisions import Decision, Log, record
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32, u32
 
@@ -41,13 +42,21 @@ ALLOWED = frozenset({Effect.PURE, Effect.CONTROL})
 ALIKE, FIRST, SHARED = "alike", "first", "shared"  # roles of an op
 
 
-def share_lanes(fn: Func, caps: Caps) -> Func:
-    """Distribute the loops of a serial Func over lanes, if legal and profitable."""
+def share_lanes(fn: Func, caps: Caps, log: Log | None = None) -> Func:
+    """Distribute the loops of a serial Func over lanes, if legal and profitable.
+
+    Records these loops in `log`.
+    """
     width = min(subgroup_width(caps), caps.workgroup_invocations)
     if width == 1 or find_parallel(fn) is not None or not all(map(is_plain, walk(fn.body))):
         return fn
     plan = LanePlan(fn, width)
-    return LaneParallelizer(plan).build(fn) if plan.is_worth_it else fn
+    if not plan.is_worth_it:
+        return fn
+    for op in plan.shared:
+        reason = f"its iterations are distributed over {width} invocations of one workgroup"
+        record(log, Decision("lanes", op.span, reason, name=fn.name))
+    return LaneParallelizer(plan).build(fn)
 
 
 def is_plain(op: Op) -> bool:

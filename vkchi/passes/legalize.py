@@ -30,13 +30,14 @@ from vkchi.errors import CompilationError, DeviceError, SubgroupWarning
 from vkchi.ir.builder import Builder
 from vkchi.ir.cas_loops import emit_cas_loop, updated_value
 from vkchi.ir.control_ops import carried_params, control_of, initial_values, is_loop
-from vkchi.ir.core import Func, Op, Value, base_memory, has_kind, walk
+from vkchi.ir.core import Func, Op, Param, Value, base_memory, has_kind, walk
 from vkchi.ir.invocation_ops import ARITHMETIC, EXCHANGING, SPANS
 from vkchi.ir.num import Num
 from vkchi.ir.ops import ATOMICS, EQUALITIES, UPDATES, Trait, kinds_with
 from vkchi.ir.rebuild import rebuild
 from vkchi.span import Span
 from vkchi.target.caps import Caps
+from vkchi.target.decisions import Decision, Log, record
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
     SCALARS,
@@ -69,8 +70,11 @@ class LegalizationRow(NamedTuple):
     spaces: str = ""
 
 
-def legalize(fn: Func, caps: Caps) -> Func:
-    """Expand all ops that the device lacks.
+EMULATED = "the device lacks the operation, so that it is a loop of compare-and-swap"
+
+
+def legalize(fn: Func, caps: Caps, log: Log | None = None) -> Func:
+    """Expand all ops that the device lacks. Records the atomics on arrays in `log`.
 
     Raises DeviceError, with the source line, for types and ops that are neither available nor
     expandable, and for too much shared memory. Warns of subgroup exchanges out of range.
@@ -82,6 +86,8 @@ def legalize(fn: Func, caps: Caps) -> Func:
     if has_kind(fn.body, EXCHANGING):
         check_exchanges(fn, caps)
     found = find_expansions(fn, table)
+    if log is not None:
+        note_atomics(fn, found, log)
     if not found:
         return fn
 
@@ -90,6 +96,15 @@ def legalize(fn: Func, caps: Caps) -> Func:
         return None if expand is None else [expand(b, op, args)]
 
     return rebuild(fn, visit)
+
+
+def note_atomics(fn: Func, found: dict[Op, Expand], log: Log) -> None:
+    """Record the atomics on arrays, with the reason if they are emulated."""
+    for op in walk(fn.body):
+        base = base_memory(op.args[0]) if op.kind in UPDATES else None
+        if isinstance(base, Param):
+            reason = EMULATED if found.get(op) in (expand_swap, expand_word) else ""
+            record(log, Decision("atomic", op.span, reason, name=base.name))
 
 
 def find_expansions(fn: Func, table: Expansions) -> dict[Op, Expand]:

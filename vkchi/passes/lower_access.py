@@ -34,6 +34,7 @@ from vkchi.passes.layouts import (
 )
 from vkchi.passes.offsets import ArithmeticBuilder
 from vkchi.passes.packed_access import PACKED
+from vkchi.target.decisions import Decision, Log, record
 from vkchi.types import Array, Layout, Ptr, Scalar, i32, i64, scalar_named, scalar_of, u32, u64
 from vkchi.types.packed_layout import Packed
 
@@ -51,9 +52,12 @@ def access_of(t: Array) -> LayoutAccess:
     return SCALARS if t.layout is None else ACCESSES.get(type(t.layout), SCALARS)
 
 
-def lower_access(fn: Func) -> Func:
-    """Replace `elem`, and accesses through it, by address arithmetic."""
-    return AddressLowering(fn).run(fn)
+def lower_access(fn: Func, log: Log | None = None) -> Func:
+    """Replace `elem`, and accesses through it, by address arithmetic.
+
+    Records the accesses that are not proved in range in `log`.
+    """
+    return AddressLowering(fn, log).run(fn)
 
 
 class AddressLowering(ArithmeticBuilder):
@@ -63,8 +67,9 @@ class AddressLowering(ArithmeticBuilder):
     the op, for private memory.
     """
 
-    def __init__(self, fn: Func) -> None:
+    def __init__(self, fn: Func, log: Log | None) -> None:
         super().__init__(self.visit_op)
+        self.log = log
         self.params = {p.name: p for p in fn.params}
         self.kept, self.need_spare = survey(fn)
         self.places: dict[Value, ElementLocation] = {}
@@ -112,6 +117,8 @@ class AddressLowering(ArithmeticBuilder):
         """Record the location of an element."""
         root = self.root(op.args[0])
         inside = op.attr == "inbounds"
+        if not inside and isinstance(op.args[0], Param):
+            record(self.log, Decision("unproved", op.span, name=op.args[0].name))
         self.places[op] = access_of(root.type).locate(self, root, args[1:], inside=inside)
         return (op,)
 

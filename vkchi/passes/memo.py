@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from vkchi.ir.core import Func, Op, Region, Value
 from vkchi.ir.ops import TABLE, Effect
+from vkchi.target.decisions import Log
 
 if TYPE_CHECKING:
     from vkchi.analysis.shifts import ScatterAnalysis
@@ -29,11 +30,13 @@ class Memo:
     - `verified`: ops that passed the verifier.
     - `irreducible`: ops that no rule of `simplify` matches.
     - `shifts`: results of `analysis.shifts` for the loops of the last body.
+    - `log`: receives the decisions of passes; None if nothing reads them.
     """
 
-    __slots__ = ("_body", "_kinds", "_shifts", "irreducible", "verified")
+    __slots__ = ("_body", "_kinds", "_shifts", "irreducible", "log", "verified")
 
-    def __init__(self) -> None:
+    def __init__(self, log: Log | None = None) -> None:
+        self.log = log
         self.verified: set[Value] = set()
         self.irreducible: set[Value] = set()
         self._kinds: dict[Region, frozenset[str]] = {}

@@ -13,23 +13,24 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.fills import fills_of
-from vkchi.analysis.traffic import size_of
+from vkchi.analysis.traffic import size_of, traffic_per_iteration
 from vkchi.env import is_on, passes_left_out
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.interrupts.local import local
-from vkchi.ir.core import NO_FILLS, NO_SIZES, Func, Param, Program, Region
+from vkchi.ir.core import NO_FILLS, NO_SIZES, Func, Op, Param, Program, Region
 from vkchi.ir.ops import ATOMICS, LOOPS, PLAIN_ACCESSES, QUOTIENTS, ROUNDED_DOWN, UPDATES
 from vkchi.ir.report_ops import REPORTS
 from vkchi.ir.verify import verify
 from vkchi.passes.memo import Memo
 from vkchi.passes.tiers import Tier
 from vkchi.target.caps import FULL, SMALLEST, Caps
+from vkchi.target.decisions import Decision, Log, record
 from vkchi.target.options import Options
 from vkchi.tuples import NamedTuple
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from vkchi.target.artifact import DispatchSize, MemoryFill
 
 Change = Callable[[Func], "Func | Program"]
-Given = Mapping[str, Any]  # caps, options, memo, tier
+Given = Mapping[str, Any]  # caps, options, memo, tier, log
 Check = Callable[[Func, str], None]  # called with the result of a pass and its name
 BRANCHES = LOOPS | {"if"}
 
@@ -59,7 +60,7 @@ class PassEntry(NamedTuple):
     """Location and requirements of a pass.
 
     - `where`: `module:function`.
-    - `takes`: arguments besides the Func, of `caps, options, memo, tier`.
+    - `takes`: arguments besides the Func, of `caps, options, memo, tier, log`.
     - `needs`: op kinds without which the pass changes nothing.
     - `several`: one such op, outside serial loops, is not enough, unless the Func has a kind of
       `beside`.
@@ -94,7 +95,7 @@ ENTRIES: dict[str, PassEntry] = {
     "dead_stores": PassEntry("store_forwarding:remove_dead_stores"),  # before differentiation
     "licm": PassEntry("licm:hoist_invariants", needs=LOOPS),
     "demote": PassEntry("demote:demote_atomics", needs=UPDATES),
-    "demote_all": PassEntry("demote:demote_all_atomics", needs=UPDATES),
+    "demote_all": PassEntry("demote:demote_all_atomics", "log", needs=UPDATES),
     "demote_but_sums": PassEntry("demote:demote_but_sums", needs=UPDATES),
     "strength": PassEntry("strength:reduce_strength", needs=ROUNDED_DOWN.keys()),
     "distribute": PassEntry("distribute:distribute", "caps, memo", ("atomic_add",), several=True),
@@ -106,8 +107,8 @@ ENTRIES: dict[str, PassEntry] = {
     "peel": PassEntry("peel:peel", "caps, tier", ("parallel",)),
     "split": PassEntry("split:split_dispatches"),
     "coarsen": PassEntry("coarsen:coarsen", "caps", ATOMICS.keys()),
-    "bins": PassEntry("bins:privatize_histograms", "caps", ATOMICS.keys()),
-    "reduce": PassEntry("reduce:reduce", "caps", ATOMICS.keys()),
+    "bins": PassEntry("bins:privatize_histograms", "caps, log", ATOMICS.keys()),
+    "reduce": PassEntry("reduce:reduce", "caps, log", ATOMICS.keys()),
     "jam": PassEntry("jam:jam", "caps", ("parallel",)),
     "jam_sums": PassEntry("jam:jam_reductions", "caps", ATOMICS.keys()),
     "indices": PassEntry("indices:order_indices", needs=("elem",)),
@@ -123,13 +124,13 @@ ENTRIES: dict[str, PassEntry] = {
     "unroll_sums": PassEntry("unroll_sums:unroll_sums", needs=ATOMICS.keys(), several=True),
     "unroll_loads": PassEntry("unroll_loads:unroll_loads", "caps", ("for",), several=True),
     "unroll_words": PassEntry("unroll_words:unroll_words", "caps", ("for",)),
-    "lanes": PassEntry("lanes:share_lanes", "caps", ("for",)),
+    "lanes": PassEntry("lanes:share_lanes", "caps, log", ("for",)),
     "map_grid": PassEntry("map_grid:map_grid", "caps, options"),
     "wide": PassEntry("wide:cut_wide_loops"),  # run by the compiler on frontend output
     "bounds": PassEntry("bounds:eliminate_bounds_checks"),
     "combine": PassEntry("combine:combine_lanes", "caps", ATOMICS.keys()),
-    "legalize": PassEntry("legalize:legalize", "caps"),
-    "access": PassEntry("lower_access:lower_access"),
+    "legalize": PassEntry("legalize:legalize", "caps, log"),
+    "access": PassEntry("lower_access:lower_access", "log"),
     "neighbours": PassEntry("neighbours:join_neighbours", "caps", ("address",)),
     "broadcast": PassEntry("broadcast:broadcast_loads", "caps", ("for",)),
     "arithmetic": PassEntry("arithmetic:lower_arithmetic", "caps"),
@@ -140,7 +141,7 @@ ENTRIES: dict[str, PassEntry] = {
     "roots": PassEntry("roots:compare_squares", needs=("sqrt",)),
     "records": PassEntry("lower_reports:lower_reports", needs=REPORTS),
     "fission": PassEntry("fission:cut_long_loops", needs=("parallel",)),
-    "fusion": PassEntry("fusion:fuse_loops", needs=("parallel",), several=True),
+    "fusion": PassEntry("fusion:fuse_loops", "log", needs=("parallel",), several=True),
     "shallow": PassEntry("shallow:limit_nesting"),  # run by the compiler on frontend output
 }
 
@@ -391,7 +392,8 @@ PASSES["legalize"] = Pass("legalize", SMALLEST)
 
 def given_to(fn: Func, caps: Caps, options: Options, memo: Memo) -> Given:
     """Arguments available to passes on a Func."""
-    return {"caps": caps, "options": options, "memo": memo, "tier": Tier(fn, options)}
+    tier = Tier(fn, options)
+    return {"caps": caps, "options": options, "memo": memo, "tier": tier, "log": memo.log}
 
 
 def optimize_kernel(
@@ -419,10 +421,33 @@ def cut_dispatches(fn: Func, given: Given, clock: PassTimer, check: Check) -> Bu
     clock.tick("split")
     fills = find_fills(program, given["caps"])
     sizes = {f.name: size_of(f) for f in program.funcs}
+    if given["log"] is not None:
+        note_dispatches(program, given["log"])
     clock.tick("sizes")
     return BuiltDispatches(
         [run_passes(f, PER_DISPATCH, given, check) for f in program.funcs], temps, fills, sizes
     )
+
+
+def note_dispatches(program: Program, log: Log) -> None:
+    """Record the dispatch of each outermost loop, and the bytes that an iteration accesses."""
+    for f in program.funcs:
+        for op in outermost_loops(f.body):
+            record(log, Decision("dispatch", op.span, name=f.name))
+            if op.kind == "parallel":
+                for name, n in traffic_per_iteration(op, frozenset(f.params))._asdict().items():
+                    trips = None if n is None else n.expr
+                    record(log, Decision("bytes", op.span, name, trips=trips, name=f.name))
+
+
+def outermost_loops(region: Region) -> Iterator[Op]:
+    """Yield the loops of a region that are in no other loop."""
+    for op in region.ops:
+        if op.kind in LOOPS or op.kind == "parallel":
+            yield op
+        else:
+            for inner in op.regions:
+                yield from outermost_loops(inner)
 
 
 def find_fills(program: Program, caps: Caps) -> dict[str, tuple[MemoryFill, ...]]:

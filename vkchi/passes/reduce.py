@@ -39,18 +39,23 @@ from vkchi.passes.cost_model import reduction_threads, subgroup_width
 from vkchi.passes.map_grid import build_shared
 from vkchi.passes.share import ThreadBudget, WorkDistribution
 from vkchi.target.caps import Caps
+from vkchi.target.decisions import Decision, Log, record
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, Type, f16, f32, scalar_of, with_scalar
 
 MEMORY = READS | WRITES
+PARTIAL = "each invocation adds up its iterations first; few atomics combine their results"
+FEW = "the loop is too short for partial results"
+USED = "the program uses the value that it returns"
+MIXED = "the loop also accesses the element, or memory that may be the same, in another way"
 # Scalar types with subgroup reductions on every device that has any.
 SUBGROUP_TYPES = frozenset({"i32", "u32", "f32", "f64"})
 
 
-def reduce(fn: Func, caps: Caps) -> Func:
+def reduce(fn: Func, caps: Caps, log: Log | None = None) -> Func:
     """Replace atomics by private accumulators where legal, in a `parallel` only if it has enough
-    iterations (`reduction_threads`)."""
-    return _Reducer(fn, caps).rebuilder.run(fn)
+    iterations (`reduction_threads`). Records the reasons for atomics of `parallel`s in `log`."""
+    return _Reducer(fn, caps, log).rebuilder.run(fn)
 
 
 class ReducibleAtomic(NamedTuple):
@@ -86,8 +91,8 @@ class Accumulator(NamedTuple):
 class _Reducer:
     """Rewrites one Func. `locals` maps claimed atomics to their accumulators."""
 
-    def __init__(self, fn: Func, caps: Caps) -> None:
-        self.caps = caps
+    def __init__(self, fn: Func, caps: Caps, log: Log | None) -> None:
+        self.caps, self.log = caps, log
         self.used = used_in(fn.body)
         self.roots = find_roots(fn)
         self.locals: dict[Op, Op] = {}
@@ -112,9 +117,11 @@ class _Reducer:
     def loop(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         """Emit a serial loop between its accumulators and their atomics; None if it takes no
         atomic."""
-        sums = self.open_sums(b, find_claims(op, self.used, self.roots, self.locals))
+        claims = find_claims(op, self.used, self.roots, self.locals)
+        sums = self.open_sums(b, claims)
         if not sums:
             return None
+        self.note(claims, PARTIAL)
         self.rebuilder.keep(op, args)
         for found in sums:
             self.finish(b, found)
@@ -151,10 +158,13 @@ class _Reducer:
         """
         threads = reduction_threads(host_count(op), self.caps)
         if threads is None or not may_partition(op):
+            if self.log is not None:
+                self.note(find_claims(op, self.used, self.roots, self.locals), FEW)
             return None
-        claims = find_claims(op, self.used, self.roots, self.locals)
+        claims = find_claims(op, self.used, self.roots, self.locals, self.log)
         if not claims:
             return None
+        self.note(claims, PARTIAL)
         (body,) = op.regions
 
         def fill(indices: Sequence[Value], _: Value) -> None:
@@ -171,6 +181,11 @@ class _Reducer:
             b, op, args, ThreadBudget(threads, subgroup_width(self.caps), self.caps.is_cpu), run
         )
         return ()
+
+    def note(self, claims: Sequence[ReducibleAtomic], reason: str) -> None:
+        """Record why these atomics remain."""
+        for claim in claims:
+            record(self.log, Decision("cause", claim.atomic.span, reason))
 
     def finish_subgroup(self, b: Builder, found: Accumulator) -> None:
         """Reduce an accumulator over the subgroup; one lane executes the atomic.
@@ -284,12 +299,14 @@ def find_roots(fn: Func) -> dict[Value, Value]:
 
 
 def find_claims(
-    loop: Op, used: set[Value], roots: dict[Value, Value], taken: Container[Op]
-) -> list[ReducibleAtomic]:
+    loop: Op, used: set[Value], roots: dict[Value, Value], taken: Container[Op],
+    log: Log | None = None,
+) -> list[ReducibleAtomic]:  # fmt: skip
     """Atomics that the loop can take, in program order; none if it synchronizes or may end early.
 
     `used` holds all operands of ops, `roots` is from `find_roots`, `taken` holds the atomics that
-    enclosing loops have taken.
+    enclosing loops have taken. Atomics that the loop could take, if the program did not use them
+    in other ways, are recorded in `log`.
     """
     defined: set[Value] = {v for region in loop.regions for v in region.params}
     kinds: dict[Value, set[str]] = {}  # accesses of the loop to each array
@@ -307,7 +324,13 @@ def find_claims(
         claim = make_claim(op, defined, guarded) if is_sum else None
         if claim:
             claims.append(claim)
-    return [c for c in claims if is_free(roots[c.atomic.args[0]], kinds)]
+        elif op.kind in ATOMICS and op in used:
+            record(log, Decision("cause", op.span, USED))
+    free = [c for c in claims if is_free(roots[c.atomic.args[0]], kinds)]
+    for c in claims if log is not None and len(free) < len(claims) else ():
+        if c not in free:
+            record(log, Decision("cause", c.atomic.span, MIXED))
+    return free
 
 
 def walk_guarded(regions: Sequence[Region], guarded: bool = False) -> Iterator[tuple[Op, bool]]:

@@ -1,0 +1,301 @@
+"""`kernel.explain` and `vkchi explain`: loops, atomics, accesses and copies, with exact texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+from vkchi.__main__ import main
+from vkchi.runtime import current_runtime
+
+OWN = (
+    "  help: assign `s` first in the loop's body, so that each iteration has its own; if the order "
+    "is meant, write ti.loop_config(serialize=True) before the loop"
+)
+CONDITION = "  help: put the condition inside the loop, or decide in Python which kernel to call"
+
+
+@pytest.fixture(autouse=True)
+def runtime() -> Iterator[None]:
+    ti.init(log_level=ti.ERROR, offline_cache=False)
+    yield
+    ti.init(random_seed=7)
+
+
+@pytest.fixture
+def explain(capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
+    """Lines of an explanation, with lines counted from `def`; `#`: a device's number or size."""
+
+    def run(kernel: Any, *args: Any) -> list[str]:
+        code = kernel.__wrapped__.__code__
+        first = code.co_firstlineno + 1
+        kernel.explain(*args)
+        head, *lines = capsys.readouterr().out.splitlines()
+        assert head == f"{code.co_name}(), {code.co_filename}:{first}"
+        number = lambda found: f"line {int(found[1]) - first}"  # noqa: E731
+        lines = [re.sub(r"line (\d+)", number, line) for line in lines]
+        grid = re.compile(r"^  [\d,]+ workgroups? of [\d x]+ inv")
+        return [grid.sub("  # of # inv", line) for line in lines]
+
+    return run
+
+
+def test_parallel_and_serial_loops(explain: Callable[..., list[str]]) -> None:
+    x, y = ti.field(ti.f32, 1 << 20), ti.field(ti.f32, 1 << 20)
+
+    @ti.kernel
+    def run(n: ti.i32):
+        for i in x:
+            x[i] = 0.5 * x[i] + 1
+        s = 0.0
+        for i in range(n):
+            s = 0.9 * s + x[i]
+            y[i] = s
+
+    assert explain(run, 9000) == [
+        "line 1, `for i in x`: parallel over 1,048,576 iterations",
+        "  # of # invocations",
+        "  an iteration reads 4 bytes and writes 4",
+        "line 4, `for i in range(n)`: serial, 9,000 iterations: "
+        "line 5 reads `s` of the previous iteration",
+        "  one invocation",
+        OWN,
+        "line 5, `s = 0.9 * s + x[i]`: an index of `x` is not proved in range, so that it is "
+        "tested",
+        "line 6, `y[i] = s`: an index of `y` is not proved in range, so that it is tested",
+    ]
+    assert explain(run, 1)[3].startswith("line 4, `for i in range(n)`: serial, 1 iteration: ")
+    assert x[0] == 0  # nothing was run
+
+
+def test_reasons_for_serial_loops(explain: Callable[..., list[str]]) -> None:
+    x = ti.field(ti.i32, 1000)
+
+    @ti.kernel
+    def run(n: ti.i32):
+        if n > 3:
+            for i in range(10):
+                x[i] += i * n
+        ti.loop_config(serialize=True)
+        for i in range(20):
+            x[i] = x[i + 1]
+        for _ in range(1):
+            for i in range(30):
+                x[i] = x[i + 2]
+        while x[0] > n:
+            x[0] -= 1
+        if ti.static(len(x.shape) == 1):
+            for i in x:
+                x[i] = 3
+
+    lines = [line for line in explain(run, 5) if re.match("line.*(serial|parallel)", line)]
+    assert lines == [
+        "line 2, `for i in range(10)`: serial, 10 iterations: it runs under a condition, and only "
+        "loops that always run are parallel",
+        "line 5, `for i in range(20)`: serial, 20 iterations: ti.loop_config(serialize=True) is "
+        "written before it",
+        "line 7, `for _ in range(1)`: serial, 1 iteration: its range has at most one item",
+        "line 10, `while x[0] > n`: serial, an unknown number of iterations: each iteration of a "
+        "`while` loop depends on the one before",
+        "line 13, `for i in x`: parallel over 1,000 iterations",
+    ]
+    assert CONDITION in explain(run, 5)
+
+
+def test_loops_behind_a_conditional_return_and_in_real_functions(
+    explain: Callable[..., list[str]],
+) -> None:
+    x = ti.field(ti.i32, 1000)
+
+    @ti.real_func
+    def fill(n: ti.i32):
+        for i in range(n):
+            x[i] = i
+
+    @ti.kernel
+    def run():
+        fill(7)
+
+    assert "serial, 7 iterations: loops of real functions are serial" in explain(run)[0]
+
+
+def test_fused_loops_share_a_dispatch(explain: Callable[..., list[str]]) -> None:
+    x = ti.field(ti.f32, 5000)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            x[i] = i
+        for i in x:
+            x[i] *= 2
+
+    assert explain(run) == [
+        "line 1, `for i in x`: parallel over 5,000 iterations",
+        "  # of # invocations",
+        "  an iteration reads 4 bytes and writes 4",
+        "line 3, `for i in x`: parallel over 5,000 iterations",
+        "  it runs in one dispatch with the loop of line 1",
+    ]
+
+
+def test_atomics_that_remain(explain: Callable[..., list[str]]) -> None:
+    """A loop's own elements are updated plainly; no atomic is reported for them."""
+    count, at = ti.field(ti.i32, 1 << 14), ti.field(ti.i32, 4000)
+    total = ti.field(ti.i32, ())
+    order = ti.field(ti.i32, 4000)
+
+    @ti.kernel
+    def run():
+        for i in at:
+            order[i] += 1
+            count[at[i]] += 1
+        for i in at:
+            old = ti.atomic_add(total[None], 1)
+            order[i] = old
+
+    lines = [line for line in explain(run) if "atomic:" in line]
+    assert lines == [
+        "line 3, `count[at[i]] += 1`: atomic: several iterations may update one element",
+        "line 5, `old = ti.atomic_add(total[None], 1)`: atomic: the program uses the value that it "
+        "returns",
+    ]
+
+
+def test_a_sum_is_combined_before_its_atomic(explain: Callable[..., list[str]]) -> None:
+    x = ti.field(ti.i32, 1 << 18)
+
+    @ti.kernel
+    def run() -> ti.i32:
+        s = 0
+        for i in x:
+            s += x[i]
+        return s
+
+    (line,) = [line for line in explain(run) if "atomic:" in line]
+    assert line == (
+        "line 3, `s += x[i]`: atomic: each invocation adds up its iterations first; few atomics "
+        "combine their results"
+    )
+
+
+def test_a_missing_atomic_of_the_device_is_named(
+    explain: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = current_runtime().device
+    monkeypatch.setattr(device, "caps", device.caps._replace(f32_atomic_add=False))
+    x, at = ti.field(ti.f32, 1 << 14), ti.field(ti.i32, 4000)
+
+    @ti.kernel
+    def run():
+        for i in at:
+            x[at[i]] += 1.0
+
+    (line,) = [line for line in explain(run) if "atomic:" in line]
+    assert line.endswith(
+        "several iterations may update one element; the device lacks the operation, so that it is "
+        "a loop of compare-and-swap"
+    )
+
+
+def test_copied_arguments(explain: Callable[..., list[str]]) -> None:
+    @ti.kernel
+    def run(a: ti.types.ndarray(), b: ti.types.ndarray()):
+        for i in a:
+            a[i] = b[i]
+
+    x, y = np.zeros((50, 2), np.float32)[:, 0], np.zeros((50, 2), np.float32)[:, 1]
+    help = "  help: keep the data in a ti.ndarray or a ti.field between calls"
+    assert explain(run, x, y)[-4:] == [
+        "argument `a`: copied to the device and back at each call",
+        help,
+        "argument `b`: copied to the device at each call",
+        help,
+    ]
+    made = ti.ndarray(ti.f32, 50), ti.ndarray(ti.f32, 50)
+    assert not [line for line in explain(run, *made) if "copied" in line]
+
+
+def test_a_kernel_without_loops(explain: Callable[..., list[str]]) -> None:
+    x = ti.field(ti.i32, ())
+
+    @ti.kernel
+    def run():
+        x[None] = 1
+
+    assert explain(run) == ["no loops: one invocation runs the kernel"]
+
+
+def test_methods_and_keywords(capsys: pytest.CaptureFixture[str]) -> None:
+    @ti.data_oriented
+    class Thing:
+        def __init__(self) -> None:
+            self.x = ti.field(ti.i32, 33)
+
+        @ti.kernel
+        def step(self, n: ti.i32):
+            for i in self.x:
+                self.x[i] = n
+
+    Thing().step.explain(n=3)
+    assert "parallel over 33 iterations" in capsys.readouterr().out
+
+
+def test_explaining_from_the_cache_says_the_same(
+    explain: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    ti.init(log_level=ti.ERROR, cache_dir=str(tmp_path))
+    x = ti.field(ti.f32, 5000)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            x[i] += 1
+
+    before = explain(run)
+    run()
+    assert explain(run) == before and x[4] == 1
+
+
+PROGRAM = """
+import vkchi as ti
+
+x = ti.field(ti.f32, 300)
+
+@ti.kernel
+def step(a: ti.types.ndarray(), n: ti.i32):
+    for i in a:
+        a[i] += n
+
+@ti.kernel
+def other():
+    for i in x:
+        x[i] = 1
+
+other()
+assert x[0] == 0
+"""
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    try:
+        assert main(["explain", f"{path}:step", "--arg", "a=f32[700]", "--arg", "n=2"]) == 0
+        out = capsys.readouterr().out.splitlines()
+        assert out[0] == f"step(), {path}:7"
+        assert out[1] == "line 8, `for i in a`: parallel over 700 iterations"
+        assert main(["explain", f"{path}:other"]) == 0
+        assert "parallel over 300 iterations" in capsys.readouterr().out
+        assert main(["explain", f"{path}:step"]) == 1
+        assert "--arg" in capsys.readouterr().err
+        assert main(["explain", str(path)]) == 2
+        assert "vkchi explain FILE.py:KERNEL" in capsys.readouterr().err
+        assert main(["explain", f"{path}:step", "--arg", "a"]) == 2
+    finally:
+        ti.init(log_level=ti.ERROR)

@@ -1,0 +1,191 @@
+"""Explanation of a kernel's launch by the compiler's decisions: loops, atomics, accesses, copies.
+
+The kernel is compiled again without the cache, with a log of decisions (`target.decisions`). Counts
+are evaluated for the arguments of the call. Nothing is launched.
+
+    print(explain_call(kernel, "step", plan, args))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from vkchi.interop import host_views
+from vkchi.launch.executable import count_reader
+from vkchi.signature.bound import ImportedArray
+from vkchi.span import PACKAGE, Span, line_of
+from vkchi.target.decisions import Decision, Log
+from vkchi.target.shader import Count, Grid, compile_count
+from vkchi.tuples import NamedTuple
+
+if TYPE_CHECKING:
+    from vkchi.cache.compiled import Compiled
+    from vkchi.launch import Plan
+
+Evaluate = Callable[["Count | None"], "int | None"]
+MANY = 8  # lines of one kind
+
+
+class LoggedCompiler(Protocol):
+    """A kernel that compiles with a log of decisions."""
+
+    def compile_logged(self, plan: Plan, args: tuple[Any, ...], log: Log) -> Compiled:
+        """Compile as for a plan; add the decisions to `log`."""
+
+
+class Explanation(NamedTuple):
+    """Decisions about a kernel, and its grids by dispatch name."""
+
+    log: Log
+    grids: dict[str, Grid]
+    evaluate: Evaluate
+
+    def about(self, kind: str, span: Span | None) -> list[Decision]:
+        """The decisions of a kind about a location."""
+        return [d for d in self.log if d.kind == kind and d.span == span]
+
+    def of_kind(self, *kinds: str) -> list[Decision]:
+        return [d for d in self.log if d.kind in kinds]
+
+
+def explain_call(
+    kernel: LoggedCompiler,
+    name: str,
+    plan: Plan,
+    args: tuple[Any, ...],
+    shared: Sequence[ImportedArray] = (),
+) -> str:
+    """Return the explanation of a call, of which `shared` arguments are used in place."""
+    log: Log = []
+    made = kernel.compile_logged(plan, args, log)
+    log += copies(plan, args, {one.name for one in shared})
+    bound = plan.executable.bind_arguments(args)
+    if shared:
+        bound.share(shared)
+    read = count_reader(plan.executable.places)
+    names = {d.reason: d.name for d in log if d.kind == "shader"}
+    grids = {names[d.shader.name]: d.shader.grid for d in made.artifact.dispatches}
+
+    def evaluate(count: Count | None) -> int | None:
+        return None if count is None else max(0, compile_count(count, read)(bound.flat))
+
+    found = Explanation(log, grids, evaluate)
+    head = [f"{name}(){place_of(plan)}"]
+    parts = (loop_lines, atomic_lines, access_lines, copy_lines)
+    return "\n".join([*head, *(line for part in parts for line in part(found))])
+
+
+def place_of(plan: Plan) -> str:
+    span = plan.func.span
+    return f", {span.file}:{span.line}" if span is not None else ""
+
+
+def copies(plan: Plan, args: tuple[Any, ...], in_place: set[str]) -> Iterator[Decision]:
+    """Yield a decision per argument that is copied to the device, and back if it is written."""
+    for parameter, arg in zip(plan.parameters, args, strict=True):
+        is_host = not hasattr(arg, "elem") and host_views.view_of(arg) is not None
+        if parameter.kind == "array" and is_host and parameter.name not in in_place:
+            back = " and back" if parameter.name in plan.written else ""
+            reason = f"copied to the device{back} at each call"
+            yield Decision("copy", None, reason, COPY_HELP, name=parameter.name)
+
+
+COPY_HELP = "keep the data in a ti.ndarray or a ti.field between calls"
+
+
+# --- lines ---------------------------------------------------------------------------------------
+
+
+def place(span: Span | None) -> str:
+    """The line of a location in the user's code, and its text."""
+    while span is not None and span.file.startswith(PACKAGE) and span.caller is not None:
+        span = span.caller
+    if span is None:
+        return ""
+    return f"line {span.line}, `{line_of(span.file, span.line).strip().rstrip(':')}`"
+
+
+def loop_lines(found: Explanation) -> Iterator[str]:
+    """Yield the lines about outermost loops."""
+    loops = found.of_kind("parallel", "serial")
+    if not loops:
+        yield "no loops: one invocation runs the kernel"
+    for d in loops:
+        trips = found.evaluate(d.trips)
+        many = "an unknown number of" if trips is None else f"{trips:,}"
+        iterations = f"{many} iteration{'' if trips == 1 else 's'}"
+        if d.kind == "parallel":
+            yield f"{place(d.span)}: parallel over {iterations}"
+        else:
+            yield f"{place(d.span)}: serial, {iterations}: {d.text}"
+        yield from (f"  {line}" for line in details(found, d))
+        if d.help:
+            yield f"  help: {d.help}"
+
+
+def details(found: Explanation, loop: Decision) -> Iterator[str]:
+    """Yield how a loop is mapped to the device, and the bytes of an iteration."""
+    for d in found.about("fused", loop.span):
+        yield d.text
+    for d in found.about("dispatch", loop.span):
+        if d.name in found.grids:
+            yield grid_text(found.grids[d.name], found.evaluate)
+        lanes = [x for x in found.of_kind("lanes") if x.name == d.name]
+        yield from (f"{place(x.span)}: {x.text}" for x in lanes)
+        read, written = [
+            found.evaluate(b.trips)
+            for name in ("read", "written")
+            for b in found.about("bytes", loop.span)
+            if (b.name, b.reason) == (d.name, name)
+        ] or (None, None)
+        if read is not None and written is not None:
+            yield f"an iteration reads {read:,} bytes and writes {written:,}"
+
+
+def grid_text(grid: Grid, evaluate: Evaluate) -> str:
+    """The workgroups of a grid."""
+    if grid.is_serial:
+        return "one invocation"
+    counts = [evaluate(axis.length) or 0 for axis in grid.axes]
+    groups = math.prod(-(-n // axis.block) for n, axis in zip(counts, grid.axes))
+    shape = " x ".join([str(axis.block) for axis in grid.axes])
+    return f"{groups:,} workgroup{'s' * (groups != 1)} of {shape} invocations"
+
+
+def atomic_lines(found: Explanation) -> Iterator[str]:
+    """Yield the lines about atomics that remain."""
+    lines = dict.fromkeys(
+        f"{place(d.span)}: atomic: {cause_of(found, d)}" for d in found.of_kind("atomic")
+    )
+    yield from limited(list(lines), "atomics")
+
+
+def cause_of(found: Explanation, atomic: Decision) -> str:
+    """Why an atomic remains, and if it is emulated."""
+    causes = [d.text for d in found.about("cause", atomic.span)]
+    cause = causes[0] if causes else "the program asks for it"
+    return f"{cause}; {atomic.reason}" if atomic.reason else cause
+
+
+def access_lines(found: Explanation) -> Iterator[str]:
+    """Yield the lines about accesses that are not proved in range."""
+    lines = dict.fromkeys(
+        f"{place(d.span)}: an index of `{d.name}` is not proved in range, so that it is tested"
+        for d in found.of_kind("unproved")
+    )
+    yield from limited(list(lines), "accesses")
+
+
+def copy_lines(found: Explanation) -> Iterator[str]:
+    """Yield the lines about copied arguments."""
+    for d in found.of_kind("copy"):
+        yield f"argument `{d.name}`: {d.text}"
+        yield f"  help: {d.help}"
+
+
+def limited(lines: list[str], what: str) -> list[str]:
+    """At most MANY lines, and the number of the others."""
+    more = len(lines) - MANY
+    return lines if more <= 0 else [*lines[:MANY], f"{more} more {what}"]
