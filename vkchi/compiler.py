@@ -141,7 +141,7 @@ def long_loops(lowered: Lowered) -> tuple[Caution, ...]:
 
 
 def serial_loops(lowered: Lowered) -> Iterator[LoopCaution]:
-    """Yield the warnings about loops that became serial and may be long."""
+    """Yield the warnings about loops that became serial and may have over MOST_SERIAL trips."""
     for found in lowered.decisions:
         trips = trips_in(found) if found.is_warned else None
         if trips is not None and trips.hi > MOST_SERIAL:

@@ -284,7 +284,7 @@ def describe() -> str:
 
 
 def has_screen() -> bool:
-    """True if windows can be shown: always on Windows and macOS."""
+    """True on Windows and macOS; elsewhere if `DISPLAY` or `WAYLAND_DISPLAY` is set."""
     return SYSTEM.has_screen or any(os.environ.get(k) for k in ("DISPLAY", "WAYLAND_DISPLAY"))
 
 

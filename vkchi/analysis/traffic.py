@@ -70,7 +70,8 @@ def traffic_per_iteration(loop: Op, params: frozenset[Param]) -> Traffic:
 
 
 def trips_of_only(fn: Func) -> BoundedCount | None:
-    """Trip count of the only outermost loop of a serial dispatch; None with several."""
+    """Trip count of the only outermost loop of a serial dispatch; None with several or none, or
+    if it is unknown."""
     loops = [op for op in fn.body.ops if op.kind in LOOPS]
     return trips_of(loops[0], frozenset(fn.params)) if len(loops) == 1 else None
 

@@ -31,7 +31,7 @@ def work_of(fn: Func) -> Work:
 
 
 def known_work_of(region: Region) -> int:
-    """Number of ops that a region executes; loops without constant trip counts have one
+    """Number of ops that a region executes; loops without constant trip counts count as one
     iteration."""
     return sum([ops * rounds[1] for rounds, ops in work_in(region, constant_trips).items()])
 

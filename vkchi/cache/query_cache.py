@@ -119,7 +119,7 @@ class Answers:
         return found[0]
 
     def _read(self, asked: EncodedQuestion) -> tuple[Any] | None:
-        """Return the stored answer as a tuple of one, or None."""
+        """Return the stored answer as a tuple of one; None without one, or if it is malformed."""
         data = self.kept.of(asked)[0].get(asked.text)
         if data is None or self.home is None:
             return None
@@ -197,7 +197,7 @@ def key_of(home: CacheLocation) -> str:
 
 
 def header_of(home: CacheLocation) -> dict[str, Any]:
-    """Return the entry's header, which tools read without the body."""
+    """Return the header of a kernel's entry of answers; tools read it without the body."""
     found = {field: home.header[field] for field in OF_KERNEL}
     return {**found, "kind": "answers", "parts": {**found["parts"], "kind": "answers"}}
 

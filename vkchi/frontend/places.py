@@ -513,7 +513,7 @@ def array_index(cx: Lowering, k: Any) -> Value:
 def tensor_item(cx: Lowering, base: Any, indices: list[Any]) -> Any:
     """Return a component; with slices, several components as a vector or matrix.
 
-    Raises KernelTypeError for a scalar, KernelIndexError for a wrong number of indices.
+    Raises KernelTypeError for a scalar or an array, KernelIndexError for a wrong number of indices.
     """
     t = base.type
     if not isinstance(t, Tensor):

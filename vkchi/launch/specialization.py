@@ -165,7 +165,8 @@ class ShapeSpecializer:
 
     @cached_property
     def _for_any(self) -> CodeVariant:
-        """Generic code of the last tier, for executables with many hot shapes."""
+        """Generic code of the next tier, for executables with many hot shapes; the present code if
+        there is no next tier or its compilation fails."""
         if not self._has_next:
             return self._plain
         return self._or_plain(lambda: self._form_of(self._compile({})))

@@ -63,7 +63,7 @@ class DispatchRuns:
 
     @property
     def rate(self) -> float | None:
-        """Bytes per second of the later runs, at least; None if not known."""
+        """Lower bound of the bytes per second that the later runs move; None if unknown."""
         return self.moved / self.later.seconds if self.moved and self.later.seconds else None
 
 

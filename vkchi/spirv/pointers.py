@@ -286,8 +286,8 @@ def _new_pointer(em: Emitter, place: BufferPlace) -> int:
 def _cast(em: Emitter, address: int, pointee: int, *, is_constant: bool = False) -> int:
     """Pointer to a value at an address.
 
-    It is that of a struct's member for constants, and without `chain_casts`: SPIRV-Cross supports
-    casts to structs, and atomics on members.
+    For constants, and without `chain_casts`, the address is cast to a struct, and the pointer is to
+    its member: SPIRV-Cross supports casts to structs, and atomics on members.
     """
     m, storage = em.m, StorageClass.PhysicalStorageBuffer
     p_id = m.pointer(storage, pointee)

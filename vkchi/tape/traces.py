@@ -131,7 +131,8 @@ class Trace:
     # --- following the tree ----------------------------------------------------------------------
 
     def find(self, name: str, plan: Plan, args: tuple[Any, ...]) -> TracedCall | None:
-        """Return the next call if an earlier tape did it after the same calls; else None."""
+        """Return the next call if an earlier tape did it after the same calls, and its gradient is
+        still the saved one; else None."""
         repeated = None if self.is_over else find_repeated(plan, args)
         if repeated is None:
             return None

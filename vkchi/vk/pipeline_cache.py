@@ -76,7 +76,7 @@ class PipelineCache:
 
     def save(self) -> None:
         """Write the driver's cache data to the shelf, if a pipeline was compiled since the last
-        save.
+        save and the data changed.
 
         Removes the entry if the data exceed MOST_BYTES. Never raises DeviceError: the shelf warns.
         """
