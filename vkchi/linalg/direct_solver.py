@@ -239,8 +239,10 @@ class DirectSolver:
     def _refine(
         self, solve: Callable[[Values], Values], multiply: Callable[[Values], Values], b: Values
     ) -> Values:
-        """Iterative refinement: solve, then correct by solutions for the residual, at most REFINEMENTS
-        times, while it decreases and is above the tolerance."""
+        """Iterative refinement: solve, then correct by solutions for the residual.
+
+        At most REFINEMENTS times, while the residual decreases and is above the tolerance.
+        """
         x = solve(b)
         rest = b - multiply(x)
         for _ in range(REFINEMENTS):

@@ -103,7 +103,7 @@ class Recording(SafeContext):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Create the attributes in NOTES at first use. Raises AttributeError for other names."""
+            """Create the attributes in NOTES at first use. Raises AttributeError for others."""
             if name not in NOTES or self.is_noting:
                 raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
             self.begin_notes()
