@@ -40,6 +40,7 @@ HANDLERS = {
     "frontend/debug_checks:SIGNS": "what messages call them",
     "frontend/warp_calls:ADDRESSED": "arguments of shuffles",
     "frontend/warp_calls:BEYOND": "arguments of shuffles",
+    "passes/finite_stores:UPDATES": "values that atomics store",
     "passes/lower_access:HANDLERS": "addresses",
     "passes/bounds:WALKS": "proofs of control ops",
     "passes/branches:RULES": "simpler control ops",
@@ -55,6 +56,7 @@ HANDLERS = {
     "passes/structure:RULES": "simpler tensors",
     "passes/subgroups:LIMITS": "limits of scans in wider types",
     "passes/workgroup:NEUTRAL_VOTES": "votes of invocations that pad",
+    "reports/sites:OPERATORS": "what messages call them",
     "spirv/scalar_ops:EXTENDED": "instructions",
     "spirv/scalar_ops:OPCODES": "instructions",
     "spirv/atomic_ops:OPCODES": "instructions",
@@ -67,6 +69,7 @@ HANDLERS = {
 # module:name -> why it is no fact of ops
 OTHERS = {
     "frontend/elementwise_calls:call": "Python's `and` and `or`",
+    "fields/python_scope:COMPARISONS": "Python's operators",
     "frontend/objects:_MIRRORED": "Python's operators",
     "lang/matrix:_COMPARISONS": "Python's operators",
     "lang/simt/subgroup:REDUCTIONS": "names of users' functions",
@@ -77,6 +80,7 @@ OTHERS = {
     "races/detector:_emit": "ops that are written",
     "races/detector:ends": "ops that are written",
     "spirv/scalar_ops:IN_64_BITS": "what the specification of GLSL's instructions says",
+    "spirv/subgroup_ops:NATIVE_SCANS": "scans that devices have",
     "types/core:__slots__": "attributes of a class",
 }
 

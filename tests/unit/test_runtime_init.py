@@ -161,8 +161,8 @@ def test_a_cleaning_policy_that_is_none() -> None:
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ({"debug": "no"}, "debug is True or False, not 'no'"),
-        ({"debug": 2}, "debug is True or False, not 2"),
+        ({"debug": "no"}, "debug is True, False or 'nan', not 'no'"),
+        ({"debug": 2}, "debug is True, False or 'nan', not 2"),
         ({"fast_math": []}, r"fast_math is True or False, not \[\]"),
         ({"kernel_profiler": "yes"}, "kernel_profiler is True or False, not 'yes'"),
         ({"opt_level": "high"}, "opt_level is an integer, not 'high'"),
