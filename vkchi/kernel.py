@@ -459,10 +459,10 @@ def runs_as_python(fn: FunctionType) -> bool:
 
 @functools.cache
 def _load_python_plan() -> Callable[..., Plan]:
-    """`python_mode.plan.make_plan`, loaded for the first kernel that runs as Python."""
+    """`python_mode.python_plan.make_plan`, loaded for the first kernel that runs as Python."""
 
     def load() -> Callable[..., Plan]:
-        from vkchi.python_mode.plan import make_plan
+        from vkchi.python_mode.python_plan import make_plan
 
         return make_plan
 

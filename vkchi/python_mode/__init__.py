@@ -9,6 +9,6 @@ user's file and lines, so that debuggers, tracers and tracebacks see them.
 - `rewriting`: Python code of a user's function.
 - `stepping`: execution of one function, statement by statement.
 - `mirrors`: kernel values as Python values, for the debugger.
-- `plan`: a launch.
+- `python_plan`: a launch.
 - `exclusions`: the list of kernels that this mode does not run.
 """
