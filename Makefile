@@ -5,7 +5,7 @@ PY := .venv/bin/python
 .PHONY: help demo driver test unit package long check docs serve conformance bench format clean
 
 help:
-	@echo "make demo    install vkchi into .venv (and a software Vulkan driver if there is no device), run two operators and a fluid that moves"
+	@echo "make demo    install vkchi into .venv (and a software Vulkan driver if there is no device), run two operators, make a film of water, jelly and snow"
 	@echo "make driver  the newest software Vulkan driver (Debian's Mesa of the backports), where an old, slow one is there"
 	@echo "make test    lint, types, and the tests on every software driver"
 	@echo "make unit    the tests that need no device, on every system (scripts/unit.py)"
@@ -22,7 +22,9 @@ demo:
 	@scripts/vulkan-driver
 	$(PY) examples/padding.py --out out
 	$(PY) examples/depthwise_conv.py
-	$(PY) examples/mpm88.py --demo
+	$(PY) examples/mpm99.py --demo
+	@[ ! -e out/mpm99/mpm99.gif ] || echo "look at the film: out/mpm99/mpm99.gif"
+	@echo "next: docs/first_hour.md; .venv/bin/vkchi example lists the other examples"
 
 driver:
 	@scripts/vulkan-driver --newest

@@ -383,3 +383,16 @@ def test_tables_that_vkchi_does_not_write(
     call = [driver, table, "push", "4096", "4096", "5", "4096", "5"]
     done = subprocess.run(call, capture_output=True, text=True)
     assert done.returncode in (2, 5), done.stdout + done.stderr
+
+
+def test_a_module_of_another_format_is_named(driver: Path, tmp_path: Path) -> None:
+    module = ti.aot.Module()
+    module.add_kernel(plane)
+    module.save(tmp_path)
+    table = tmp_path / "module.txt"
+    first, *lines = table.read_text().splitlines()[:-1]
+    text = "".join(f"{line}\n" for line in (f"{first.split()[0]} 1", *lines))
+    table.write_text(f"{text}crc {zlib.crc32(text.encode())}\n")
+    done = subprocess.run([driver, table, "plane", "4096"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stdout == "the module is of another format than this header's: vkchi-module 1\n"

@@ -35,7 +35,7 @@ def test_readme_code(number: int, tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 # What is added to a command of `make demo`, so that it takes less time.
-SMALL = {"padding": [], "depthwise_conv": ["--shape", "2,4,32"], "mpm88": ["--frames", "2"]}
+SMALL = {"padding": [], "depthwise_conv": ["--shape", "2,4,32"], "mpm99": ["--frames", "2"]}
 
 
 def without_numbers(text: str) -> list[str]:
@@ -63,7 +63,12 @@ def test_make_demo_prints_readme_output(
         monkeypatch.setattr(sys, "argv", [f"{name}.py", *options.split(), *SMALL[name]])
         runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
     said = README.split("`make demo` prints")[1].split("```")[1].strip()
-    assert without_numbers(capsys.readouterr().out) == without_numbers(said)
+    recipe = makefile.split("\ndemo:")[1].split("\n\n")[0]
+    closing = re.findall(r'^\t@.*echo "(.*)"$', recipe, re.M)
+    assert (tmp_path / closing[0].split()[-1]).stat().st_size > 1000
+    assert (ROOT / re.findall(r"docs/\w+\.md", closing[1])[0]).is_file()
+    printed = capsys.readouterr().out + "\n".join(closing)
+    assert without_numbers(printed) == without_numbers(said)
 
 
 # Arguments, and what the example prints, as a pattern, when its own check has passed.

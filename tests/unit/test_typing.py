@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 import vkchi as ti
+from vkchi import public_names
 
 api = pytest.importorskip("mypy.api")
 
@@ -267,3 +269,23 @@ def test_checkers_see_every_public_name(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import vkchi as ti\n" + "".join(f"print({name})\n" for name in names))
     assert check(program, "--strict") == []
+
+
+UNTYPED = {"ti.template"}  # an annotation of any type
+
+
+def test_every_public_name_has_a_type(tmp_path: Path) -> None:
+    """Those of `vkchi`, and those in `__all__` of its public modules."""
+    names = [f"ti.{name}" for name in public_names.read_names()]
+    for module in MODULES:
+        inner = getattr(getattr(ti, module), "__all__", ())
+        names += [f"ti.{module}.{name}" for name in inner]
+    assert len(names) > 300 and UNTYPED <= set(names)
+    program = tmp_path / "program.py"
+    program.write_text("import vkchi as ti\n" + "".join(f"reveal_type({n})\n" for n in names))
+    lines = check(program, "--strict")
+    assert [line for line in lines if ": error:" in line] == []
+    typed = [re.search(r':(\d+): note: Revealed type is "(.*)"', line) for line in lines]
+    found = {names[int(m[1]) - 2]: m[2] for m in typed if m is not None}
+    assert set(names) - set(found) == set()
+    assert {name for name, kind in found.items() if kind in ("Any", "typing.Any")} == UNTYPED
