@@ -82,6 +82,8 @@ def test_one_address_of_the_project() -> None:
 def test_the_version_is_that_of_the_newest_release_in_the_changelog(setup: dict[str, Any]) -> None:
     released = re.findall(r"(?m)^## \[(\d[\w.]*)\]", (ROOT / "CHANGELOG.md").read_text())
     assert setup["base_version"]() == str(ti.__version__) == released[0]
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {released[0]}\n" in citation
     assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+)?", setup["tagged_version"]())
 
 
