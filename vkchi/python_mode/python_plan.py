@@ -110,9 +110,10 @@ def make_plan(
 
 
 def leave_frames(frame: FrameType | None) -> None:
-    """Remove the trace functions of vkchi's frames, in which a debugger would stop next."""
+    """Remove a debugger's trace functions from vkchi's frames, in which it would stop next."""
     while frame is not None and frame.f_globals.get("__name__", "").startswith("vkchi."):
-        frame.f_trace = None
+        if hasattr(getattr(frame.f_trace, "__self__", None), "stop_here"):  # of a bdb.Bdb
+            frame.f_trace = None
         frame = frame.f_back
 
 
