@@ -164,6 +164,15 @@ def test_an_unknown_distribution_names_the_packages(monkeypatch: pytest.MonkeyPa
     assert "Mesa's Vulkan drivers" in platform.driver_hint()
 
 
+def test_the_commands_are_those_of_the_install_page() -> None:
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    for row in platform.PACKAGES:
+        assert f"`{row.install} {row.driver}`" in page
+    for link in (platform.NVIDIA, platform.AMD, platform.INTEL, platform.SDK):
+        assert link in page
+    assert "`brew install vulkan-loader molten-vk`" in page
+
+
 # --- the loader
 
 
