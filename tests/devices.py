@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
+import pytest
+
+from vkchi.cache import radv
 from vkchi.target.caps import Caps
 
 NOTICE = "kernels still run on"  # printed at the end of a process whose device is slow
@@ -36,3 +42,11 @@ MOLTENVK = {
 def like_moltenvk(caps: Caps) -> Caps:
     """Capabilities of this device with the pointers, vectors and scans of MoltenVK."""
     return caps._replace(**MOLTENVK)
+
+
+# In CI on Linux, which installs Mesa, the tests fail without it.
+MUST_HAVE_RADV = bool(os.environ.get("CI")) and sys.platform == "linux"
+needs_radv = pytest.mark.skipif(
+    not radv.find_driver() and not MUST_HAVE_RADV,
+    reason="Mesa's RADV is not here (mesa-vulkan-drivers)",
+)

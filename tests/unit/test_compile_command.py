@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 import vkchi as ti
+from tests.devices import MUST_HAVE_RADV, needs_radv
 from vkchi.__main__ import main
 from vkchi.cache import radv
 from vkchi.errors import DeviceError
@@ -225,17 +225,11 @@ def test_the_kind_of_a_described_device() -> None:
 
 # --- another vendor's compiler -------------------------------------------------------------------
 
-# In CI, which installs Mesa, the tests fail without it.
-needs_radv = pytest.mark.skipif(
-    not radv.find_driver() and not os.environ.get("CI"),
-    reason="Mesa's RADV is not here (mesa-vulkan-drivers)",
-)
-
 
 def test_ci_has_a_compiler_for_amd() -> None:
     """Mesa 23.1 to 25, so that the tests below run there."""
-    if not os.environ.get("CI"):
-        pytest.skip("not in CI")
+    if not MUST_HAVE_RADV:
+        pytest.skip("not in CI on Linux")
     assert radv.read_caps("navi31").float64
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from vkchi.cache import radv
+from tests.devices import needs_radv
 
 HAND = Path(__file__).parents[2] / "benchmarks" / "isa" / "hand.py"
 
@@ -22,7 +22,7 @@ def run_hand(*words: str, passes: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, env=around)
 
 
-@pytest.mark.skipif(not radv.find_driver(), reason="Mesa's RADV is not here (mesa-vulkan-drivers)")
+@needs_radv
 @pytest.mark.skipif(
     shutil.which("glslangValidator") is None, reason="no glslangValidator (glslang-tools)"
 )

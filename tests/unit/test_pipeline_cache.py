@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.devices import needs_radv
 from tests.unit.test_device import make_shader
 from vkchi.cache import radv
 from vkchi.cache.store import CacheStore
@@ -360,7 +361,7 @@ pipelines.cache.save()
 """
 
 
-@pytest.mark.skipif(not radv.find_driver(), reason="Mesa's RADV is not here")
+@needs_radv
 def test_a_driver_that_keeps_something(store: CacheStore) -> None:
     """Mesa's RADV, which compiles for a made-up card: its pipelines are found, broken or not."""
 

@@ -42,7 +42,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="?", default="", metavar="FILE.py[:KERNEL]",
                         help="a file, FILE.py:kernel or FILE.py:obj.method")  # fmt: skip
     parser.add_argument(
-        "--device", default="", help="a name of --list, a file, radv:FAMILY, or a device here"
+        "--device",
+        default="",
+        help="a name of --list, a file, a device here, or radv:FAMILY (Mesa 23.1 to 25)",
     )
     parser.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE",
                         help="an argument: x=f32[64,64], y=f32x3[9], n=5, f=a_global")  # fmt: skip
