@@ -549,7 +549,7 @@ def count_operations(ops: list[Op]) -> int:
 
 
 def note_unrolled(cx: Lowering, n: ast.For, rounds: int, count: int) -> None:
-    """Add a caution for a loop that was unrolled to more than MOST_UNROLLED ops."""
+    """Add a caution for a loop of user code that was unrolled to more than MOST_UNROLLED ops."""
     span = cx.act.source.span(n, cx.act.caller)
     if count > MOST_UNROLLED and not span.file.startswith(PACKAGE):
         sentence = (

@@ -328,6 +328,7 @@ class Matrix(MatrixReductions, Arithmetic):
 
         Raises:
             ArgumentError: for invalid arguments.
+            KernelRuntimeError: before `init`.
         """
         return Factories.matrix_field(n, m, dtype, shape, *args, **options)
 
@@ -365,6 +366,7 @@ class Vector(Matrix):
 
         Raises:
             ArgumentError: for invalid arguments.
+            KernelRuntimeError: before `init`.
         """
         return Factories.vector_field(n, dtype, shape, *args, **options)
 

@@ -421,7 +421,7 @@ def use_of(launch: KernelCall | LaunchRequest, name: str, box: Box) -> InputUse:
 
 
 def first_read(plan: Plan, name: str) -> Span | None:
-    """Source line where a kernel first reads an array."""
+    """Source line where a kernel first reads an array; it must read it."""
     from vkchi.tape.questions import footprint  # only needed for an error
 
     return footprint(plan, "reads").span_of(name)

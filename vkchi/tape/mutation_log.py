@@ -235,7 +235,7 @@ def full_of(array: Storage) -> Box:
 
 
 def first_load(plan: Plan, name: str) -> Span | None:
-    """Source line of a load of an array in a kernel."""
+    """Source line of the first load of an array in a kernel that loads it."""
     from vkchi.tape.questions import footprint  # only needed for an error
 
     return footprint(plan, "loads").span_of(name)
