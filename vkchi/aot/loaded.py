@@ -27,6 +27,7 @@ from vkchi.errors import (
     GradientError,
     InternalError,
     KernelRuntimeError,
+    MissingNameError,
     ModuleError,
     VkchiError,
 )
@@ -182,7 +183,8 @@ class LoadedModule:
         kernels = vars(self).get("kernels", {})
         if name not in kernels:
             there = ", ".join(kernels) or "none"
-            raise AttributeError(f"{self._path} has no kernel {name!r}: there are {there}")
+            sentence = f"{self._path} has no kernel {name!r}: there are {there}"
+            raise MissingNameError(sentence, name, str)
         found: LoadedKernel = kernels[name]
         return found
 

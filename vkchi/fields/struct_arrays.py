@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from vkchi.compat.unsupported import add_unsupported_members
-from vkchi.errors import ArgumentError, nearest_name
+from vkchi.errors import ArgumentError, NotIterableError, nearest_name
 from vkchi.fields import display
 from vkchi.fields.constructors import ComponentOrder, field, matrix_field, vector_field
 from vkchi.fields.field import Field
@@ -128,7 +128,9 @@ class StructArrays(PythonScope):
             array[key] = _part(whole, path)
 
     def __iter__(self) -> Any:
-        raise TypeError("an array is not iterated in Python: use to_numpy(), or loop in a kernel")
+        raise NotIterableError(
+            "an array is not iterated in Python: use to_numpy(), or loop in a kernel"
+        )
 
     # --- whole contents --------------------------------------------------------------------
 

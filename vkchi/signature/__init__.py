@@ -491,7 +491,8 @@ def make_parameter(fn: pytypes.FunctionType, p: DeclaredParameter) -> Parameter:
     if found is not None:
         return found
     missing = note is MissingAnnotation
-    shown = note.__name__ if type(note) is type else repr(note)  # list, but list[int] as it is
+    is_builtin = type(note) is type and note.__module__ == "builtins"  # list, not list[int]
+    shown = note.__name__ if is_builtin else repr(note)
     what = "has no type" if missing else f"has the annotation {shown}, which is no kernel type"
     raise KernelSyntaxError(
         f"argument `{p.name}` of kernel {fn.__name__}() {what}",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeGuard
 
+from vkchi.errors import ArgumentError
 from vkchi.hooks import open_names
 from vkchi.types.core import SCALARS as SCALARS
 from vkchi.types.core import Array as Array
@@ -74,22 +75,22 @@ if TYPE_CHECKING:  # not imported above; `open_names` loads them on demand
 def vector(n: int | None = None, dtype: ScalarDType | None = None) -> Tensor:
     """The type of vectors of `n` scalars of type `dtype` (default: the default float type).
 
-    Raises TypeError if n is not a positive int, or dtype not a scalar type. Source: Taichi's
+    Raises ArgumentError if n is not a positive int, or dtype not a scalar type. Source: Taichi's
     `ti.types.vector`.
     """
     if not _is_count(n):
-        raise TypeError(f"ti.types.vector: n must be a positive int, not {n!r}")
+        raise ArgumentError(f"ti.types.vector: n must be a positive int, not {n!r}")
     return Tensor.of(_number(dtype, "vector"), (n,))
 
 
 def matrix(n: int | None = None, m: int | None = None, dtype: ScalarDType | None = None) -> Tensor:
     """The type of `n` by `m` matrices of scalars of type `dtype` (default: the default float type).
 
-    Raises TypeError if n or m is not a positive int, or dtype not a scalar type. Source: Taichi's
-    `ti.types.matrix`.
+    Raises ArgumentError if n or m is not a positive int, or dtype not a scalar type. Source:
+    Taichi's `ti.types.matrix`.
     """
     if not _is_count(n) or not _is_count(m):
-        raise TypeError(f"ti.types.matrix: n and m must be positive ints, not {n!r} and {m!r}")
+        raise ArgumentError(f"ti.types.matrix: n and m must be positive ints, not {n!r} and {m!r}")
     return Tensor.of(_number(dtype, "matrix"), (n, m))
 
 
@@ -100,7 +101,7 @@ def _is_count(n: object) -> TypeGuard[int]:
 def _number(dtype: object, who: str) -> Scalar:
     t = cook(float if dtype is None else dtype)
     if not isinstance(t, Scalar):
-        raise TypeError(
+        raise ArgumentError(
             f"ti.types.{who}: dtype must be a number type such as ti.f32, not {dtype!r}"
         )
     return t
@@ -165,13 +166,13 @@ class ndarray:
         boundary: str = "unsafe",
     ) -> None:
         if boundary not in ("unsafe", "clamp"):
-            raise ValueError(f"boundary= is 'unsafe' or 'clamp', not {boundary!r}")
+            raise ArgumentError(f"boundary= is 'unsafe' or 'clamp', not {boundary!r}")
         self._dtype, self.ndim = dtype, ndim if ndim is not None else field_dim
         self.element_shape = None if element_shape is None else tuple(element_shape)
         self.element_dim = element_dim if element_shape is None else len(element_shape)
         self.needs_grad, self.boundary = needs_grad, boundary
         if dtype is not None and not isinstance(self.dtype, Type):
-            raise TypeError(f"ti.types.ndarray: dtype is a type such as ti.f32, not {dtype!r}")
+            raise ArgumentError(f"ti.types.ndarray: dtype is a type such as ti.f32, not {dtype!r}")
 
     @property
     def dtype(self) -> Scalar | Tensor | StructType | None:

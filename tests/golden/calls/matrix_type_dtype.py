@@ -1,0 +1,3 @@
+import vkchi as ti
+
+ti.types.matrix(2, 2, "f33")

@@ -1,0 +1,3 @@
+import vkchi as ti
+
+ti.types.ndarray(ti.f32, 1, boundary="wrap")

@@ -1,0 +1,3 @@
+import vkchi as ti
+
+ti.types.vector(0, ti.f32)
