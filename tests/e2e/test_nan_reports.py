@@ -97,10 +97,10 @@ def test_an_atomic_names_its_operand_first():
     @ti.kernel
     def add():
         for i in x:
-            total[None] += ti.log(x[i])
+            total[None] += 1.0 / x[i]
 
     said = told_by(add)
-    assert "log(0.0) gives -inf, and -inf is stored in `total`" in said
+    assert "1.0 / 0.0 gives inf, and inf is stored in `total`" in said
     assert "in the iteration i = 40" in said  # later sums of this launch are infinite too
 
 
@@ -198,12 +198,12 @@ def test_several_loops_report_the_first_loop():
     @ti.kernel
     def fill():
         for i in x:
-            x[i] = ti.log(5.0 - i)
+            x[i] = 1.0 / (5.0 - i)
         for i in y:
             y[i] = ti.sqrt(-1.0 - i)
 
     said = told_by(fill)
-    assert "log(0.0) gives -inf" in said and "in the iteration i = 5" in said
+    assert "1.0 / 0.0 gives inf" in said and "in the iteration i = 5" in said
 
 
 def test_other_stores_are_not_watched():
