@@ -28,9 +28,10 @@ class VkchiError(Exception):
     hides_frames: ClassVar[bool] = True
 
     def __new__(cls, *args: object, **facts: object) -> Self:
-        from vkchi import tracebacks  # `import vkchi` loads this module, not that one
+        if not sys.is_finalizing():  # an import would fail then, or wait for ever
+            from vkchi import tracebacks  # `import vkchi` loads this module, not that one
 
-        tracebacks.install()
+            tracebacks.install()
         return super().__new__(cls, *args, **facts)
 
     def _render_traceback_(self) -> list[str]:
