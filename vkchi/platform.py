@@ -142,7 +142,7 @@ def open_bytes(path: str, flags: int) -> int:
     """
     if not NO_LINK and os.path.islink(path):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-    return retry(lambda: os.open(path, flags | BYTES | NO_LINK | NO_WAIT, 0o600))
+    return os.open(path, flags | BYTES | NO_LINK | NO_WAIT, 0o600)
 
 
 def read_start(descriptor: int, size: int) -> bytes:

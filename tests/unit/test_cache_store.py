@@ -290,6 +290,24 @@ def test_warnings_that_are_errors_leave_the_store(store, monkeypatch):
             store.get(KEY)
 
 
+def test_an_entry_that_is_being_replaced_is_read_again(store, monkeypatch):
+    """On Windows a file cannot be opened while another process replaces it."""
+    put(store)
+    monkeypatch.setattr(platform, "SYSTEM", platform.find_system("win32"))
+    usual, left = platform.open_bytes, [3]
+
+    def busy(path, flags):
+        left[0] -= 1
+        if left[0] >= 0:
+            raise PermissionError(errno.EACCES, "denied")
+        return usual(path, flags)
+
+    monkeypatch.setattr(platform, "open_bytes", busy)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert store.get(KEY)[1] == BODY
+
+
 def test_an_entry_that_others_read_is_left_in_silence(store, monkeypatch):
     """On Windows an open file cannot be replaced: another process has an entry of this key."""
     put(store)

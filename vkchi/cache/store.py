@@ -429,7 +429,7 @@ def pack_entry(header: dict[str, Any], body: bytes) -> bytes:
 def open_entry(path: str) -> int:
     """Open an entry's file. Raises OSError, and Damaged unless it is a plain file of the user."""
     try:
-        fd = platform.open_bytes(path, os.O_RDONLY)
+        fd = platform.retry(lambda: platform.open_bytes(path, os.O_RDONLY))
     except local(OSError) as e:
         if os.path.islink(path):
             raise Damaged("a link") from None
