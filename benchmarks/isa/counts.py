@@ -115,7 +115,7 @@ def dump(folder, caps, names):
     known = {k: v for k, v in given.items() if k in Caps._fields}  # older checkouts have fewer
     target = Caps(**{k: tuple(v) if isinstance(v, list) else v for k, v in known.items()})
 
-    def build(fn, options, device):
+    def build(fn, options, device, *log):
         for dispatch in own(fn, options, target).dispatches:
             shader = dispatch.shader
             if shader.words not in seen:
@@ -125,7 +125,7 @@ def dump(folder, caps, names):
                     name += "'"
                 rows.append((name, count_push_bytes(shader)))
                 pathlib.Path(folder, f"{len(rows) - 1}.spv").write_bytes(shader.words)
-        return own(fn, options, device)
+        return own(fn, options, device, *log)
 
     vkchi.compiler.build_artifact = build
     sys.path.insert(0, str(HERE.parent))  # for `harness`

@@ -142,7 +142,6 @@ OLD = {
     "field to numpy": lambda f, x, v, t: f.to_numpy(),
     "field from numpy": lambda f, x, v, t: f.from_numpy(np.zeros(4, np.float32)),
     "fill a field": lambda f, x, v, t: f.fill(0),
-    "print a field": lambda f, x, v, t: str(f),
     "read an ndarray": lambda f, x, v, t: x[0],
     "ndarray to numpy": lambda f, x, v, t: x.to_numpy(),
     "numpy reads it": lambda f, x, v, t: np.asarray(x),
