@@ -24,7 +24,7 @@ from typing import Any
 from vkchi import env
 from vkchi.cache.codec import decode, encode
 from vkchi.errors import DeviceError
-from vkchi.interrupts.local import local
+from vkchi.interrupts.local import is_file, local
 from vkchi.span import PACKAGE
 from vkchi.target.caps import Caps
 from vkchi.target.described import names_of_family
@@ -57,7 +57,7 @@ def find_driver() -> str:
     Raises DeviceError if the named one does not exist.
     """
     chosen = env.flag("VKCHI_RADV")
-    if chosen and not os.path.isfile(chosen):
+    if chosen and not is_file(chosen):
         raise DeviceError(f"VKCHI_RADV names no file: {chosen}")
     if chosen:
         return chosen

@@ -114,7 +114,7 @@ def colours_of_map(name: str, values: np.ndarray[Any, Any]) -> np.ndarray[Any, A
         ) from None
     try:
         found = cmap.Colormap(name)
-    except (TypeError, ValueError):
+    except local(TypeError, ValueError):
         raise ToolError(f"no colour map is called {name!r}: try 'viridis' or 'gray'") from None
     colours: np.ndarray[Any, Any] = found(np.clip(np.nan_to_num(values), 0, 1))
     return colours.astype(np.float32)
