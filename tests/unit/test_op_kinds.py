@@ -77,6 +77,7 @@ OTHERS = {
     "passes/legalize:MAY_BE_WHOLE": "rows of the pass that it leaves out where nobody sees them",
     "passes/structure:SIDE_BY_SIDE": "ops whose components are no arithmetic on components",
     "passes/proved:PLAIN_AMOUNTS": "amounts of shifts that the emitter looks at itself",
+    "python_mode/evaluation:INSPECTED": "ops that the frontend looks at after it emitted them",
     "races/detector:_emit": "ops that are written",
     "races/detector:ends": "ops that are written",
     "spirv/scalar_ops:IN_64_BITS": "what the specification of GLSL's instructions says",

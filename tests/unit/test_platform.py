@@ -117,6 +117,7 @@ def test_no_loader_names_the_command_of_the_system(
     system: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(platform, "loader_paths", lambda: iter(["libnowhere.so"]))
+    monkeypatch.delitem(sys.modules, raw.PACKAGE, raising=False)  # with its open loader
     with pytest.raises(DeviceError, match="no Vulkan loader") as caught:
         raw.load_vulkan()
     assert EXPECTED[system] in str(caught.value)
