@@ -7,13 +7,12 @@
         bar.advance()
 
 Nothing is shown in the first second. Of nested bars only the outermost is shown. The bar is drawn
-by rich, imported on demand; without rich it is a line of text. The working thread draws it, at most
+by tqdm, imported on demand; without tqdm it is a line of text. The working thread draws it, at most
 ten times a second. After an exception only the line remains to be erased.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 import time
@@ -93,46 +92,34 @@ def write(text: str) -> None:
 
 
 def choose_renderer(what: str, total: int | None) -> Draw:
-    """The function that renders the bar: by rich if it is installed, else as plain text.
+    """The function that renders the bar: by tqdm if it is installed, else as plain text.
 
     Plain too on consoles without escape sequences.
     """
     if platform.takes_escapes(sys.stderr):
         with suppress(ImportError):
-            return drawn_by_rich(what, total)
+            return drawn_by_tqdm(what, total)
     of = "" if total is None else f" of {total}"
     return lambda done: f"{what}: {done}{of}"
 
 
-class RichOutput(io.StringIO):
-    """Output file for rich, with the encoding of stderr."""
-
-    encoding = property(lambda self: getattr(sys.stderr, "encoding", None))
-
-
-def drawn_by_rich(what: str, total: int | None) -> Draw:
-    """A function that renders a rich bar as one line. Raises ImportError."""
+def drawn_by_tqdm(what: str, total: int | None) -> Draw:
+    """A function that renders a bar of tqdm as one line. Raises ImportError."""
     import shutil  # slow: imports compression modules
 
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+    from tqdm import tqdm
 
-    paper = RichOutput()
-    console = Console(file=paper, force_terminal=True, width=shutil.get_terminal_size().columns)
-    count = "{task.completed}" if total is None else "{task.completed}/{task.total}"
-    columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False)]
-    if total is not None:
-        columns.append(BarColumn(30))
-    columns += [TextColumn(count), TimeElapsedColumn()]
-    progress = Progress(*columns, console=console, auto_refresh=False)
-    task = progress.add_task(what, total=total)
+    begin_s = time.monotonic()
+    columns = shutil.get_terminal_size().columns - 1
+    encoding = str(getattr(sys.stderr, "encoding", None) or "")
+    is_ascii = not encoding.lower().startswith("utf")
 
     def draw(done: int) -> str:
-        progress.update(task, completed=done)
-        console.print(progress.get_renderable(), overflow="crop", no_wrap=True)
-        line = paper.getvalue().split("\n")[0]
-        paper.seek(0)
-        paper.truncate()
-        return line
+        elapsed_s = time.monotonic() - begin_s
+        return str(
+            tqdm.format_meter(
+                done, total, elapsed_s, ncols=columns, prefix=what, ascii=is_ascii, unit=""
+            )
+        )
 
     return draw

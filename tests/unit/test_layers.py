@@ -79,7 +79,7 @@ THIRD_PARTY = {
     "wgpu": "ui",
     "rendercanvas": "ui",
     "imgui_bundle": "ui",
-    "rich": "progress",
+    "tqdm": "progress",
 }
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "base", "manager"}
 
