@@ -215,7 +215,8 @@ class Solver:
         return n % gcd(1 << bits, *(c for c in constants if c is not None)) != 0
 
     def top(self, a: Terms, b: Terms, rest: Polynomial, bits: int) -> Monomial | None:
-        """A monomial with equal coefficients on both sides that outweighs all others, or None."""
+        """A monomial with equal coefficients on both sides whose values are proved equal
+        (`outweighs`). None if there is no such proof."""
         return next(
             (
                 m for m in a

@@ -130,7 +130,10 @@ class KernelSurvey:
 
     @property
     def classes(self) -> list[type]:
-        """The visited classes, and the classes of visited objects."""
+        """The visited classes, and the classes of visited instances of Python classes and enums.
+
+        Builtin objects, arrays and vkchi's own objects add none.
+        """
         named = [value for _, value in self.seen.values() if isinstance(value, type)]
         return [*self.kinds, *named]
 
@@ -249,10 +252,11 @@ class KernelSurvey:
     # --- values
 
     def see(self, value: Any, path: str) -> str:
-        """Return a string that identifies the content of a value; long contents are replaced by
-        digests.
+        """Return a string that identifies the content of a value, together with `parts`.
 
-        A value that was seen before is identified by its number. Raises NoDigestError.
+        Attributes and sources that the value reaches are added to `parts`. Long contents are
+        replaced by digests. A value that was seen before is identified by its number. Raises
+        NoDigestError.
         """
         if type(value) in PLAIN:
             text = f"{type(value).__name__} {value!r}"

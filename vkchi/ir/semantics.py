@@ -17,7 +17,8 @@ def floordiv(a: Any, b: Any) -> Any:
     """Quotient rounded down, like Python's `//`.
 
     - Integers by zero: 0 here, undefined on a device.
-    - Floats: the largest whole number not above the exact quotient, then rounded to the type.
+    - Floats: the largest whole number not above the exact quotient, then rounded to the type. From
+      about 2**52, an f64 quotient may be off by one unit, as Python's own.
     - Floats by zero, or with an infinite operand: the floor of the quotient `/`.
     """
     if a.dtype.kind == "f":

@@ -253,12 +253,14 @@ def is_array_write(op: Op) -> bool:
 
 
 class DerivativeChooser(Rebuilder):
-    """Replaces `with_derivative_of` by its second operand, except where the third is stored:
+    """Replaces active `with_derivative_of` ops by their second operand. The third is taken where
+    the result is stored in an array unchanged:
 
-    - for direct stores to arrays;
-    - everywhere, if it is stored through a variable or a branch;
-    - everywhere, for vectors of a decomposition, if no derivative flows through other results of
-      that call. Results that are independent of the choice of vectors contain values, or U and V.
+    - in stores to arrays of the result itself;
+    - in all uses of all results of that decomposition call, if a result reaches an array through a
+      variable or a branch;
+    - the same for vectors, if no derivative flows through other results of the call. Results that
+      do not depend on the choice of vectors combine vectors with values, or U with V.
 
     The third operand may be a `with_derivative_of` itself, for values. Its own third operand counts
     if vectors of the same call are stored too.
