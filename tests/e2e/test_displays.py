@@ -25,6 +25,11 @@ def test_str_of_a_field_is_that_of_its_numpy_array(shape, dtype):
     assert str(x) == str(x.to_numpy())
 
 
+def test_str_of_a_field_without_axes():
+    x = ti.field(ti.f32, ())
+    assert str(x) == "0.0" and repr(x) == "ti.field(0., shape=(), dtype=f32)"
+
+
 def test_str_follows_numpys_print_options():
     x = ti.field(ti.f32, (30, 40))
     x.from_numpy(np.arange(1200, dtype=np.float32).reshape(30, 40) / 7)

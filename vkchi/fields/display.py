@@ -64,6 +64,8 @@ def show_values(array: Storage, separator: str = " ", prefix: str = "") -> str:
     values = printable(array)
     if values is None:
         return describe(array)
+    if not values.values.ndim:
+        return str(values.values)  # 0.0, unlike in `repr`
     return to_text(values, separator=separator, prefix=prefix)
 
 
