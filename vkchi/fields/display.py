@@ -1,7 +1,8 @@
 """Text and pictures of arrays for people: `repr(x)`, `print(x)`, notebooks.
 
-Values are shown as numpy shows them. Of a large array only the printed elements are read. Reading
-is not reported to tapes. Arrays without readable contents show a description: `describe`.
+Values are shown as numpy shows them. Of a large array only the printed elements are read. `str`
+reports the read to tapes, `repr` and pictures do not. Arrays without readable contents show a
+description: `describe`.
 
     ti.field([0., 0., 0., ..., 0., 0., 0.], shape=(2000,), dtype=f32)
 """
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from vkchi.fields.elements import ArrayAccess
 from vkchi.hooks import Hook
 from vkchi.interrupts.local import local
 from vkchi.span import PACKAGE
@@ -60,7 +62,12 @@ def show(array: Storage) -> str:
 
 
 def show_values(array: Storage, separator: str = " ", prefix: str = "") -> str:
-    """`str` of an array: as of a numpy array. Further lines are indented by the `prefix`."""
+    """`str` of an array: as of a numpy array. Further lines are indented by the `prefix`.
+
+    Unlike `repr`, this is a read like `to_numpy`: gradients that are not known raise.
+    """
+    if can_be_read(array):
+        array.tell(ArrayAccess("read"))
     values = printable(array)
     if values is None:
         return describe(array)
@@ -94,6 +101,14 @@ def printable(array: Storage) -> Excerpt | None:
     return read_now(array, excerpt_of)
 
 
+def can_be_read(array: Storage) -> bool:
+    """False for an array without memory or contents up to date."""
+    if not array.has_place or array.device.closed or not array.has_memory:
+        return False
+    tape = array.runtime.tape
+    return tape is None or tape.kind != "record"
+
+
 def read_now(array: Storage, read: Callable[[Storage], T | None]) -> T | None:
     """`read(array)`, or None if the contents cannot be read now or are not up to date.
 
@@ -101,9 +116,7 @@ def read_now(array: Storage, read: Callable[[Storage], T | None]) -> T | None:
     recorded, because recorded kernels have not run.
     """
     runtime = array.runtime
-    if not array.has_place or array.device.closed or not array.has_memory:
-        return None
-    if runtime.tape is not None and runtime.tape.kind == "record":
+    if not can_be_read(array):
         return None
     if not runtime.lock.acquire(timeout=PATIENCE_S):
         return None
