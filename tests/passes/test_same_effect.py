@@ -68,7 +68,7 @@ def make_arguments(program: Program, seed: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", [1, 20])
+@pytest.mark.parametrize("seed", [20])
 @pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_before_is_after(path: Path, seed: int) -> None:
     text = path.read_text()

@@ -33,7 +33,7 @@ def numbers(t: Scalar, c: float) -> np.ndarray:
     """Numbers that tell roots apart."""
     bits = np.dtype(f"u{t.bits // 8}")
     near = np.array(np.square(t.dtype.type(c))).view(bits)
-    around = (near + np.arange(-400, 400).astype(bits)).view(t.dtype)
+    around = (near + np.arange(-100, 100).astype(bits)).view(t.dtype)
     limits = np.finfo(t.dtype)
     odd = [
         0.0,
@@ -47,7 +47,7 @@ def numbers(t: Scalar, c: float) -> np.ndarray:
         limits.smallest_subnormal,
     ]
     rng = np.random.default_rng(5)
-    any_ = rng.integers(0, np.iinfo(bits).max, 2000, bits).view(t.dtype)
+    any_ = rng.integers(0, np.iinfo(bits).max, 300, bits).view(t.dtype)
     return np.concatenate([around, np.array(odd, t.dtype), any_])
 
 
