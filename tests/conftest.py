@@ -69,6 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(HangGuard(config.getoption("--hang-limit")), "vkchi-hangs")
     if config.getoption("--validation"):
         drop_notices_of_layer()
+        allow_many_files()
     if hasattr(config, "workerinput"):
         return
     os.environ.setdefault("VKCHI_VERIFY", "1")
@@ -78,6 +79,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(SpirvCheck(), "vkchi-spirv-check")
     if config.getoption("--validation"):
         config.pluginmanager.register(LayerCheck(), "vkchi-layer-check")
+
+
+def allow_many_files() -> None:
+    """Raise the limit of open files: the layer opens its log again for each VkInstance, and never
+    closes it."""
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
