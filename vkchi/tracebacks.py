@@ -4,7 +4,9 @@ The frames are dropped where an uncaught VkchiError is shown: by `sys.excepthook
 `threading.excepthook`, in notebooks and by pytest. `VKCHI_TRACEBACK=full` shows all. The first
 VkchiError installs the hooks, which call those that were there before.
 
-Not covered: `traceback.print_exc()` in an `except` block shows up to two frames of the package.
+Not covered: `traceback.print_exc()` in an `except` block shows up to two frames of the package;
+errors in destructors and groups show all. After a VkchiError, consoles of the module `code` print
+errors by `sys.excepthook`.
 
     tidy(error); error.__traceback__    # frames of the user
 """
@@ -16,26 +18,44 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any, ClassVar
+from typing import Any
 
 from vkchi.span import PACKAGE
 
 STDLIB = os.path.dirname(os.__file__) + os.sep
 INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-Show = Callable[[type[BaseException], BaseException, "TracebackType | None"], Any]
+Show = Callable[[Any, Any, Any], Any]
 
 
-class Hooks:
-    """State of the hooks: `shown_by` is the function that prints for `sys.excepthook`.
+class Hook:
+    """A `sys.excepthook` that drops frames of vkchi and calls the hook that was there before."""
 
-    A hook that the program sets later may call this one; `first` then ends the recursion.
-    """
+    def __init__(self, then: Show) -> None:
+        self.then = then
 
-    is_installed: ClassVar[bool] = False
-    is_showing: ClassVar[bool] = False
-    first: ClassVar[Show]  # the hook before the first installation
-    shown_by: ClassVar[Show]
-    shown_in_threads_by: ClassVar[Callable[[Any], Any]]
+    def __call__(
+        self, kind: type[BaseException], error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if error is not None and not is_full():
+            before = error.__traceback__
+            tidy(error)
+            if error.__traceback__ is not before:
+                tb = error.__traceback__
+        self.then(kind, error, tb)
+
+
+class ThreadHook:
+    """A `threading.excepthook`, as `Hook`."""
+
+    def __init__(self, then: Callable[[Any], Any]) -> None:
+        self.then = then
+
+    def __call__(self, args: Any) -> None:
+        if args.exc_value is not None and not is_full():
+            tidy(args.exc_value)
+            tb = args.exc_value.__traceback__
+            args = type(args)((args.exc_type, args.exc_value, tb, args.thread))
+        self.then(args)
 
 
 def is_full() -> bool:
@@ -44,44 +64,22 @@ def is_full() -> bool:
 
 
 def install() -> None:
-    """Install the hooks, once. Called when a VkchiError is made."""
-    if not Hooks.is_installed:
-        Hooks.is_installed, Hooks.first = True, sys.excepthook
-        Hooks.shown_in_threads_by, threading.excepthook = threading.excepthook, show_in_thread
-    if sys.excepthook is not show:
-        Hooks.shown_by, sys.excepthook = sys.excepthook, show
+    """Install the hooks where they are not yet. Called when a VkchiError is made."""
+    if not isinstance(sys.excepthook, Hook):
+        sys.excepthook = Hook(sys.excepthook)
+    if not isinstance(threading.excepthook, ThreadHook):
+        threading.excepthook = ThreadHook(threading.excepthook)
     if "_pytest" in sys.modules:
         mark_frames(sys._getframe(2))
 
 
-def show(kind: type[BaseException], error: BaseException, tb: TracebackType | None) -> None:
-    """`sys.excepthook`: show an error without frames of vkchi."""
-    if not is_full():
-        tidy(error)
-        tb = error.__traceback__ if error.__traceback__ is not None else tb
-    shown_by = Hooks.first if Hooks.is_showing else Hooks.shown_by
-    Hooks.is_showing = True
-    try:
-        shown_by(kind, error, tb)
-    finally:
-        Hooks.is_showing = False
-
-
-def show_in_thread(args: Any) -> None:
-    """`threading.excepthook`: as `show`."""
-    if args.exc_value is not None and not is_full():
-        tidy(args.exc_value)
-        tb = args.exc_value.__traceback__
-        args = type(args)((args.exc_type, args.exc_value, tb, args.thread))
-    Hooks.shown_in_threads_by(args)
-
-
 def show_by(function: Show) -> None:
     """Replace Python's own printing of uncaught errors, unless the user has replaced it."""
-    if Hooks.is_installed and sys.excepthook is show:
-        if Hooks.shown_by is sys.__excepthook__:
-            Hooks.shown_by = Hooks.first = function
-    elif sys.excepthook is sys.__excepthook__:
+    hook = sys.excepthook
+    if isinstance(hook, Hook):
+        if hook.then is sys.__excepthook__:
+            hook.then = function
+    elif hook is sys.__excepthook__:
         sys.excepthook = function
 
 
@@ -124,14 +122,15 @@ def without_own_frames(tb: TracebackType | None) -> TracebackType | None:
     The same traceback if nothing would be left.
     """
     kept: list[TracebackType] = []
-    step, is_inside = tb, False
+    step, is_inside, count = tb, False, 0
     while step is not None:
+        count += 1
         file = step.tb_frame.f_code.co_filename
         is_inside = file.startswith(PACKAGE) or (is_inside and is_of_python(file))
         if not is_inside:
             kept.append(step)
         step = step.tb_next
-    if not kept:
+    if len(kept) in (0, count):
         return tb
     made: TracebackType | None = None
     for step in reversed(kept):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
+from tests.e2e.torture import Alarm
 from vkchi.fields.display import describe
 from vkchi.runtime import current_runtime
 
@@ -244,3 +245,13 @@ def test_kernels_show_name_arguments_and_place():
     assert repr(Solver.run).startswith("<ti.kernel Solver.run(self) at ")
     assert repr(Solver().run).endswith("of an object of Solver")
     assert repr(Solver().step).startswith("<ti.func Solver.step(self) at ")
+
+
+def test_an_interrupted_repr_leaves_the_lock_free(own_runtime: None) -> None:
+    """By an alarm at various moments; another thread could not launch otherwise."""
+    ti.init(log_level=ti.ERROR)
+    x = ti.field(ti.f32, 300)
+    x.fill(1)
+    for k in range(200):
+        Alarm(0.0002 + 0.00001 * (k % 40)).run(lambda: repr(x))
+        assert not current_runtime().lock._is_owned()

@@ -159,3 +159,24 @@ def test_every_error_but_internal_ones_hides_frames() -> None:
         cls = todo.pop()
         assert cls.hides_frames != issubclass(cls, InternalError)
         todo += cls.__subclasses__()
+
+
+def test_a_hook_that_the_program_removed_is_not_called() -> None:
+    """After an error: the hook at that time, and one that the program sets for a while."""
+    program = """
+import sys
+import vkchi as ti
+def mine(*args): print("mine")
+try: ti.field(ti.f32, shape=-1)
+except ti.VkchiError: pass
+before = sys.excepthook
+sys.excepthook = mine
+try: ti.field(ti.f32, shape=-1)
+except ti.VkchiError: pass
+sys.excepthook = before
+1 / 0
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert "mine" not in done.stdout and "ZeroDivisionError" in done.stderr

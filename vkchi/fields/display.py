@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from vkchi.fields.elements import ArrayAccess
 from vkchi.hooks import Hook
 from vkchi.interrupts.local import local
+from vkchi.interrupts.locks import restoring
 from vkchi.span import PACKAGE
 from vkchi.types import shape_of, u8
 from vkchi.types.lazy_numpy import np
@@ -118,14 +119,15 @@ def read_now(array: Storage, read: Callable[[Storage], T | None]) -> T | None:
     runtime = array.runtime
     if not can_be_read(array):
         return None
-    if not runtime.lock.acquire(timeout=PATIENCE_S):
-        return None
-    try:
-        return read(array)
-    except local(Exception):  # the device is lost, for example
-        return None
-    finally:
-        runtime.lock.release()
+    with restoring(runtime.lock):
+        if not runtime.lock.acquire(timeout=PATIENCE_S):
+            return None
+        try:
+            return read(array)
+        except local(Exception):  # the device is lost, for example
+            return None
+        finally:
+            runtime.lock.release()
 
 
 def excerpt_of(array: Storage) -> Excerpt | None:

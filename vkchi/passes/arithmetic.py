@@ -179,7 +179,7 @@ def power(kind: str, x: Num, y: Num) -> Num:
     exponent = same_number(y)
     if exponent is not None:
         return power_known(x, y, exponent)
-    raised = abs(x).op("pow", y)
+    raised = where(abs(x).equals(1.0) & y.equals(y), x.number(1.0), abs(x).op("pow", y))
     at_zero = where(y > 0.0, 0.0, where(y < 0.0, y.number(math.inf), y))
     raised = where(x.equals(0.0), at_zero, raised)
     if not is_absolute(x):
@@ -201,12 +201,15 @@ def power_known(x: Num, y: Num, exponent: float) -> Num:
         return x if exponent else x.number(1.0)
     at_zero = 0.0 if exponent > 0 else math.inf if exponent < 0 else exponent
     raised = where(x.equals(0.0), x.number(at_zero), abs(x).op("pow", y))
+    if not math.isfinite(exponent):
+        if math.isnan(exponent):
+            return where(x.equals(1.0), x.number(1.0), exponent)
+        return where(abs(x).equals(1.0), x.number(1.0), raised)
     if is_absolute(x):
         return raised
-    if math.isfinite(exponent) and not exponent.is_integer():
+    if not exponent.is_integer():
         return where(x < 0.0, x.number(math.nan), raised)
-    is_odd = math.isfinite(exponent) and exponent % 2 != 0
-    return where(x < 0.0, -raised, raised) if is_odd else raised
+    return where(x.bits(i32) < 0, -raised, raised) if exponent % 2 else raised
 
 
 def choose(kind: str, a: Num, b: Num) -> Num:

@@ -99,6 +99,14 @@ class StoreWatcher(Rebuilder):
         assert total is not None
         return total
 
+    def last_wrong(self, b: Builder, v: Value) -> Value:
+        """The first component of a tensor that is not finite; the last one if all are."""
+        assert isinstance(v.type, Tensor)
+        *others, found = [b.emit("extract", v, attr=k) for k in range(v.type.size)]
+        for part in reversed(others):
+            found = b.emit("select", self.finite_scalar(b, part), found, part)
+        return found
+
     def finite_scalar(self, b: Builder, v: Value) -> Value:
         bits = scalar_of(v.type).bits
         if bits == u64.bits and not self.has_int64:
@@ -117,6 +125,8 @@ class StoreWatcher(Rebuilder):
                 for index, values in iteration_of(self.loop)
             ]
         )
+        if record.words + words_of(stored) > MOST_WORDS:
+            stored = self.last_wrong(b, stored)
         result = record.place(stored)
         steps = (*steps_of(record, stored, op.span), FloatStep("", (), result))
         types = tuple([(scalar_of(v.type).name, shape_of(v.type)) for v in record.values])

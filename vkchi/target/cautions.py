@@ -73,8 +73,8 @@ class LoopCaution(NamedTuple):
         def warn(flat: Any) -> None:
             nonlocal is_told
             if not is_told and (n := count(flat)) > MOST_SERIAL:
+                issue_warnings([self.counted(n)])  # raises where warnings are errors
                 is_told = True
-                issue_warnings([self.counted(n)])
 
         return warn
 

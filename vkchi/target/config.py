@@ -130,6 +130,8 @@ def parse_variable(variable: str, text: str, default: Any) -> Any:
         return bool(int(text)) if kind is bool else kind(text)
     except local(ValueError):
         what = "0 or 1" if kind is bool else VALUES[kind]
+        word = WORDS.get(variable.removeprefix("TI_").lower())
+        what += f' or "{word}"' if word is not None else ""
         raise ArgumentError(f"{variable} is {text!r}, and may be {what}") from None
 
 

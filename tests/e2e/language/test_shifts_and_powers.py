@@ -205,9 +205,18 @@ def test_powers_of_zero_one_and_negative_bases_of_floats() -> None:
     for x, y, want in (
         (0.0, -1.5, inf), (0.0, -2.0, inf), (0.0, 1.5, 0.0), (0.0, 0.0, 1.0), (0.0, nan, nan),
         (0.0, -inf, inf), (0.0, inf, 0.0), (nan, 0.0, 1.0), (1.0, nan, 1.0), (inf, -1.0, 0.0),
+        (-1.0, inf, 1.0), (1.0, -inf, 1.0),
         (-2.0, 3.0, -8.0), (-2.0, 2.0, 4.0), (-2.0, 0.5, nan),
     ):  # fmt: skip
         assert run(x, y) == pytest.approx(want, nan_ok=True, rel=1e-5), (x, y)
+
+    @ti.kernel
+    def special(x: ti.f32) -> ti.types.vector(4, ti.f32):
+        return ti.Vector([x**ti.math.inf, x**-ti.math.inf, x**ti.math.nan, x**-65537.0])
+
+    assert list(special(1.0)) == [1.0, 1.0, 1.0, 1.0]
+    assert list(special(-1.0))[:2] == [1.0, 1.0] and math.isnan(special(-1.0)[2])
+    assert list(special(-0.0))[3] == -inf
     assert list(known(0.0)) == [inf, inf, inf, inf, 0.0, inf]
     assert [math.isnan(v) for v in known(-2.0)] == [True, False, True, True, True, False]
 
