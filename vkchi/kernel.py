@@ -227,7 +227,10 @@ class Kernel:
             args, shared = plans.signer.share(args, plans.runtime, is_launch=False)
         plan = self._plan_for(plans, args, is_run=is_run)
         if act is not launch_or_record or plans.runtime.tape is not None:
-            plan = plan.on_device()
+            device = plan.on_device(args)
+            if device is not plan and device.watch is not None:
+                device = self._watched(plans, device, args, plans.signer.sign(args), is_run)
+            plan = device
         given = (args, shared) if shared else (args,)
         return act(self.__vkchi_func__.__name__, plan, *given)
 
@@ -338,7 +341,10 @@ class Kernel:
     ) -> Plan:
         """Make a plan whose launches run the kernel as plain Python."""
         make_plan = _load_python_plan()
-        on_device = functools.partial(self._make_plan, plans, args, key, is_kept=is_kept)
+
+        def on_device(args: tuple[Any, ...]) -> Plan:
+            return self._make_plan(plans, args, key, is_kept=is_kept)
+
         fn, signer = self.__vkchi_func__, plans.signer
         plan = make_plan(plans.runtime, fn, signer, args, key, on_device, show_element)
         plan.renew = functools.partial(find_plan, weakref.ref(self), weakref.ref(plans))
@@ -454,7 +460,7 @@ def _load_compiler() -> tuple[Callable[..., Compiled], Callable[..., bool]]:
 
 def runs_as_python(fn: FunctionType) -> bool:
     """True for kernels of users; those of vkchi run on the device in every mode."""
-    return fn.__module__.partition(".")[0] != "vkchi"
+    return (fn.__module__ or "").partition(".")[0] != "vkchi"
 
 
 @functools.cache

@@ -15,6 +15,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -242,6 +243,9 @@ def at_fork(
 
 def end_interrupted() -> None:
     """End the process with the status of an uncaught Ctrl-C. Call in the main thread."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
     if SYSTEM.interrupted is not None:
         os._exit(SYSTEM.interrupted)
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import pdb
@@ -9,6 +10,7 @@ import re
 import subprocess
 import sys
 import warnings
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -517,3 +519,51 @@ def test_the_documented_list_is_complete() -> None:
     rows = [f"| {row.subject} | `NotImplementedError` with the line |" for row in EXCLUDED]
     rows += [f"| {row.subject} | {row.behaviour} |" for row in DIFFERENT]
     assert "\n".join(rows) + "\n\n" in text
+
+
+# --- as on the device ----------------------------------------------------------------------------
+
+
+def test_a_long_range_is_not_copied(python: None) -> None:
+    """With a `break` after a few of 2^30 iterations."""
+    x = ti.field(ti.i32, ())
+
+    @ti.kernel
+    def run():
+        ti.loop_config(serialize=True)
+        for i in range(1 << 30):
+            x[None] += i
+            if i == 3:
+                break
+
+    run()
+    assert x[None] == 6
+
+
+def test_a_plan_does_not_keep_arguments_alive(python: None) -> None:
+    @ti.kernel
+    def run(x: ti.types.ndarray()):
+        for i in x:
+            x[i] += 1
+
+    given = ti.ndarray(ti.i32, 4)
+    run(given)
+    seen = weakref.ref(given)
+    del given
+    gc.collect()
+    assert seen() is None
+
+
+def test_errors_after_another_form_name_the_line(python: None) -> None:
+    """Forms of one function share its syntax, whose lines stay as they are."""
+
+    @ti.kernel
+    def run(s: ti.template()):
+        ti.loop_config(serialize=s)
+        for i in range(4):
+            if i > 2:
+                break  # leaves
+
+    run(True)
+    with pytest.raises(ti.TaichiSyntaxError, match=rf":{line_of('leaves')}:"):
+        run(False)

@@ -299,7 +299,7 @@ class Plan:
                 release_wholly(lock)
             raise
 
-    def on_device(self) -> Plan:
+    def on_device(self, args: tuple[Any, ...]) -> Plan:
         """Return the plan that tapes, graphs and gradients use: this one, or its device form."""
         return self
 

@@ -53,15 +53,14 @@ class PythonPlan(Plan):
     is_plain = is_recordable = False
     function: Callable[[], FunctionType]
     describe: Callable[[tuple[Any, ...]], tuple[ArgSpec, ...]]
-    make_device_plan: Callable[[], Plan]
+    make_device_plan: Callable[[tuple[Any, ...]], Plan]
+    device_plan: Plan | None = None
 
-    def on_device(self) -> Plan:
-        """Return the plan that runs the kernel on the device."""
-        return self._device_plan
-
-    @cached_property
-    def _device_plan(self) -> Plan:
-        return self.make_device_plan()
+    def on_device(self, args: tuple[Any, ...]) -> Plan:
+        """Return the plan that runs the kernel on the device, made for a call with `args`."""
+        if self.device_plan is None:
+            self.device_plan = self.make_device_plan(args)
+        return self.device_plan
 
     @cached_property
     def _refused(self) -> str | None:
@@ -74,11 +73,11 @@ class PythonPlan(Plan):
         if self._refused is not None:
             raise Unsupported(self._refused)
         trace, limit = gettrace(), sys.getrecursionlimit()
-        settrace(None)
-        sys.setrecursionlimit(max(limit, RECURSION_LIMIT))  # a call takes about 15 frames
-        launch = PythonLaunch(self, args, bound, seeds)
-        launch.cx.trace = trace
         try:
+            settrace(None)
+            sys.setrecursionlimit(max(limit, RECURSION_LIMIT))  # a call takes about 15 frames
+            launch = PythonLaunch(self, args, bound, seeds)
+            launch.cx.trace = trace
             with np.errstate(all="ignore"):
                 trace = launch.run()
         finally:
@@ -89,7 +88,8 @@ class PythonPlan(Plan):
 
 def make_plan(
     runtime: Runtime, fn: FunctionType, signer: Signer, args: tuple[Any, ...],
-    key: tuple[Any, ...], make_device_plan: Callable[[], Plan], show: Callable[[Storage], Any],
+    key: tuple[Any, ...], make_device_plan: Callable[[tuple[Any, ...]], Plan],
+    show: Callable[[Storage], Any],
 ) -> Plan:  # fmt: skip
     """Lower a kernel for its errors and warnings, and return its plan. Raises CompilationError."""
     compiled = lower_only(fn, signer.specs(args, key), runtime.options)

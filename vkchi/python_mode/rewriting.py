@@ -17,6 +17,7 @@ calls of C functions, so a debugger that steps into the call sees no frame of vk
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FunctionType
 from typing import Any
@@ -100,7 +101,7 @@ class _Rewriter:
 
     def statement(self, n: ast.stmt, path: Path) -> ast.stmt:
         if isinstance(n, LEAVING) or is_plain(n):
-            return n
+            return copy.deepcopy(n)  # `increment_lineno` moves it
         if isinstance(n, ast.If | ast.While):
             number, test = self.call("test", n, path, n.test)
             body = self.block(n.body, (*path, (number, True)))

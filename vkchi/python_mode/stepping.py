@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
-from itertools import product
 from sys import gettrace, settrace
 from typing import Any
 
@@ -351,7 +350,7 @@ class Steps:
         types = [scalar_of(begin.type) for begin, _ in pairs]
         every: Iterator[list[Value]] = (
             [Held(t, t.dtype.type(k)) for k, t in zip(found, types)]
-            for found in product(*[range(*pair) for pair in ends])
+            for found in count_over([range(*pair) for pair in ends])
         )
         guard = space.guard
         if guard is None:
@@ -411,3 +410,13 @@ def entered(context: Any) -> Undo:
     """Enter a context; return a function that leaves it."""
     context.__enter__()
     return lambda: context.__exit__(None, None, None)
+
+
+def count_over(ranges: Sequence[range]) -> Iterator[tuple[int, ...]]:
+    """Yield the tuples of `itertools.product`, which would first copy the ranges."""
+    if not ranges:
+        yield ()
+        return
+    for k in ranges[0]:
+        for more in count_over(ranges[1:]):
+            yield (k, *more)

@@ -21,6 +21,7 @@ from typing import Any
 
 from vkchi import platform
 from vkchi.errors import DeviceError
+from vkchi.interrupts.local import local
 from vkchi.target.memory_handles import DMA_BUF, OPAQUE_FD, Payload
 from vkchi.tuples import NamedTuple
 from vkchi.vk.external import HandleExporter
@@ -193,7 +194,10 @@ def import_payload(logical: Logical, payload: Payload, size_bytes: int) -> Memor
     if index < 0 or needs.size > payload.size_bytes:
         raise DeviceError(f"{logical.physical.name} cannot use this memory in place")
     chain = _dedicate(logical, buffer[0]) if payload.is_dedicated else vk.NULL
-    own = os.dup(payload.handle)  # the driver owns it as soon as memory is made of it
+    try:
+        own = os.dup(payload.handle)  # the driver owns it as soon as memory is made of it
+    except local(OSError) as e:
+        raise DeviceError(f"{doing}: {e.strerror}") from None
     source = vk.new("VkImportMemoryFdInfoKHR", handleType=payload.kind, fd=own, pNext=chain)
     try:
         memory = _new_memory(logical, payload.size_bytes, index, source, doing)
