@@ -310,7 +310,9 @@ def test_environment_variable() -> None:
 # --- results -------------------------------------------------------------------------------------
 
 
-def test_integers_wrap_and_keep_their_widths(python: None) -> None:
+def test_integers_wrap_and_keep_their_widths(python: None, need: Any) -> None:
+    need("i64", "u8")
+
     @ti.kernel
     def run(a: ti.i32, b: ti.u8, c: ti.i32) -> ti.types.vector(5, ti.i64):
         d = b
@@ -396,7 +398,9 @@ def test_layouts_and_members(python: None, order: str) -> None:
     assert p.v.to_numpy()[:, 1].tolist() == [0, 0.5, 1]
 
 
-def test_functions_with_several_returns_have_one_type(python: None) -> None:
+def test_functions_with_several_returns_have_one_type(python: None, need: Any) -> None:
+    need("f64")
+
     @ti.func
     def pick(a):
         if a > 0:
