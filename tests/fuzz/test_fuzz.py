@@ -26,7 +26,7 @@ from vkchi.passes import cost_model, f32_math, f64_math, pipeline, share
 from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.target.options import Options
 
-PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "60"))
+PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "30"))
 KERNEL_PASSES = (
     "simplify", "cse", "dce", "forward", "licm", "strength", "fusion", "peel", "split",
 )  # fmt: skip

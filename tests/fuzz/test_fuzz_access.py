@@ -28,7 +28,7 @@ from vkchi.ir.ops import DIVISIONS
 from vkchi.ir.text import print_func
 from vkchi.types import Array, f32, i32, i64
 
-PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "60"))
+PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "30"))
 LAST = 2**31 - 1
 ARRAYS = {"x": Array.of(f32, 1), "y": Array.of(f32, 2)}
 NUMBERS = ("n", "m", "big")

@@ -23,7 +23,7 @@ from vkchi.passes import gather as gathers
 from vkchi.passes.dce import remove_dead
 from vkchi.target.caps import FULL
 
-PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "60"))
+PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "30"))
 N = 6
 NAMES = "xyz"
 

@@ -34,7 +34,7 @@ from vkchi.tape.gradients import simplify_for_gradient
 from vkchi.types import i32
 
 Arrays = dict[str, Any]
-BATCHES = int(os.environ.get("VKCHI_FUZZ", "30"))
+BATCHES = int(os.environ.get("VKCHI_FUZZ", "10"))
 PROGRAMS = 10  # in a batch
 NOISE = 2e-4  # what functions of f32 devices may be off by, as SwiftShader's sine is
 FLOATS = (*NUMBERS, *VECTORS, "loss")

@@ -19,7 +19,7 @@ from vkchi.ir.verify import verify
 from vkchi.passes import lanes
 from vkchi.target.caps import FULL
 
-PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "60"))
+PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "30"))
 WIDTH, N = 4, 7
 NAMES = "xyz"
 CAPS = FULL._replace(kind="cpu", subgroup_size=WIDTH)
