@@ -24,6 +24,8 @@ from vkchi.lang import simt
 from vkchi.python_mode.exclusions import DIFFERENT, EXCLUDED
 from vkchi.runtime import current_runtime
 
+pytestmark = pytest.mark.usefixtures("own_runtime")
+
 
 @pytest.fixture(autouse=True)
 def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:

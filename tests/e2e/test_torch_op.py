@@ -355,7 +355,7 @@ def test_an_input_that_is_written_is_refused() -> None:
         (((2,), "f32"), "'f32' is no dtype of torch's"),
         (((2,), ti.f32), "f32 is no dtype of torch's"),
         (((2,), torch.float32, 1), "is no size"),
-        (((2,), torch.bfloat16), "argument `y`: a tensor of torch.bfloat16"),
+        (((2,), torch.bfloat16), "argument `y`: kernels have no bfloat16"),
     ],
 )
 def test_invalid_output_shape_raises(said, match) -> None:

@@ -124,7 +124,7 @@ class Field(SparseElements):
 
     @property
     def has_place(self) -> bool:  # type: ignore[override]
-        return self.node is not None
+        return self.node is not None or self.is_copy
 
     @property
     def has_memory(self) -> bool:
@@ -222,9 +222,9 @@ class Field(SparseElements):
         return made
 
     def __str__(self) -> str:
-        if self.node is None:
+        if not self.has_place:
             return "<Field: Definition of this field is incomplete>"
-        if not self.device.closed:
+        if not self.device.closed and not self.is_copy:
             self.materialise()
         return display.show_values(self)
 
