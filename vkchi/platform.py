@@ -15,11 +15,10 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from importlib import import_module
 from typing import Any, TypeVar
 
-from vkchi.interrupts.local import local
+from vkchi.interrupts.local import local, suppress
 from vkchi.tuples import NamedTuple
 
 T = TypeVar("T")
