@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,9 +11,9 @@ import numpy as np
 import pytest
 
 import vkchi as ti
+from tests.warm_processes import run_thrice
 from vkchi.errors import ConversionWarning
 
-ROOT = Path(__file__).parents[2]
 Here = Callable[..., None]
 
 
@@ -402,17 +399,7 @@ run(3.0)
 
 def test_a_process_that_finds_the_kernel_in_the_cache_warns_too(tmp_path: Path) -> None:
     """Also where the kernel stands elsewhere in its file by then."""
-    program, env = tmp_path / "program.py", {**os.environ, "VKCHI_CACHE": "1"}
-    env.pop("VKCHI_DUMP_SPV", None)
-
-    def run(shift: str, *args: str) -> str:
-        program.write_text(PROGRAM.replace("{shift}", shift))
-        command = [sys.executable, str(program), str(tmp_path / "cache"), *args]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env)
-        assert not done.returncode, done.stderr
-        return done.stderr
-
-    cold, warm, moved = run("#"), run("#", "warm"), run("#\n#\n#\n#", "warm")
+    cold, warm, moved = run_thrice(PROGRAM, tmp_path, "#\n#\n#\n#")
     assert "program.py:15: ConversionWarning: f32 becomes i32 in `s`" in cold
     assert "because line 14 assigns 0; write `s = 0.0`" in cold
     assert warm == cold

@@ -297,5 +297,11 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert main(["explain", str(path)]) == 2
         assert "vkchi explain FILE.py:KERNEL" in capsys.readouterr().err
         assert main(["explain", f"{path}:step", "--arg", "a"]) == 2
+        capsys.readouterr()
+        assert main(["explain", f"{tmp_path}/nowhere.py:step"]) == 1
+        said = capsys.readouterr().err
+        assert "there is no file" in said and "Traceback" not in said
+        assert main(["explain", f"{path}:stp"]) == 1
+        assert "its kernels are step, other" in capsys.readouterr().err
     finally:
         ti.init(log_level=ti.ERROR)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,9 +11,9 @@ import numpy as np
 import pytest
 
 import vkchi as ti
+from tests.warm_processes import run_thrice
 from vkchi.errors import SerialLoopWarning
 
-ROOT = Path(__file__).parents[2]
 MEANT = "if the order is meant, write ti.loop_config(serialize=True) before the loop"
 OWN = "assign `s` first in the loop's body, so that each iteration has its own; " + MEANT
 
@@ -317,17 +314,7 @@ run(30000)
 
 def test_a_process_that_finds_the_kernel_in_the_cache_warns_too(tmp_path: Path) -> None:
     """Also if the kernel has moved in its file."""
-    program, env = tmp_path / "program.py", {**os.environ, "VKCHI_CACHE": "1"}
-    env.pop("VKCHI_DUMP_SPV", None)
-
-    def run(shift: str, *args: str) -> str:
-        program.write_text(PROGRAM.replace("{shift}", shift))
-        command = [sys.executable, str(program), str(tmp_path / "cache"), *args]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env)
-        assert not done.returncode, done.stderr
-        return done.stderr
-
-    cold, warm, moved = run("#"), run("#", "warm"), run("#\n#\n#", "warm")
+    cold, warm, moved = run_thrice(PROGRAM, tmp_path, "#\n#\n#")
     expected = (
         "program.py:{}: SerialLoopWarning: this loop runs its {} iterations serially: line {}"
     )

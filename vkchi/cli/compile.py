@@ -23,12 +23,14 @@ from vkchi.cache.radv import CompileOutcome, compile_all, read_caps
 from vkchi.cli.sample_arguments import find_name, sample_argument
 from vkchi.cli.shader_recorder import ShaderRecord, recording_shaders
 from vkchi.cli.tree import FAILURE, SUCCESS, WrongCommandLine
-from vkchi.errors import ArgumentError, VkchiError
+from vkchi.device import list_devices
+from vkchi.errors import ArgumentError, DeviceError, VkchiError
 from vkchi.kernel import BoundKernel, Kernel
 from vkchi.progress import track
 from vkchi.runtime import init
 from vkchi.signature import SelfParameter, read_parameters
 from vkchi.target.described import DeviceDescription, find_described, known_names, names_of_family
+from vkchi.target.devices import select_device
 from vkchi.target.shader import Shader
 from vkchi.vk.pipelines import required_subgroup
 
@@ -70,6 +72,8 @@ def run(given: argparse.Namespace) -> int:
     except VkchiError as e:
         raise WrongCommandLine(str(e)) from None
     path, _, name = given.what.rpartition(":") if ".py:" in given.what else (given.what, "", "")
+    if described is None and given.device:
+        require_device(given.device)
     with recording_shaders(described, "" if described else given.device) as noted:
         compile_file(noted, path, name, values, given.rest)
         shaders = shaders_of(noted, name)
@@ -80,6 +84,16 @@ def run(given: argparse.Namespace) -> int:
     except OSError as e:
         raise ArgumentError(f"--spv: {e.filename}: {e.strerror}") from None
     return show(given, noted, shaders, outcomes)
+
+
+def require_device(name: str) -> None:
+    """Raise DeviceError if no device here, and no description, has such a name."""
+    try:
+        select_device(list_devices(), name)
+    except DeviceError as e:
+        raise DeviceError(
+            f"{e}. vkchi compile --list lists devices that need not be here"
+        ) from None
 
 
 def find_target(name: str) -> DeviceDescription | None:
@@ -115,12 +129,17 @@ def compile_file(
     A kernel that the import compiled is compiled again only for given `values`. Raises vkchi's
     errors and OSError.
     """
-    if not os.path.isfile(path):
-        raise ArgumentError(f"there is no file {path!r}: vkchi compile FILE.py:kernel")
+    require_file(path)
     init(log_level="error")
     names = import_file(path, argv)
     if name and (values or not shaders_of(noted, name)):
         compile_one(find_name(name, names), name, values, names)
+
+
+def require_file(path: str) -> None:
+    """Raise ArgumentError if there is no such file."""
+    if not os.path.isfile(path):
+        raise ArgumentError(f"there is no file {path!r}: name it as in FILE.py:kernel")
 
 
 def import_file(path: str, argv: Sequence[str]) -> dict[str, Any]:

@@ -8,12 +8,13 @@ The file is imported as by `vkchi compile`: launches are dropped.
 from __future__ import annotations
 
 import argparse
+import warnings
 
-from vkchi.cli.compile import import_file, read_value, sample_call
+from vkchi.cli.compile import import_file, read_value, require_file, sample_call
 from vkchi.cli.sample_arguments import find_name
 from vkchi.cli.shader_recorder import recording_shaders
 from vkchi.cli.tree import SUCCESS, WrongCommandLine
-from vkchi.errors import ArgumentError
+from vkchi.errors import ArgumentError, SerialLoopWarning
 from vkchi.runtime import init
 
 EXIT_STATUS = """exit status: 0 success; 1 the kernel is rejected, or the file fails;
@@ -39,7 +40,9 @@ def run(given: argparse.Namespace) -> int:
         values = dict(read_value(text) for text in given.arg)
     except ArgumentError as e:
         raise WrongCommandLine(str(e)) from None
-    with recording_shaders(None, given.device):
+    require_file(path)
+    with recording_shaders(None, given.device), warnings.catch_warnings():
+        warnings.simplefilter("ignore", SerialLoopWarning)  # the explanation says it
         init(log_level="error")
         names = import_file(path, given.rest)
         kernel = find_name(name, names)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vkchi.errors import ArgumentError
+from vkchi.kernel import Kernel
 from vkchi.ndarray import ndarray as make_array
 from vkchi.signature import ArrayParameter, Parameter, ScalarParameter, TensorParameter
 from vkchi.types import SCALARS, shape_of, with_shape
@@ -70,7 +71,9 @@ def find_name(path: str, names: Mapping[str, Any]) -> Any:
     """Return the value of a dotted name. Raises ArgumentError."""
     first, *rest = path.split(".")
     if first not in names:
-        raise ArgumentError(f"the file has nothing called {first!r}")
+        kernels = [name for name, value in names.items() if isinstance(value, Kernel)]
+        listed = f"; its kernels are {', '.join(kernels)}" if kernels else ""
+        raise ArgumentError(f"the file has nothing called {first!r}{listed}")
     found = names[first]
     for name in rest:
         if not hasattr(found, name):
