@@ -57,8 +57,14 @@ def public_members(kind: type) -> frozenset[str] | None:
 
 
 def visible_names(thing: object) -> list[str]:
-    """Public members and special methods of an object; the `__dir__` of classes in the table."""
+    """Public members and special methods of an object; the `__dir__` of classes in the table.
+
+    Also all names that a user's subclass and its object have.
+    """
     kind = type(thing)
-    names = (name for base in kind.__mro__ for name in vars(base))
-    special = {name for name in names if name.startswith("__")}
-    return sorted(special | (public_members(kind) or frozenset()))
+    names = {name for base in kind.__mro__ for name in vars(base) if name.startswith("__")}
+    users = [base for base in kind.__mro__ if base.__module__.partition(".")[0] != "vkchi"]
+    if users[0] is kind:
+        names |= set(getattr(thing, "__dict__", ()))
+        names |= {name for base in users for name in vars(base)}
+    return sorted(names | (public_members(kind) or frozenset()))

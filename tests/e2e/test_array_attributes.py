@@ -57,3 +57,13 @@ def test_the_count_of_axes(kind: str) -> None:
     """Of fields of vectors and matrices it is that of an element, as in Taichi."""
     expected = {"vector field": 1, "matrix field": 2}.get(kind, 2)
     assert MAKERS[kind]().ndim == expected
+
+
+def test_dir_of_a_users_subclass_has_its_own_names():
+    class Mine(ti.Matrix):
+        def extra(self):
+            return 1
+
+    made = Mine([1, 2])
+    assert "extra" in dir(made) and "to_list" in dir(made)
+    assert "extra" not in dir(ti.Vector([1, 2]))

@@ -247,6 +247,29 @@ def test_kernels_show_name_arguments_and_place():
     assert repr(Solver().step).startswith("<ti.func Solver.step(self) at ")
 
 
+def test_printing_a_gradient_that_is_not_known_raises() -> None:
+    """As reading it does; its repr shows the contents."""
+    x, r = ti.ndarray(ti.f32, 3, needs_grad=True), ti.ndarray(ti.f32, 3)
+    loss, k = ti.field(ti.f32, (), needs_grad=True), ti.field(ti.f32, (), needs_grad=True)
+
+    @ti.kernel
+    def run(x: ti.types.ndarray(), r: ti.types.ndarray()):
+        for i in x:
+            r[i] = 1 - x[i]
+        for i in x:
+            x[i] += 0.5 * r[i]
+        for i in x:
+            loss[None] += k[None] * x[i]
+
+    with ti.ad.Tape(loss):
+        x.fill(0)
+        run(x, r)
+    for read in (lambda: x.grad.to_numpy(), lambda: str(x.grad)):
+        with pytest.raises(ti.ad.GradientError, match="is not known"):
+            read()
+    assert "nan" in repr(x.grad)
+
+
 def test_an_interrupted_repr_leaves_the_lock_free(own_runtime: None) -> None:
     """By an alarm at various moments; another thread could not launch otherwise."""
     ti.init(log_level=ti.ERROR)

@@ -126,7 +126,7 @@ def test_an_atomic_of_a_sum_that_was_infinite():
             x[i] += 1.0
 
     said = told_by(add)
-    assert "inf is stored in `x`, from a value that was such already" in said
+    assert "inf is stored in `x`; an earlier value that it uses was not finite" in said
     assert "in the iteration i = 5" in said
 
 

@@ -63,18 +63,21 @@ def show(array: Storage) -> str:
 
 
 def show_values(array: Storage, separator: str = " ", prefix: str = "") -> str:
-    """`str` of an array: as of a numpy array. Further lines are indented by the `prefix`.
-
-    Unlike `repr`, this is a read like `to_numpy`: gradients that are not known raise.
-    """
-    if can_be_read(array):
-        array.tell(ArrayAccess("read"))
+    """The values as numpy prints them. Further lines are indented by the `prefix`."""
     values = printable(array)
     if values is None:
         return describe(array)
     if not values.values.ndim:
         return str(values.values)  # 0.0, unlike in `repr`
     return to_text(values, separator=separator, prefix=prefix)
+
+
+def printed(array: Storage, text: Callable[[Storage], str]) -> str:
+    """`str` of an array, by `text`. Unlike `repr`, a read like `to_numpy`: gradients that are not
+    known raise."""
+    if can_be_read(array):
+        array.tell(ArrayAccess("read"))
+    return text(array)
 
 
 class PictureHook:

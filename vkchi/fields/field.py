@@ -226,7 +226,7 @@ class Field(SparseElements):
             return "<Field: Definition of this field is incomplete>"
         if not self.device.closed and not self.is_copy:
             self.materialise()
-        return display.show_values(self)
+        return display.printed(self, display.show_values)
 
     def to_paddle(self, place: Any = None, keep_dims: bool = False) -> NoReturn:
         """Not supported: raises Unsupported."""

@@ -95,7 +95,9 @@ class Storage(Elements):
         return display.describe(self) if display.is_asked_by_package(1) else display.show(self)
 
     def __str__(self) -> str:
-        return repr(self) if display.is_asked_by_package(1) else display.show(self)
+        if display.is_asked_by_package(1):
+            return repr(self)
+        return display.printed(self, display.show)
 
     def _repr_png_(self) -> bytes | None:
         """The picture that a notebook shows; None for arrays that are no pictures."""

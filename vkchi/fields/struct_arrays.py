@@ -198,8 +198,11 @@ class StructArrays(PythonScope):
             return str(self._first())
         parts = []
         for name, array in self.__vkchi_arrays__.items():
-            is_group = isinstance(array, StructArrays)
-            shown = StructArrays.__str__(array) if is_group else display.show_values(array)
+            shown = (
+                StructArrays.__str__(array)
+                if isinstance(array, StructArrays)
+                else display.printed(array, display.show_values)
+            )
             parts.append(f"{name!r}: {shown}")
         return "{" + ", ".join(parts) + "}"
 

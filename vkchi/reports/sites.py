@@ -127,7 +127,10 @@ class ReportSite(NamedTuple):
                 made = self._number(values, step.result)
                 text = f"{spell_op(step.kind, shown)} gives {made}, and {stored} is stored"
                 return f"{text} in {array}", step.span
-        return f"{stored} is stored in {array}, from a value that was such already", self.span
+        return (
+            f"{stored} is stored in {array}; an earlier value that it uses was not finite",
+            self.span,
+        )
 
     def _number(self, values: Sequence[Any], k: int) -> str:
         name, shape = self.values[k]
