@@ -304,7 +304,7 @@ def init(
     Args:
         arch: `ti.vulkan` (the best device), `ti.gpu`, `ti.cuda` (NVIDIA), `ti.cpu` (a software
             device), a list of them in order of preference, or a name. `ti.python` runs kernels
-            as plain Python, for debuggers (docs/debugging.md).
+            as plain Python, for debuggers (docs/language/debugging.md).
         default_fp: type of floats without an explicit type (f32).
         default_ip: type of integers without an explicit type (i32).
         device: an index, or part of a device's name.

@@ -82,3 +82,14 @@ def test_methods_that_the_guide_calls_are_found() -> None:
         "FieldsBuilder.dense",
         "init",
     } <= FUNCTIONS.keys()
+
+
+def test_documents_that_the_code_names_exist() -> None:
+    root = DOCS.parent
+    named = {
+        (str(path.relative_to(root)), document)
+        for path in sorted((root / "vkchi").rglob("*.py"))
+        for document in re.findall(r"docs/[a-z_/-]+\.md", path.read_text())
+    }
+    assert len(named) > 10
+    assert [pair for pair in sorted(named) if not (root / pair[1]).is_file()] == []
