@@ -1,6 +1,8 @@
-"""Export and import of cache entries as one tar archive, with entries as files named by their keys.
+"""Export and import of cache entries as a tar archive, whose members are named by the entries'
+keys.
 
-Import skips entries that are damaged or stored under another key.
+Export compresses with gzip. Import rejects a member that is damaged or whose header has another
+key.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ MOST_RATIO, LEAST_BYTES = 200, 16 << 20  # SPIR-V and JSON compress to a tenth
 
 
 def pack(store: CacheStore, path: str, names: Sequence[str]) -> int:
-    """Write the entries of kernels with these names (`*` and `?` are wildcards) to a file; return
-    their number.
+    """Write the entries whose kernel name matches one of `names` (`*` and `?` are wildcards) to a
+    gzip tar file at `path`; return the number written.
 
     Unreadable and damaged entries are skipped. Raises OSError.
     """
@@ -52,10 +54,11 @@ def pack(store: CacheStore, path: str, names: Sequence[str]) -> int:
 
 
 def unpack(store: CacheStore, path: str) -> tuple[int, int]:
-    """Import the entries of a file; return the numbers of imported and of rejected ones.
+    """Import the entries of the tar file at `path`; return the numbers of imported and of rejected
+    members.
 
-    Raises OSError, TarError, EOFError. Raises Damaged for corrupt compressed data, and for an
-    archive that would expand to much memory.
+    Raises OSError, TarError, EOFError. Raises Damaged for corrupt compressed data, a GNU sparse
+    member, and sizes above the limits of `Bounded` and `Member`.
     """
     taken = refused = 0
     try:
@@ -87,8 +90,8 @@ class Member(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Member:
-        """Parse a header. Raises Damaged for a sparse file, and for more bytes than an entry may
-        have."""
+        """Parse a tar header. Raises Damaged for a GNU sparse member, and for a size above
+        MOST_ENTRY_BYTES."""
         made = super().frombuf(buf, encoding, errors)
         if made.type == tarfile.GNUTYPE_SPARSE:
             raise Damaged(f"{made.name!r} is a file with holes")
@@ -98,7 +101,8 @@ class Member(tarfile.TarInfo):
 
 
 class Bounded(io.RawIOBase):
-    """A decompressed file with a limit on its expanded size, against decompression bombs."""
+    """Wrapper of a decompressed file, against decompression bombs. It raises Damaged beyond
+    MOST_RATIO times the packed size plus LEAST_BYTES, and for long member headers."""
 
     def __init__(self, plain: BinaryIO, packed_bytes: int) -> None:
         self.plain, self.most = plain, MOST_RATIO * packed_bytes + LEAST_BYTES
@@ -124,7 +128,6 @@ class Bounded(io.RawIOBase):
         return self.plain.tell()
 
     def read(self, size: int = -1) -> bytes:
-        """Read up to `size` bytes. Raises Damaged beyond the limits."""
         if self.header_bytes is not None:
             self.header_bytes += size
             if self.header_bytes > MOST_HEADER_BYTES or size < 0:
@@ -133,7 +136,6 @@ class Bounded(io.RawIOBase):
         return self.plain.read(size)
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Seek. Raises Damaged beyond the limit."""
         self._check(offset)
         return self.plain.seek(offset, whence)
 
@@ -143,7 +145,8 @@ class Bounded(io.RawIOBase):
 
 
 def open_plain(path: str) -> BinaryIO:
-    """Open a file, decompressing gzip, bzip2 and xz. Raises OSError."""
+    """Open a file for reading. Files that begin like gzip, bzip2 or xz are decompressed. Raises
+    OSError."""
     with open(path, "rb") as file:
         begins = file.read(6)
     if begins.startswith(b"\x1f\x8b"):

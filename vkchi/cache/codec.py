@@ -1,9 +1,10 @@
-"""Serialization of compiler records as JSON and bytes. Decoding runs no code and unpickles nothing.
+"""Serialization of compiler records as a JSON tree and byte strings. Decoding unpickles and
+evaluates nothing.
 
 The form of a value is an annotation string, as on record fields: `dict[str, tuple[Shader, ...]]`.
-It is made of numbers, strings, bytes, IR types, tuples, sets, dicts, and records by name
-(`RECORDS`; `ALIASES` abbreviates annotations). A record is written as the list of its fields. Data
-contain no record names, so a reader gets values of the form that it requests, or an error.
+Forms are plain types, bytes, IR types, `tuple`, `frozenset`, `dict`, unions, and the names in
+`RECORDS` and `ALIASES`. A record is written as the list of its fields, without its name, so the
+reader must request the form that was written.
 
     >>> decode(encode(artifact, "Artifact"), "Artifact") == artifact
     True
@@ -58,7 +59,6 @@ Move = Callable[[Span], Span]
 
 
 def add_records(*classes: Any) -> None:
-    """Register record classes under their names."""
     RECORDS.update((cls.__name__, cls) for cls in classes)
 
 
@@ -77,7 +77,8 @@ Step = Callable[[Any, Through], Any]  # value to tree, or tree to value
 
 
 def encode(value: Any, form: str, *, span: Move | None = None) -> bytes:
-    """Encode a value of this form. Raises TypeError for a value of another form.
+    """Encode a value of this form. Raises TypeError for a value of another form, where that is
+    detected.
 
     Raises Malformed for a `Check` that is unsafe to evaluate, and the errors of `span`.
     """
@@ -111,7 +112,8 @@ def to_tree(value: Any, form: str, blobs: list[bytes], span: Move | None = None)
 
 
 def from_tree(tree: Any, form: str, blobs: list[bytes], span: Move | None = None) -> Any:
-    """Convert a JSON tree to a value. Raises ValueError, TypeError, KeyError, IndexError."""
+    """Convert a JSON tree to a value of this form; its byte strings are indices into `blobs`.
+    Raises ValueError, TypeError, KeyError, IndexError."""
     return reader(form)(tree, Through(blobs, span))
 
 
@@ -119,7 +121,7 @@ def from_tree(tree: Any, form: str, blobs: list[bytes], span: Move | None = None
 
 
 def split_annotation(text: str, mark: str) -> list[str]:
-    """Split an annotation at `mark`, outside of brackets."""
+    """Split an annotation at each `mark` outside of brackets."""
     if "[" not in text:
         return [part.strip() for part in text.split(mark)]
     parts, depth = [""], 0
@@ -133,9 +135,9 @@ def split_annotation(text: str, mark: str) -> list[str]:
 
 
 def parse_annotation(form: str) -> tuple[str, list[str]]:
-    """Parse an annotation: its outermost word and its arguments.
+    """Parse an annotation; return its outermost word and its arguments.
 
-    The word is `|` for a union and `types` for IR types.
+    The word is `types` if all alternatives name classes of IR types, `|` for another union.
     """
     form = ALIASES.get(form, form)
     options = split_annotation(form, "|")
@@ -152,7 +154,7 @@ def form_error(form: str, found: Any) -> TypeError:
 
 
 def plain_step(form: str, kind: type) -> Step:
-    """Return a step that passes values of one plain type unchanged."""
+    """Return a step that passes values of exactly the type `kind` and raises TypeError for others."""
 
     def take(value: Any, through: Through) -> Any:
         if type(value) is not kind:
@@ -163,8 +165,8 @@ def plain_step(form: str, kind: type) -> Step:
 
 
 def any_step(steps: list[Step], form: str) -> Step:
-    """Return a step that tries several steps in order; a TypeError means that a step does not
-    match."""
+    """Return a step that returns the result of the first of `steps` without a TypeError. It raises
+    TypeError if all of them do."""
 
     def take(value: Any, through: Through) -> Any:
         for step in steps:
@@ -178,7 +180,6 @@ def any_step(steps: list[Step], form: str) -> Step:
 
 
 def or_none(step: Step) -> Step:
-    """Return a step that also accepts None."""
     return lambda value, through: None if value is None else step(value, through)
 
 
@@ -193,7 +194,10 @@ def union(options: list[str], make: Callable[[str], Step], form: str) -> Step:
 
 @lru_cache(maxsize=256)
 def reader(form: str) -> Step:
-    """Return the decoder of a form. It raises ValueError, TypeError, IndexError, KeyError."""
+    """Return the decoder of a form, memoized. Raises TypeError for an unknown form.
+
+    The decoder raises ValueError, TypeError, IndexError or KeyError for a malformed tree.
+    """
     word, inner = parse_annotation(form)
     if word in PLAIN:
         return plain_step(form, PLAIN[word])
@@ -219,7 +223,6 @@ def reader(form: str) -> Step:
 
 
 def kinds_of(names: list[str]) -> tuple[type, ...]:
-    """Return the IR type classes of these names."""
     return tuple([kind for name in names for kind in TYPES[name]])
 
 
@@ -268,7 +271,7 @@ def read_dict(key: Step, value: Step) -> Step:
 
 
 def read_record(name: str) -> Step:
-    """Return the decoder of a record; plain fields are checked all at once."""
+    """Return the decoder of a record."""
     made, forms = RECORDS[name], list(RECORDS[name].__annotations__.values())
     kinds = [PLAIN.get(form) for form in forms]
     check = CHECKS.get(name)
@@ -324,7 +327,8 @@ def read_count(tree: Any, through: Through) -> Any:
 
 
 def read_row(kinds: dict[str, tuple[tuple[type, ...], ...]], tree: Any, through: Through) -> Any:
-    """Decode a tuple whose first word determines the types of the others."""
+    """Convert a list to a tuple. `kinds` gives the allowed types of the other items by the first
+    item. Raises TypeError, KeyError."""
     if type(tree) is not list or tuple(map(type, tree[1:])) not in kinds[tree[0]]:
         raise form_error(" or ".join(kinds), tree)
     return tuple(tree)
@@ -335,7 +339,7 @@ def read_row(kinds: dict[str, tuple[tuple[type, ...], ...]], tree: Any, through:
 
 @lru_cache(maxsize=256)
 def writer(form: str) -> Step:
-    """Return the encoder of a form. It raises TypeError."""
+    """Return the encoder of a form, memoized. Raises TypeError for an unknown form."""
     word, inner = parse_annotation(form)
     if word in PLAIN:
         return plain_step(form, PLAIN[word])

@@ -21,9 +21,10 @@ Places = list[tuple[str, int, tuple[int, ...]]]
 
 
 class CacheLocation(NamedTuple):
-    """A kernel's location in the disk cache, for results derived from it.
+    """A kernel's location in the disk cache, used to store results derived from the kernel.
 
-    - shelf, key, header: the store and the kernel's entry.
+    - shelf: the store.
+    - key, header: those of the kernel's entry.
     - places: current source locations of the kernel's functions.
     """
 
@@ -37,10 +38,10 @@ class Compiled(NamedTuple):
     """A kernel compiled for one signature.
 
     - artifact, interface: the shaders, and the values that launches bind.
-    - read_func: loads the Func that was compiled.
+    - read_func: returns the IR that was compiled.
     - fields: bound fields by parameter name.
-    - dependencies: objects that lowering read.
-    - home: location in the disk cache, if any.
+    - dependencies: objects that lowering read; None for a kernel from the disk cache.
+    - home: location in the disk cache, or None.
     - methods, reads: class methods and Python values that the code depends on.
     - may_race: True if calls need race detection (`races.watch`).
     """

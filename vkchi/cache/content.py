@@ -1,8 +1,9 @@
-"""Content-addressed cache of `build_artifact`: IR text, options and capabilities to an artifact.
+"""Content-addressed cache of `build_artifact`: IR text, options and device capabilities to an
+artifact.
 
-The key also contains the compiler's version, but no spans, since code does not depend on them.
-Checks in an artifact refer to an op of the Func by number instead; its span is looked up in the
-current Func.
+The key also contains the compiler's version. It contains no source spans: code does not depend on
+them. A stored check refers to an op of the Func by its number. Reading replaces the number by the
+span of that op in the current Func.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ Make = Callable[[Func, Options, Caps], Artifact]
 
 
 def get_or_build(fn: Func, options: Options, caps: Caps, shelf: CodeStore, make: Make) -> Artifact:
-    """Return the artifact of a Func, from the cache or from `make`. Raises the errors of `make`."""
+    """Return the artifact of `fn`, from the cache or from `make`. Raises the errors of `make`.
+
+    An artifact from `make` is stored, unless it cannot be encoded or the compiler's sources have
+    changed.
+    """
     text = print_func(fn)
     parts = key_parts(text, options, caps, shelf.version)
     key = digest(f"{name}={value}".encode() for name, value in parts.items())
@@ -50,7 +55,8 @@ def get_or_build(fn: Func, options: Options, caps: Caps, shelf: CodeStore, make:
 
 
 def key_parts(text: str, options: Options, caps: Caps, version: str) -> dict[str, str]:
-    """Return the inputs that code depends on, by name. The IR text is replaced by its digest."""
+    """Return the inputs that code depends on, by name: version, digest of the IR text, options,
+    capabilities."""
     return {
         "kind": "shaders",
         "compiler": version,
@@ -61,7 +67,7 @@ def key_parts(text: str, options: Options, caps: Caps, version: str) -> dict[str
 
 
 def decode_artifact(body: bytes, fn: Func, key: str, shelf: CodeStore) -> Artifact | None:
-    """Decode an entry's artifact. If that fails, the entry is removed and None returned."""
+    """Decode an entry's artifact. If that fails, warn, remove the entry and return None."""
     try:
         return numbers_to_spans(decode(body, "Artifact"), fn)
     except (Malformed, IndexError) as e:
@@ -92,8 +98,11 @@ def header_of(
 
 
 def spans_to_numbers(made: Artifact, fn: Func) -> Artifact:
-    """Replace the spans of an artifact's checks by op numbers of the Func, or None without such an
-    op."""
+    """Return a copy of an artifact whose checks refer to ops of `fn` by number.
+
+    The number of the first op with the check's span becomes the line of a span without a file.
+    Checks whose span no op has get None.
+    """
     if not made.limits:
         return made
     numbers = {op.span: k for k, op in reversed(list(enumerate(walk(fn.body))))}
@@ -106,7 +115,7 @@ def _anchor(check: Check, numbers: dict[Span | None, int]) -> Span | None:
 
 
 def numbers_to_spans(made: Artifact, fn: Func) -> Artifact:
-    """Replace the op numbers of an artifact's checks by the spans of this Func's ops. Raises
+    """Return a copy of an artifact whose checks have the spans of the ops that they number. Raises
     IndexError."""
     if not made.limits:
         return made

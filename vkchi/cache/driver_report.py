@@ -19,7 +19,8 @@ from vkchi.tuples import NamedTuple
 
 
 class DriverReport(NamedTuple):
-    """Statistics that `driver` reports for the shaders of an entry, or `why` there are none."""
+    """Outcomes of compiling an entry's shaders with the driver `driver`, or the reason `why` there
+    are none."""
 
     driver: str
     outcomes: tuple[CompileOutcome, ...]
@@ -27,7 +28,7 @@ class DriverReport(NamedTuple):
 
     def as_header(self) -> dict[str, Any]:
         """Return the statistics to be stored in the entry's header: those of each shader's last
-        executable."""
+        executable, or {}."""
         rows = [o.executables[-1].statistics if o.executables else {} for o in self.outcomes]
         return {"driver": self.driver, "statistics": rows}
 
@@ -35,10 +36,11 @@ class DriverReport(NamedTuple):
 def query_driver(
     store: CacheStore, key: str, header: dict[str, Any], made: Artifact, device: str
 ) -> DriverReport:
-    """Query a driver for statistics and store them in the entry. Raises VkchiError.
+    """Compile an entry's shaders for statistics, store these in its header and return them.
 
-    Nothing is stored if there are none; `why` of the result then states the reason. `device` is
-    part of the name of a present device (empty: any), or the name of a described device.
+    `device` is part of the name of a present device (empty: any), or the name of a described
+    device, for which RADV compiles. If a device does not match the entry or has no statistics,
+    nothing is stored, and `why` of the result states the reason. Raises VkchiError.
     """
     shaders = [d.shader for d in made.dispatches]
     parts = header.get("parts", {})
@@ -59,7 +61,11 @@ def query_driver(
 
 
 def ask_here(parts: dict[str, str], shaders: Sequence[Shader], device: str) -> DriverReport:
-    """Query the driver of a present device. Raises DeviceError."""
+    """Open a present device, return its driver's report and close it. Raises DeviceError if none
+    can be opened.
+
+    The error of a shader that fails to compile is part of the report.
+    """
     from vkchi.device import open_device  # lazy
     from vkchi.vk.pipelines import required_subgroup
 
@@ -85,7 +91,7 @@ def ask_here(parts: dict[str, str], shaders: Sequence[Shader], device: str) -> D
 
 
 def capability_mismatch(parts: dict[str, str], caps: Caps, name: str) -> str:
-    """Return an error message if capabilities differ from those in the entry's key, else ""."""
+    """Return an error message if a capability in the key's `parts` differs from `caps`, else ""."""
     mine = {f"device {field}": repr(value) for field, value in caps._asdict().items()}
     if all(parts.get(field, text) == text for field, text in mine.items()):
         return ""

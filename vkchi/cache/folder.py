@@ -1,4 +1,8 @@
-"""Location of the cache: `shaders_cache/` in a source checkout, else the user's cache folder."""
+"""Location of the cache folder.
+
+It is VKCHI_CACHE_DIR if set, else `shaders_cache/` in a source checkout, else in the user's cache
+folder.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,8 @@ from vkchi.interrupts.local import is_file
 
 
 def find_folder(given: str | os.PathLike[str] | None = None) -> str:
-    """Return the given folder, VKCHI_CACHE_DIR, or the default one. It may not exist yet."""
+    """Return the absolute path of `given`, else of VKCHI_CACHE_DIR, else of the default folder. It
+    may not exist."""
     chosen = given or env.flag("VKCHI_CACHE_DIR")
     if chosen:
         return os.path.abspath(os.path.expanduser(os.fspath(chosen)))
@@ -20,6 +25,6 @@ def find_folder(given: str | os.PathLike[str] | None = None) -> str:
 
 
 def find_checkout() -> str:
-    """Return the source checkout that this package runs from, or ""."""
+    """Return the folder that contains this package if it has a pyproject.toml, else ""."""
     folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     return folder if is_file(os.path.join(folder, "pyproject.toml")) else ""

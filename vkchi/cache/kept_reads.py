@@ -1,8 +1,9 @@
-"""Serialization of the Python values that a kernel read: paths instead of values.
+"""Serialization of the reads of Python values by a kernel: the path of each value instead of the
+value.
 
-A reading process takes the values from its own objects, whose digest is the same. Functions are
-numbers in the order of the survey. Keys other than ints and strings are stored as positions in
-their dict.
+A process that deserializes a read takes the value from its own objects, whose digest is the same. A
+path begins at a function, stored as its index in `survey.functions`. Item keys other than ints and
+strings are stored as positions in their dict.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from vkchi.tuples import NamedTuple
 
 
 class KeptRead(NamedTuple):
-    """A serialized read. `function`, `kind` and `name` identify the root of its path."""
+    """A serialized read. `function` (an index), `kind` and `name` identify the root of its path."""
 
     function: int
     kind: str
@@ -66,7 +67,7 @@ def kept_read(read: Read, survey: KernelSurvey, args: tuple[Any, ...]) -> KeptRe
 
 
 def reads_of(kept: Iterable[KeptRead], survey: KernelSurvey) -> tuple[Read, ...]:
-    """Deserialize reads, with the current values. Raises Malformed."""
+    """Deserialize reads: evaluate their paths in this process. Raises Malformed if that fails."""
     args, functions = values_of(survey), list(survey.functions)
     try:
         return repeatable_reads([read_of(one, functions, args) for one in kept], args)
@@ -90,5 +91,4 @@ def read_of(one: KeptRead, functions: list[Any], args: tuple[Any, ...]) -> Read:
 
 
 def values_of(survey: KernelSurvey) -> tuple[Any, ...]:
-    """Return the `ArgSpec.value` of each argument: the argument itself for templates and `self`."""
     return tuple([arg.value for arg in survey.args])

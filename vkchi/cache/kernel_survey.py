@@ -1,12 +1,14 @@
 """Over-approximation of a kernel's inputs: a digest of every Python object that its code can reach.
 
 The survey runs without lowering the kernel. It starts at the kernel's function:
-- from a function to its closure variables, and to every global whose name occurs in its source;
+
+- from a function to its closure variables, defaults, annotations, and the globals whose names occur
+  in its source or bytecode;
 - into objects, classes and modules by the attributes whose names occur in any visited source.
 
-So it reaches at least the objects that lowering reads. An object without a digest makes the kernel
-uncacheable: a random generator, a file, an instance of a C class. Digests are over content. `id` is
-used only to detect shared objects, which are encoded by number.
+The survey is meant to reach all objects that lowering reads. It raises NoDigestError for an object
+without a digest, such as a random generator, a file, or an instance of a C class. `id` is used only
+to detect repeated objects, which are encoded by number.
 
     survey = KernelSurvey(kernel.__vkchi_func__)
     survey.parts                    # {"n_grid in __main__": "int 128", ...}
@@ -95,9 +97,10 @@ class NoDigestError(Exception):
 
 
 class KernelSurvey:
-    """The digests of a kernel's inputs: `parts`, by name. Raises NoDigestError.
+    """Strings that identify a kernel's inputs (`parts`, by name): short contents, or digests.
 
     `functions`, `fields` and `structs` are in order of discovery, which is equal for equal `parts`.
+    The constructor raises NoDigestError.
     """
 
     def __init__(self, fn: FunctionType, args: Iterable[ArgSpec] = ()) -> None:
@@ -130,10 +133,8 @@ class KernelSurvey:
 
     @property
     def classes(self) -> list[type]:
-        """The visited classes, and the classes of visited instances of Python classes and enums.
-
-        Builtin objects, arrays and vkchi's own objects add none.
-        """
+        """The visited classes, and the classes of visited enum members and other instances of
+        Python classes."""
         named = [value for _, value in self.seen.values() if isinstance(value, type)]
         return [*self.kinds, *named]
 
@@ -220,16 +221,16 @@ class KernelSurvey:
                 self._part(f"{name} in builtins", vars(builtins)[name])
 
     def _words(self, fn: FunctionType, text: str) -> set[str]:
-        """Return all names that a function may refer to."""
         if fn not in self.words:
             self.words[fn] = names_in(fn.__code__) | words_of(text)
         return self.words[fn]
 
     def _try_part(self, name: str, value: Any) -> None:
-        """Add a global that only a string, attribute or variable annotation names.
+        """Add a global whose name occurs in the source, but which the bytecode does not read as a
+        global.
 
-        Only types, which have digests, are valid as such annotations. So a value without a digest
-        is skipped: the survey is restored.
+        It may be named in an annotation. If it has no digest, the survey's tables are restored,
+        without an error.
         """
         held = dict(vars(self))
         copies = {key: copy(table) for key, table in held.items() if key in TABLES}
@@ -239,9 +240,10 @@ class KernelSurvey:
             vars(self).update(copies)
 
     def _part(self, name: str, value: Any) -> None:
-        """Add the digest of a value under a name, made unique by appended primes.
+        """Add the string of `value` to `parts` under `name`.
 
-        Several values have one name if, for example, a function has several closures.
+        Primes are appended to the name if it belongs to another object, as with several closures of
+        one function. The same object is added once.
         """
         while name in self.owners and self.owners[name] is not value:
             name += "'"
@@ -255,7 +257,7 @@ class KernelSurvey:
         """Return a string that identifies the content of a value, together with `parts`.
 
         Attributes and sources that the value reaches are added to `parts`. Long contents are
-        replaced by digests. A value that was seen before is identified by its number. Raises
+        replaced by digests. An object that was seen before is identified by its number. Raises
         NoDigestError.
         """
         if type(value) in PLAIN:
@@ -310,11 +312,7 @@ class KernelSurvey:
         return text
 
     def _blocks(self, node: Any, path: str) -> str:
-        """Digest the blocks that contain a field.
-
-        Kernels reach them by the field's parents. In sparse blocks, deactivation affects their
-        other fields.
-        """
+        """Return a string for the SNode blocks that contain a field, "" if `node` is None."""
         if node is None:
             return ""
         found = [f"{node.tree.top.outline if node.sparse_path else node.way}"]
@@ -359,7 +357,8 @@ class KernelSurvey:
         return f"module {name} {version} {self._attributes(held, path)}"
 
     def _attributes(self, held: Any, path: str) -> str:
-        """Digest the attributes whose names occur in a source."""
+        """Add to `parts` the items of `held` whose names occur in a source; return these names,
+        joined."""
         found = []
         for name in sorted(filter(self._is_said, held), key=str):
             found.append(str(name))
@@ -367,7 +366,8 @@ class KernelSurvey:
         return ", ".join(found)
 
     def _is_said(self, name: Any) -> bool:
-        """True if a source contains this name, also in its unmangled form."""
+        """True if a visited source contains this name, or its form before the mangling of private
+        names."""
         if name in self.names:
             return True
         mangled = re.fullmatch(MANGLED, name) if isinstance(name, str) and name[:1] == "_" else None
@@ -406,7 +406,8 @@ class KernelSurvey:
         return f"{name} {self._members_of(value, path, frozenset())}"
 
     def _kind(self, cls: type, path: str) -> str:
-        """Digest the class of an object, as far as the object's behaviour depends on it."""
+        """Return a string for an object's class: its name and a digest of its members, or its
+        number if it was seen before."""
         if cls not in self.kinds:
             self.kinds[cls] = len(self.kinds)
             members = self._members_of(cls, path, frozenset() if self.shows else SILENT)
@@ -414,7 +415,12 @@ class KernelSurvey:
         return f"kind {self.kinds[cls]}"
 
     def _members_of(self, cls: type, path: str, silent: frozenset[str]) -> str:
-        """Digest the members of a Python class that code names or that Python calls implicitly."""
+        """Digest the members of a class that sources name, and special methods except those in
+        `silent`.
+
+        Bases are included, except some of the standard library and those of vkchi. Raises
+        NoDigestError for a base defined in C.
+        """
         found = []
         for base in cls.__mro__:
             is_value = issubclass(cls, enum.Enum) and base in PLAIN
@@ -444,7 +450,8 @@ class KernelSurvey:
         return digest(found)
 
     def _words_of_itself(self, value: Any) -> list[tuple[str, str]]:
-        """Return `__name__` and similar attributes of a class or function, if code uses them."""
+        """Return (name, repr) of `__name__` and similar attributes of a class or function, if a
+        source names them."""
         said = [name for name in OF_ITSELF if self._is_said(name)]
         return [(name, repr(getattr(value, name, None))) for name in said]
 
@@ -501,8 +508,7 @@ LOOKS: tuple[tuple[Any, Look], ...] = (
 
 @functools.cache
 def looks_at_numpy() -> tuple[tuple[Any, Look], ...]:
-    """Return the dispatch table with numpy's classes, where an enum member of a numpy type stays an
-    enum."""
+    """Return LOOKS with numpy's classes. Enums stay first, for enum members that are numpy scalars."""
     own = (
         (np.generic, KernelSurvey._numpy),
         (np.dtype, KernelSurvey._dtype),
@@ -512,5 +518,6 @@ def looks_at_numpy() -> tuple[tuple[Any, Look], ...]:
 
 
 def digest_methods() -> tuple[tuple[Any, Look], ...]:
-    """Return the dispatch table from classes to digest methods; the first match counts."""
+    """Return the pairs of classes and digest methods, of which the first match counts. Numpy's are
+    included if it is loaded."""
     return looks_at_numpy() if is_numpy_loaded() else LOOKS

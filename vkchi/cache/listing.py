@@ -1,9 +1,7 @@
 """Rows of cache entries for `vkchi cache ls`, and formats of sizes and durations.
 
-It does not import the compiler, which takes longer to load than a thousand entries take to read.
-
-    >>> row_of(entry)[:6]
-    ('3f9c1b2a4d5e', 'kernel', 'step', '12.3 KiB', '4', '2 h')
+>>> row_of(entry)[:6]
+('3f9c1b2a4d5e', 'kernel', 'step', '12.3 KiB', '4', '2 h')
 """
 
 from __future__ import annotations
@@ -27,7 +25,8 @@ SORTS: dict[str, Callable[[CacheEntry], Any]] = {
 
 
 def select(entries: Iterable[CacheEntry], name: str, kind: str, device: str) -> list[CacheEntry]:
-    """Return the entries that match all filters; an empty kind or device matches all."""
+    """Return the entries of kind `kind` whose name matches the pattern `name` and whose device
+    contains `device`, ignoring case. An empty kind or device matches all."""
     return [
         e
         for e in entries
@@ -58,11 +57,7 @@ def row_of(entry: CacheEntry) -> tuple[str, ...]:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Escape characters that are not printable, except those in `keep`.
-
-    File names and entries may come from other users, so control sequences must not reach the
-    terminal.
-    """
+    """Escape the characters of `text` that are not printable, except those in `keep`."""
     if text.isprintable():
         return text
     return "".join(

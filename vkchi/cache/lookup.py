@@ -36,7 +36,7 @@ DEFINITION = re.compile(r"^\s*def\s+(\w+)", re.MULTILINE)
 
 
 class Missing(VkchiError):
-    """Error: an entry does not exist or cannot be read, or a file cannot be read or written."""
+    pass
 
 
 class OtherVersion(Missing):
@@ -57,9 +57,9 @@ def unreadable(header: Mapping[str, object], key: str, fault: Exception) -> Miss
 
 
 def by_key(store: CacheStore, key: str) -> CacheEntry:
-    """Return the entry whose key has this prefix.
+    """Return the entry whose key begins with `key`.
 
-    Raises Missing for an empty prefix, unless exactly one key has it, and if the entry's header is
+    Raises Missing if `key` is empty, not exactly one key begins with it, or the entry's header is
     unreadable.
     """
     keys = store.keys() if key else []
@@ -73,7 +73,11 @@ def by_key(store: CacheStore, key: str) -> CacheEntry:
 
 
 def by_kernel(store: CacheStore, what: str) -> list[CacheEntry]:
-    """Return the entries of `FILE.py:kernel`, newest first. Raises Missing if there are none."""
+    """Return the entries of `FILE.py:kernel`, of kind `kernel`, newest first. Raises Missing if
+    there are none.
+
+    Only the last component of a dotted kernel name is compared.
+    """
     file, _, name = what.rpartition(":")
     found = [
         e
@@ -91,14 +95,15 @@ def by_kernel(store: CacheStore, what: str) -> list[CacheEntry]:
 
 
 def by_name(store: CacheStore, *names: str) -> Iterator[CacheEntry]:
-    """Yield the entries of kernels that match one of these names; * and ? are wildcards."""
+    """Yield the entries whose kernel name matches one of these patterns (`*` and `?` are
+    wildcards)."""
     for entry in store.entries():
         if any(fnmatch.fnmatchcase(str(entry.header.get("name", "")), name) for name in names):
             yield entry
 
 
 def newest(store: CacheStore, name: str) -> list[CacheEntry]:
-    """Return the entries with IR of kernels that match a name, newest first."""
+    """Return the entries with IR whose kernel name matches a pattern, newest first."""
     found = [e for e in by_name(store, name) if e.header.get("kind") not in WITHOUT_TEXT]
     return sorted(found, key=lambda e: (-e.written, e.key))
 
@@ -125,7 +130,8 @@ def artifact_of(entry: CacheEntry, body: bytes) -> Artifact:
 
 
 def answers_of(entry: CacheEntry, body: bytes) -> list[str]:
-    """Describe the answers in an entry, one per line. Raises Missing if they cannot be decoded."""
+    """Return a line for each memoized analysis result in an entry. Raises Missing if it cannot be
+    decoded."""
     from vkchi.cache.query_cache import lines_of
 
     try:
@@ -135,7 +141,7 @@ def answers_of(entry: CacheEntry, body: bytes) -> list[str]:
 
 
 def artifacts_in(header: Mapping[str, object], body: bytes) -> list[Artifact]:
-    """Decode all artifacts of an entry; none for driver pipelines. Raises Malformed."""
+    """Decode all artifacts of an entry; return [] for driver pipelines. Raises Malformed."""
     if header.get("kind") not in WITHOUT_TEXT:
         from vkchi.cache.source_links import open_body
 
@@ -148,7 +154,8 @@ def artifacts_in(header: Mapping[str, object], body: bytes) -> list[Artifact]:
 
 
 def linked_of(entry: CacheEntry, body: bytes) -> Linked:
-    """Return the listings of an entry. Raises Missing if it cannot be decoded."""
+    """Return an entry's source, IR and SPIR-V with links between their lines. Raises Missing if it
+    cannot be decoded."""
     from vkchi.cache.codec import Malformed
     from vkchi.cache.source_links import link
 
@@ -161,8 +168,8 @@ def linked_of(entry: CacheEntry, body: bytes) -> Linked:
 def fault_in(store: CacheStore, key: str, *, validates: bool) -> str:
     """Return a description of an entry's fault, or "".
 
-    `validates`: run spirv-val too. Raises OtherVersion for an intact entry of another version that
-    cannot be decoded.
+    `validates`: also run spirv-val, which must be installed. Raises OtherVersion for an intact
+    entry of another version that cannot be decoded.
     """
     from vkchi.cache.codec import Malformed
 
@@ -197,7 +204,8 @@ def parts_of(entry: CacheEntry) -> dict[str, str]:
 
 
 def differing(old: CacheEntry, new: CacheEntry) -> Iterator[tuple[str, str, str]]:
-    """Yield the differing parts of two keys: (name, old value, new value)."""
+    """Yield the differing parts of two keys: (name, old value, new value). An absent value is `(not
+    there)`."""
     a, b = parts_of(old), parts_of(new)
     for name in {**a, **b}:
         if a.get(name) != b.get(name):
@@ -205,9 +213,10 @@ def differing(old: CacheEntry, new: CacheEntry) -> Iterator[tuple[str, str, str]
 
 
 def sources_of(store: CacheStore, entry: CacheEntry) -> dict[str, str]:
-    """Return the sources of an entry's functions by the part of the key that depends on each.
+    """Return the sources of a kernel entry's functions, by the name of the key's part for each
+    source.
 
-    Lambdas have none. Empty for an entry that cannot be decoded.
+    Lambdas have none. The result is empty for an entry of another kind, or that cannot be decoded.
     """
     if entry.header.get("kind") != "kernel":
         return {}

@@ -1,4 +1,4 @@
-"""Cache of lowering and building: keyed on a kernel's source and every Python object it can reach.
+"""Cache of lowering and building, keyed on a kernel's source and every Python object it can reach.
 
 `survey_kernel` computes the key. To be valid in other processes, entries refer to fields by their
 index in the survey, and to source spans by function and line. A kernel that depends on an object
@@ -71,7 +71,11 @@ def get_or_compile(
     fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps, shelf: CodeStore,
     make: Make,
 ) -> Compiled:  # fmt: skip
-    """Return the compiled kernel, from the cache or from `make`. Raises the errors of `make`."""
+    """Return the compiled kernel, from the cache or from `make`. Raises the errors of `make`.
+
+    A kernel from `make` is stored, unless it has no key, its key changed during compilation, it
+    cannot be encoded, or the compiler's sources have changed.
+    """
     found = survey_kernel(fn, args, options, caps, shelf.version)
     if found is not None:
         entry = shelf.get(found.key)
@@ -122,8 +126,8 @@ def key_now(
 ) -> str:
     """Return the key after lowering, "" if there is none.
 
-    It differs from the earlier one if code that ran during lowering changed its own inputs. Such a
-    result must not be cached: later kernels have to see the change.
+    It differs from the key before lowering if code that ran during lowering changed the kernel's
+    inputs.
     """
     found = survey_kernel(fn, args, options, caps, shelf.version)
     return "" if found is None else found.key
@@ -188,7 +192,7 @@ def check_reached(made: Compiled, survey: KernelSurvey) -> None:
 def decode_kernel(
     entry: tuple[dict[str, Any], bytes], found: SurveyedKernel, shelf: CodeStore
 ) -> Compiled | None:
-    """Decode an entry's kernel. If that fails, the entry is removed and None returned."""
+    """Decode an entry's kernel. If that fails, warn, remove the entry and return None."""
     try:
         places = places_of(found.survey)
         move = partial(absolute, places=places)
@@ -226,7 +230,7 @@ def check_bound(kept: KernelRecord, fields: Mapping[str, Storage]) -> None:
 
 
 def read_func(data: bytes, move: Callable[[Span], Span]) -> Any:
-    """Decode the IR, with its spans. Called lazily: few warm processes need it."""
+    """Decode the IR, with its spans."""
     from vkchi.ir.text import func_from_text  # lazy: only for derived kernels
 
     return func_from_text(decode(data, "IrText", span=move))
@@ -253,7 +257,8 @@ def header_of(
 
 
 def places_of(survey: KernelSurvey) -> Places:
-    """Return the current source locations of the survey's functions."""
+    """Return file, first line and indices of the lines that are not comments of each function, in
+    survey order."""
     found = []
     for fn in survey.functions:
         lines = survey.bare[fn][1] if fn in survey.bare else ()
@@ -262,7 +267,8 @@ def places_of(survey: KernelSurvey) -> Places:
 
 
 def sources_of(survey: KernelSurvey) -> tuple[tuple[str, int, str], ...]:
-    """Return file, first line and text of each function, in survey order."""
+    """Return file, first line and source of each function, in survey order. The source is "" if it
+    was not read."""
     return tuple(
         (file, first, survey.texts.get(fn, ""))
         for fn, (file, first, _) in zip(survey.functions, places_of(survey))
@@ -270,7 +276,8 @@ def sources_of(survey: KernelSurvey) -> tuple[tuple[str, int, str], ...]:
 
 
 def relative(span: Span, places: Places) -> Span:
-    """Make a span relative: function index, and line index among the lines that are not comments.
+    """Return a span with a function's index as file, and line indices among its lines that are not
+    comments.
 
     A span in vkchi itself gets a file name that begins with OWN_FILE. Raises NoDigestError if the
     span is in no function of the survey.
@@ -285,7 +292,8 @@ def relative(span: Span, places: Places) -> Span:
 
 
 def absolute(span: Span, places: Places) -> Span:
-    """Make a relative span absolute: the inverse of `relative`. Raises IndexError, ValueError."""
+    """Return the absolute span of a relative one: the inverse of `relative`. Raises IndexError,
+    ValueError."""
     if span.file.startswith(OWN_FILE):
         return span._replace(file=PACKAGE + span.file[len(OWN_FILE) :])
     file, first, lines = places[int(span.file)]

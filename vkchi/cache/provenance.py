@@ -39,19 +39,18 @@ IN_C = (*STATELESS, BuiltinFunctionType)
 
 
 def is_own_builtin(name: str) -> bool:
-    """True if a name in builtins is Python's own or absent: programs can add names."""
+    """True if `name` is Python's own class or function in builtins, or absent there."""
     value = vars(builtins).get(name, builtins)
     own = getattr(value, "__module__", "") == "builtins" and getattr(value, "__name__", "") == name
     return value is builtins or (isinstance(value, type | BuiltinFunctionType) and own)
 
 
 def is_vkchi_module(module: str | None) -> bool:
-    """True if the module is part of this package."""
     return (module or "").partition(".")[0] == OWN
 
 
 def is_of_python(value: Any) -> bool:
-    """True if a class or function is from the standard library."""
+    """True if a class or function is from a module of the standard library."""
     if isinstance(value, FunctionType):
         module = value.__globals__.get("__name__", "")
     else:
@@ -61,7 +60,8 @@ def is_of_python(value: Any) -> bool:
 
 
 def is_in_c(cls: type) -> bool:
-    """True if a class is partly defined in C, so that its objects may have state without a name."""
+    """True if a class has members of its own that are defined in C; those of its bases do not
+    count."""
     slots = vars(cls).get("__slots__", ())
     own = {"__dict__", "__weakref__", *((slots,) if isinstance(slots, str) else slots)}
     own |= {f"_{cls.__name__.lstrip('_')}{name}" for name in own if name.startswith("__")}
@@ -78,7 +78,11 @@ def numpys_folder() -> tuple[str, ...]:
 
 
 def may_be_user_supplied(value: Any) -> bool:
-    """True if a member of a module of vkchi or numpy may have been put there by a program."""
+    """True if a member of a module of vkchi or numpy may have been put there by a program.
+
+    False for modules, functions of these packages, and objects of their classes; plain values,
+    lists and dicts may.
+    """
     if isinstance(value, FunctionType):
         file = value.__code__.co_filename
         return not file.startswith((PACKAGE, *numpys_folder()))

@@ -1,12 +1,11 @@
-"""Memoization of analyses of a kernel, on disk: warm processes query results without loading the
-IR.
+"""Memoization of analyses of a kernel, in memory and on disk. Reading a stored result does not load
+the IR.
 
-A question is a tuple of plain values. An answer is a value that `codec` can encode; others are
-memoized in memory only. Spans are stored relative to functions, as in the kernel's own entry.
+A question is a tuple of plain values. An answer is any value. An answer that `codec` cannot encode
+is memoized in memory only. Spans are stored relative to functions, as in the kernel's own entry.
 
-New answers are written once finding them has taken SLOW_S and much longer than the last write, and
-at exit. Answers that other processes wrote meanwhile are merged. If a process is killed, its last
-answers are lost and the next process computes them again.
+New answers are written at exit, and once finding them took over SLOW_S and over ten times the
+duration of the last write. Writing merges them with the answers that other processes wrote.
 
     answers.find(("gradient", frozenset({"x"})), "CompiledGradient", make)
 """
@@ -49,8 +48,7 @@ MOST_OF_KERNEL = 1_000  # other answers on disk: some per set of arrays with gra
 
 
 class EncodedQuestion(NamedTuple):
-    """An encoded question: its text, the form of its answer (`codec`), and whether it concerns a
-    call."""
+    """A question as JSON, the codec form of its answer, and a flag for questions about one call."""
 
     text: str
     form: str
@@ -58,13 +56,13 @@ class EncodedQuestion(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Encoded answers by question text, about the kernel and about calls. Decoded on demand."""
+    """Encoded answers by question text, about the kernel and about calls."""
 
     kernel: dict[str, bytes]
     calls: dict[str, bytes]
 
     def of(self, asked: EncodedQuestion) -> tuple[dict[str, bytes], int]:
-        """Return the table for a question, and its capacity."""
+        """Return the dict of answers that holds this question's answer, and its capacity on disk."""
         return (self.calls, MOST_OF_CALLS) if asked.is_of_call else (self.kernel, MOST_OF_KERNEL)
 
 
@@ -81,7 +79,7 @@ add_records(
 
 
 class Answers:
-    """The memo table of one kernel; in memory only without a `home`."""
+    """The memo table of one kernel; in memory only if `home` is None."""
 
     def __init__(self, home: CacheLocation | None = None) -> None:
         self.home = home
@@ -95,11 +93,11 @@ class Answers:
         self, question: Question, form: str, make: Callable[[], Any], *,
         is_of_call: bool = False, is_lasting: bool = True,
     ) -> Any:  # fmt: skip
-        """Return the answer to a question, calling `make` if it is not known.
+        """Return the answer to a question from memory, from disk or from `make`, and memoize it.
 
         - form: the codec form of the answer.
         - is_of_call: the question concerns a call, not the kernel alone.
-        - is_lasting: the answer may be kept on disk.
+        - is_lasting: the answer may be stored on disk.
 
         Exceptions of `make` are not memoized.
         """
@@ -119,7 +117,8 @@ class Answers:
         return found[0]
 
     def _read(self, asked: EncodedQuestion) -> tuple[Any] | None:
-        """Return the stored answer as a tuple of one; None without one, or if it is malformed."""
+        """Return the stored answer as a tuple of one, or None. If it is malformed, remove the
+        kernel's entry of answers."""
         data = self.kept.of(asked)[0].get(asked.text)
         if data is None or self.home is None:
             return None
@@ -132,8 +131,8 @@ class Answers:
             return None
 
     def _note(self, asked: EncodedQuestion, answer: Any, seconds: float) -> None:
-        """Queue an answer for writing, unless the table is full; write the queue if it has taken
-        long.
+        """Queue an answer for writing, unless the table is full. Write the queue if `make` took
+        long for its answers.
 
         `seconds` is the time that `make` took.
         """
@@ -171,7 +170,7 @@ OF_KERNEL = ("name", "place", "signature", "device", "version", "parts")  # head
 
 
 def text_of(form: str, question: Question) -> str:
-    """Encode a question: the same text in all processes. Raises TypeError."""
+    """Encode a question as JSON, equal in all processes. Raises TypeError."""
     return json.dumps([form, *to_json_value(question)], separators=(",", ":"))
 
 
@@ -184,7 +183,8 @@ def form_in(text: str) -> str:
 
 
 def to_json_value(value: Any) -> Any:
-    """Convert a value to JSON types. Injective for values of equal types."""
+    """Convert tuples to lists, frozensets to sorted lists and IR types to strings; return other
+    values."""
     if isinstance(value, tuple):
         return [to_json_value(part) for part in value]
     if isinstance(value, frozenset):
@@ -197,13 +197,15 @@ def key_of(home: CacheLocation) -> str:
 
 
 def header_of(home: CacheLocation) -> dict[str, Any]:
-    """Return the header of a kernel's entry of answers; tools read it without the body."""
+    """Return the header of the entry of a kernel's answers: fields of the kernel's header, with
+    kind `answers`."""
     found = {field: home.header[field] for field in OF_KERNEL}
     return {**found, "kind": "answers", "parts": {**found["parts"], "kind": "answers"}}
 
 
 def encode_answer(answer: Any, asked: EncodedQuestion, places: Places) -> bytes | None:
-    """Encode an answer; None if it cannot be encoded or has a span outside known functions."""
+    """Encode an answer; return None if it cannot be encoded or has a span outside the kernel's
+    functions."""
     try:
         return encode(answer, asked.form, span=lambda span: relative(span, places))
     except local(NoDigestError, TypeError, ValueError):
@@ -211,7 +213,7 @@ def encode_answer(answer: Any, asked: EncodedQuestion, places: Places) -> bytes 
 
 
 def read_answers(home: CacheLocation | None) -> Table:
-    """Return the stored answers; an empty table if there are none, or the entry is unreadable."""
+    """Return the stored answers, or an empty table. An unreadable entry is removed, with a warning."""
     entry = None if home is None else home.shelf.get(key_of(home))
     if home is None or entry is None:
         return Table({}, {})
@@ -229,7 +231,7 @@ def table_in(body: bytes) -> Table:
 
 
 def lines_of(body: bytes) -> Iterator[str]:
-    """Describe an entry: questions with the sizes of their answers. Raises Malformed."""
+    """Yield a line per answer in an entry: its question and its encoded size. Raises Malformed."""
     for table in table_in(body):
         for text, data in table.items():
             yield f"  {text}: {len(data)} bytes"

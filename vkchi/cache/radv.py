@@ -1,10 +1,9 @@
 """Offline compilation by Mesa's RADV for AMD GPUs that are not present.
 
 RADV's null winsys provides a virtual device of a GPU family (RADV_FORCE_FAMILY=navi31), which
-compiles pipelines and runs nothing. It is used in a separate process. The Vulkan loader reads its
-environment variables once, and a compiler crash must not end the caller.
-
-It needs Mesa 23.1 to 25. Mesa 22.3 has fewer families. Mesa 26 has removed the variable.
+compiles pipelines and runs nothing. It is used in a separate process: the Vulkan loader reads its
+environment variables once, and the compiler may crash. It needs Mesa 23.1 to 25. Mesa 22.3 has
+fewer families. Mesa 26 has removed the variable.
 
     outcomes = compile_all("navi31", shaders, caps)
 """
@@ -52,9 +51,9 @@ class CompileOutcome(NamedTuple):
 
 
 def find_driver() -> str:
-    """Return the path of the driver's manifest, or "". VKCHI_RADV names another one.
+    """Return the path of the driver's manifest: VKCHI_RADV, else an installed one, else "".
 
-    Raises DeviceError if the named one does not exist.
+    Raises DeviceError if the file named by VKCHI_RADV does not exist.
     """
     chosen = env.flag("VKCHI_RADV")
     if chosen and not is_file(chosen):
@@ -85,7 +84,8 @@ def compile_all(family: str, shaders: Sequence[Shader], caps: Caps) -> list[Comp
     """Compile shaders, built for these capabilities, for a GPU family; return an outcome per
     shader.
 
-    Raises DeviceError if the driver is not installed or does not support the family.
+    If the driver's compiler crashes, that shader's outcome has an error. Raises DeviceError if the
+    driver is not installed or does not support the family.
     """
     names, found = names_of_family(family), list[CompileOutcome]()
     around = environment(names.pop(0))
@@ -116,12 +116,13 @@ def read_caps(family: str) -> Caps:
 
 
 def is_unknown(end: int, said: str) -> bool:
-    """True if the process ended because the driver does not support the family."""
+    """True if the process ended because the driver does not support the family or shows no device."""
     return end == NO_DEVICE or UNKNOWN in said
 
 
 def unknown(family: str) -> str:
-    """Return the error message for an unknown family, with the versions of Mesa to try."""
+    """Return the error message for an unsupported family; it names the versions of Mesa that are
+    needed."""
     version = mesa_version(find_driver())
     if version and int(version.partition(".")[0]) >= REMOVED:
         return (
@@ -147,7 +148,7 @@ def mesa_version(manifest: str) -> str:
 
 
 def ignores_family(driver: str) -> bool:
-    """True if a driver, as Vulkan describes it, has no virtual devices."""
+    """True if the driver description names Mesa 26 or later, which ignores RADV_FORCE_FAMILY."""
     found = re.search(r"Mesa (\d+)", driver)
     return found is not None and int(found[1]) >= REMOVED
 
@@ -155,7 +156,8 @@ def ignores_family(driver: str) -> bool:
 def _compile_from(
     around: dict[str, str], shaders: Sequence[Shader], caps: Caps
 ) -> tuple[list[CompileOutcome], int, str]:
-    """Return the outcomes before the process ended, its exit status and its stderr."""
+    """Compile shaders in a new process; return the outcomes before it ended, its exit status and
+    stderr."""
     sizes = [caps.subgroup_size if "subgroup_size" in s.needs else 0 for s in shaders]
     texts = [base64.b64encode(encode(shader, "Shader")).decode() for shader in shaders]
     end, rows, said = _run(around, list(zip(texts, sizes)))
@@ -167,7 +169,7 @@ def _compile_from(
 
 
 def _run(around: dict[str, str], work: Any) -> tuple[int, list[dict[str, Any]], str]:
-    """Return the exit status of the process, its JSON lines and its stderr."""
+    """Run this module in a new process; return its exit status, its JSON lines and its stderr."""
     done = subprocess.run(
         [sys.executable, "-m", "vkchi.cache.radv"], input=json.dumps(work),
         capture_output=True, text=True, check=False, env=around,
@@ -185,7 +187,8 @@ NO_DEVICE = 3
 def main() -> Iterator[str]:
     """Yield a line of JSON for each shader on standard input.
 
-    For an input of `null`, yield one line with the device's capabilities.
+    For an input of `null`, yield one line with the device's capabilities. The process ends with
+    status NO_DEVICE if there is no virtual device.
     """
     from vkchi.vk.instance import open_instance
     from vkchi.vk.logical import open_logical

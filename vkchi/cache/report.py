@@ -76,7 +76,7 @@ NUMBERS = ("size", "SPIR-V", "compiled in", "hits", "saved", "launches", "on the
 
 
 class KernelTiming(NamedTuple):
-    """A profiler's measurement of a kernel: number of launches and their total seconds."""
+    """Number of a kernel's events in a profiler trace, and their total seconds."""
 
     launches: int
     seconds: float
@@ -107,7 +107,7 @@ def read_trace(path: str) -> Timings:
 def page(
     entries: Sequence[CacheEntry], details: Sequence[Shown], timings: Timings, title: str
 ) -> str:
-    """Return the HTML page: a table of `entries`, then `details`, each of one entry."""
+    """Return the HTML page: a table of `entries`, then a section for each of `details`."""
     body = [f"<h1>{escape(title)}</h1>", *table(entries, {e.key for e, _ in details}, timings)]
     for entry, linked in details:
         body += detail(entry, linked)
@@ -159,7 +159,7 @@ def statistics_of(header: dict[str, Any]) -> list[str]:
 
 
 def detail(entry: CacheEntry, linked: Linked) -> Iterator[str]:
-    """Yield source, IR and SPIR-V of one entry as HTML, side by side."""
+    """Yield source, IR and SPIR-V of one entry as HTML, side by side, then the parts of its key."""
     name = escape(str(entry.header.get("name", "")))
     kind = escape(str(entry.header.get("kind", "")))
     short = entry.key[:SHORT]
@@ -179,7 +179,6 @@ def detail(entry: CacheEntry, linked: Linked) -> Iterator[str]:
 
 
 def block(lines: Sequence[Line]) -> str:
-    """Return lines as HTML, with their source references."""
     rows = []
     for line in lines:
         of = f' data-r="{escape(" ".join(line.refs))}"' if line.refs else ""

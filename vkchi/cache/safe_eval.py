@@ -17,8 +17,8 @@ TEST_NODES = (
 def is_plain_test(text: str) -> bool:
     """True if the expression has only comparisons, logic and arithmetic of integers, `n` and `w`.
 
-    Also allowed are tuples, generator expressions and calls of `all`. Powers, left shifts and 1000
-    or more characters are not.
+    Also allowed are tuples, generator expressions and calls of `all`. False for powers, left
+    shifts, 1000 or more characters, and syntax errors.
     """
     try:
         nodes = list(ast.walk(ast.parse(text, mode="eval")))
@@ -35,6 +35,6 @@ def is_plain_test(text: str) -> bool:
 
 
 def is_plain_sentence(text: str) -> bool:
-    """True if the format string has no placeholder but `{n}`."""
+    """True if the format string has no braces except those of `{n}`."""
     rest = text.replace("{n}", "")
     return "{" not in rest and "}" not in rest

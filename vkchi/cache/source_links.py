@@ -5,7 +5,7 @@ again by an emitter that records positions. The mapping is used only if this yie
 entry's words.
 
     linked = link(header, body)
-    linked.ir[3].refs       # ("0:2",): line 2 of the first source; then those of calls around
+    linked.ir[3].refs       # ("0:2",): line index 2 of the first source; then lines of callers
 """
 
 from __future__ import annotations
@@ -69,7 +69,10 @@ Sources = Sequence[tuple[str, int, str]]  # (file, first line, text)
 
 def open_body(header: Mapping[str, Any], body: bytes) -> tuple[Artifact, Sources]:
     """Return the artifact and the sources of an entry of kind `kernel` or `shaders`. Raises
-    Malformed."""
+    Malformed.
+
+    The sources of an entry of kind `shaders` are ().
+    """
     if header.get("kind") != "kernel":
         return decode(body, "Artifact"), ()
     kept: KernelRecord = decode(body, "KernelRecord")
@@ -77,7 +80,7 @@ def open_body(header: Mapping[str, Any], body: bytes) -> tuple[Artifact, Sources
 
 
 def link(header: Mapping[str, Any], body: bytes) -> Linked:
-    """Return the listings of an entry, with source references.
+    """Return source, IR and SPIR-V of an entry, with source references.
 
     Raises Malformed, and the errors of `func_from_text`.
     """
@@ -141,7 +144,8 @@ class Places:
 
 
 def blocks_of(spans: Sequence[Span | None]) -> Iterator[tuple[str, int, str]]:
-    """Yield the current text around these spans, from the user's files."""
+    """Yield (file, first line, text) of the current lines around these spans and their callers,
+    without files of vkchi."""
     lines: dict[str, set[int]] = {}
     for span in spans:
         while span is not None:
@@ -163,8 +167,7 @@ def blocks_of(spans: Sequence[Span | None]) -> Iterator[tuple[str, int, str]]:
 
 
 def ir_lines(text: IrText, fn: Func, places: Places) -> Iterator[Line]:
-    """Yield the printed lines of the IR with references: one per op, and those that delimit
-    regions."""
+    """Yield the printed lines of the IR with references to source lines."""
     spans: list[Span | None] = [fn.span]
     spans += region_spans(fn.body, fn.span)
     lines = text.text.rstrip("\n").split("\n")

@@ -1,6 +1,7 @@
-"""Disk cache of shape-specialized code, keyed on the kernel's entry and the shapes.
+"""Disk cache of shape-specialized code, keyed on the kernel's entry, the derived Func and the
+shapes.
 
-A warm process finds such code at a kernel's first launch, without the IR.
+Reading an entry does not load the IR.
 
     artifact = find_specialized(home, what, {"x": (640, 480)})
 """
@@ -27,7 +28,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 def find_specialized(home: CacheLocation | None, what: str, shapes: Shapes) -> Artifact | None:
     """Return the cached code for arrays of these shapes, or None.
 
-    `what` names the Func among those derived from the kernel; "" is the kernel itself.
+    `what` names the Func among those derived from the kernel; "" is the kernel itself. An
+    unreadable entry is removed, with a warning.
     """
     entry = None if home is None else home.shelf.get(key_of(home, what, shapes))
     if home is None or entry is None:
@@ -49,7 +51,12 @@ def build_specialized(
     fn: Func,
     build: Callable[[Func], Artifact],
 ) -> Artifact:
-    """Build a Func for arrays of these shapes and cache the result. Raises errors of `build`."""
+    """Return `build(fn)`, and store it in the disk cache under `what` and these shapes. Raises the
+    errors of `build`.
+
+    It is not stored if `home` is None, it cannot be encoded, or the compiler's sources have
+    changed.
+    """
     begin = time.perf_counter()
     made = build(fn)
     seconds = time.perf_counter() - begin
@@ -70,7 +77,6 @@ def build_specialized(
 
 
 def parts_of(home: CacheLocation, what: str, shapes: Shapes) -> dict[str, str]:
-    """Return the named parts of the key."""
     extents = {f"extents of {name}": repr(shape) for name, shape in shapes.items()}
     return {"kernel": home.key, "form": what, **extents}
 

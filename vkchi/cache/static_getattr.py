@@ -1,4 +1,4 @@
-"""Static attribute lookup: like `inspect.getattr_static`, without its import time of 5 ms."""
+"""Static attribute lookup like `inspect.getattr_static`, without importing `inspect`."""
 
 from __future__ import annotations
 

@@ -6,16 +6,13 @@
     FOLDER/2/.<name>      a note: a hint that only saves time
 
 Guarantees:
+
 - A reader finds a complete entry or none: files are written under another name, synced and renamed.
 - `get` and `peek` verify the checksum; a damaged entry is removed and counts as absent.
 - The folder must belong to the user; others must not be able to write to it. Systems without
   owners in `os.stat` are not checked. Symbolic links in it are not followed.
-- No failure of a store's method, of any class of exception, stops a program. The methods marked
-  `harmless` return the value that is named there. A store warns once at most.
-
-Rejected alternatives: sqlite3 (also under diskcache), lmdb, and a single archive. With these, a
-flipped bit, a full disk or a killed writer can cost every entry, or raise in another process. With
-files such a fault costs one entry. diskcache also unpickles its data.
+- Methods marked `harmless` warn and return a fixed value instead of raising. Exceptions of signal
+  handlers and warnings turned into errors pass. A store warns once at most.
 """
 
 from __future__ import annotations
@@ -100,9 +97,9 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def harmless(failed: Callable[[], object]) -> Callable[[Method], Method]:
-    """Decorate a method of CacheStore: after any exception it warns and returns `failed()`.
+    """Decorate a method of CacheStore: after an Exception, it warns and returns `failed()`.
 
-    Exceptions of signal handlers pass, and warnings that the user made errors.
+    Exceptions of signal handlers pass, and cache warnings that the user turned into errors.
     """
 
     def decorate(act: Method) -> Method:
@@ -128,8 +125,8 @@ def nothing() -> None:
 class CacheStore:
     """The entries of one folder.
 
-    - version: the compiler's version, part of all keys.
-    - device: the device that new entries name.
+    - version: the compiler's version, which callers include in their keys.
+    - device: the device name that callers put into the headers of new entries.
     """
 
     def __init__(self, folder: str, limits: Limits = USUAL, version: str = "") -> None:
@@ -141,7 +138,7 @@ class CacheStore:
         self.device = ""
 
     def of_device(self, name: str) -> CacheStore:
-        """Return a copy of the store whose new entries name this device."""
+        """Return a copy of the store with this device name."""
         made = copy(self)
         made.device = name
         return made
@@ -150,7 +147,7 @@ class CacheStore:
 
     @harmless(nothing)
     def get(self, key: str) -> tuple[dict[str, Any], bytes] | None:
-        """Return header and body of an entry and count the use; None without an intact entry."""
+        """Return header and body of an entry and count the use; None if there is no intact entry."""
         found = self.peek(key)
         if found is not None:
             self._note_use(key)
@@ -232,9 +229,11 @@ class CacheStore:
 
     @harmless(bool)
     def put(self, key: str, header: dict[str, Any], body: bytes) -> bool:
-        """Write an entry; return False if that failed.
+        """Write an entry, replacing one of that key; warn and return False if that failed.
 
-        The first write of a store, and each WRITES_BETWEEN_CLEANINGS-th after it, calls `clean`.
+        If another process has the entry open and the system forbids replacing it, return False
+        without a warning. The first write of a store, and each WRITES_BETWEEN_CLEANINGS-th after
+        it, calls `clean`.
         """
         if not self.is_usable(make=True):
             return False
@@ -266,7 +265,7 @@ class CacheStore:
 
     @harmless(str)
     def note(self, name: str) -> str:
-        """Return the note `name`, or "" if there is none."""
+        """Return the first MOST_NOTE_BYTES of the note `name`, or "" if there is none."""
         if not self.is_usable(make=False):
             return ""
         try:
@@ -304,7 +303,8 @@ class CacheStore:
 
     @harmless(bool)
     def remove(self, key: str) -> bool:
-        """Delete an entry; return False if there was none, or it cannot be deleted."""
+        """Delete an entry and its use counter; return False if there was no entry, or it cannot be
+        deleted."""
         path = self.path_of(key)
         with suppress(OSError):
             os.unlink(path + HITS)
@@ -320,7 +320,8 @@ class CacheStore:
     def is_usable(self, *, make: bool) -> bool:
         """True if the folder exists, belongs to the user and is not writable by others.
 
-        `make` creates it. An unusable folder stays so for this store, with one warning.
+        `make` creates it. Any fault except absence is remembered: later calls return False. A fault
+        warns.
         """
         if self.problem:
             return False
@@ -353,7 +354,7 @@ class CacheStore:
         return self.prune(self.limits)
 
     def prune(self, limits: Limits) -> int:
-        """Delete entries as the limits say; return their number."""
+        """Delete entries according to `limits`; return their number."""
         if limits.policy == "never":
             return 0
         entries = list(self.entries())
@@ -375,7 +376,6 @@ class CacheStore:
         return dropped
 
     def warn(self, text: str) -> None:
-        """Warn the user, once per store."""
         if not self.has_warned:
             self.has_warned = True
             warnings.warn(f"vkchi's cache: {text}", CacheWarning, stacklevel=2)
@@ -389,12 +389,12 @@ def is_left_over(path: str, name: str) -> bool:
 
 
 def is_key(name: str) -> bool:
-    """True if a file name is an entry's key."""
+    """True if a file name is a key: 64 lowercase hexadecimal digits."""
     return len(name) == KEY_LENGTH and KEY_CHARACTERS.issuperset(name)
 
 
 def digest(parts: Iterable[bytes]) -> str:
-    """Return the SHA-256 of length-prefixed parts, in hexadecimal."""
+    """Return the SHA-256, in hexadecimal, of the parts, each prefixed with its length."""
     found = sha256()
     for part in parts:
         found.update(len(part).to_bytes(8, "little"))
@@ -403,7 +403,8 @@ def digest(parts: Iterable[bytes]) -> str:
 
 
 def fault_of(folder: str, info: os.stat_result) -> str:
-    """Return the reason not to trust a folder, or ""."""
+    """Return the reason not to use a folder, or "": a link or file, another owner, or write access
+    of others."""
     if not stat.S_ISDIR(info.st_mode):
         return f"{folder} is a link or a file, and no folder"
     if platform.is_of_others(info):
@@ -427,7 +428,8 @@ def pack_entry(header: dict[str, Any], body: bytes) -> bytes:
 
 
 def open_entry(path: str) -> int:
-    """Open an entry's file. Raises OSError, and Damaged unless it is a plain file of the user."""
+    """Open an entry's file and return its descriptor. Raises OSError, and Damaged unless it is a
+    plain file of the user."""
     try:
         fd = platform.retry(lambda: platform.open_bytes(path, os.O_RDONLY))
     except local(OSError) as e:
@@ -461,7 +463,7 @@ def read_header(path: str) -> tuple[dict[str, Any], os.stat_result]:
 
 
 def read_entry(path: str) -> tuple[dict[str, Any], bytes]:
-    """Return an entry's header and body. Raises OSError, Damaged."""
+    """Return an entry's header and body, with the checksum verified. Raises OSError, Damaged."""
     fd = open_entry(path)
     try:
         size = os.fstat(fd).st_size

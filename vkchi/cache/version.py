@@ -1,8 +1,8 @@
-"""The compiler's version, part of all cache keys: a digest of its own sources.
+"""The compiler's version, part of all cache keys: a digest of its own Python sources.
 
-Reading them takes 10 ms. So the cache folder keeps a note: the version, with a digest of the files'
-sizes, inodes and timestamps. A process that finds these unchanged reads no sources. No note is
-written within JUST_NOW_S of a change, since timestamps might not reveal another one.
+The cache folder keeps a note: the version, with a digest of the files' sizes, inodes and
+timestamps. A process that finds these unchanged reads no sources. No note is written within
+JUST_NOW_S of a change, since timestamps might not reveal another one.
 """
 
 from __future__ import annotations
@@ -26,19 +26,16 @@ JUST_NOW_S = 2.0
 class Notes(Protocol):
     """Storage of short strings by name."""
 
-    def note(self, name: str) -> str:
-        """Return a note, or ""."""
+    def note(self, name: str) -> str: ...
 
-    def leave_note(self, name: str, text: str) -> None:
-        """Store a note."""
+    def leave_note(self, name: str, text: str) -> None: ...
 
-    def warn(self, text: str) -> None:
-        """Warn the user."""
+    def warn(self, text: str) -> None: ...
 
 
 @cache
 def compiler_version() -> str:
-    """Return the SHA-256 of the package's sources (`sources_in`), memoized; takes 10 ms.
+    """Return the SHA-256 of the package's sources (`sources_in`), memoized.
 
     "" if the sources are unavailable, as in an archive, or changed since import. Nothing may be
     cached then.
@@ -50,10 +47,11 @@ def compiler_version() -> str:
 
 
 def noted_version(notes: Notes, package: str = PACKAGE, since: float = IMPORTED) -> str:
-    """Return the version: from a note if the sources are unchanged since (2 ms), else from the
-    sources.
+    """Return the version, from a note if the sources are unchanged since it was written, else from
+    the sources.
 
-    "" if sources changed after `since` or are unavailable.
+    The latter may leave a new note. "" if sources changed after `since`, are unavailable, or an
+    error occurred.
     """
     try:
         state, newest = state_of(package)
@@ -99,7 +97,7 @@ def digest_of(package: str) -> str:
 
 
 def sources_in(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the Python sources under a folder, with their status, except those in folders of APART.
+    """Yield path and status of the Python sources under a folder, except those in folders of APART.
 
     Each folder is sorted by name. Raises OSError.
     """
@@ -113,7 +111,7 @@ def sources_in(folder: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def is_changed(package: str = PACKAGE, since: float = IMPORTED) -> bool:
-    """True if sources changed after `since` or are unavailable; takes 1 ms.
+    """True if sources changed after `since` or are unavailable.
 
     The running code may then differ from the sources, so its results must not be cached.
     """
