@@ -154,7 +154,8 @@ def form_error(form: str, found: Any) -> TypeError:
 
 
 def plain_step(form: str, kind: type) -> Step:
-    """Return a step that passes values of exactly the type `kind` and raises TypeError for others."""
+    """Return a step that passes values of exactly the type `kind`; it raises TypeError for
+    others."""
 
     def take(value: Any, through: Through) -> Any:
         if type(value) is not kind:

@@ -508,7 +508,7 @@ LOOKS: tuple[tuple[Any, Look], ...] = (
 
 @functools.cache
 def looks_at_numpy() -> tuple[tuple[Any, Look], ...]:
-    """Return LOOKS with numpy's classes. Enums stay first, for enum members that are numpy scalars."""
+    """Return LOOKS with numpy's classes. Enums stay first: their members may be numpy scalars."""
     own = (
         (np.generic, KernelSurvey._numpy),
         (np.dtype, KernelSurvey._dtype),

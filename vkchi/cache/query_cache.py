@@ -62,7 +62,7 @@ class Table(NamedTuple):
     calls: dict[str, bytes]
 
     def of(self, asked: EncodedQuestion) -> tuple[dict[str, bytes], int]:
-        """Return the dict of answers that holds this question's answer, and its capacity on disk."""
+        """Return the dict that holds this question's answer, and its capacity on disk."""
         return (self.calls, MOST_OF_CALLS) if asked.is_of_call else (self.kernel, MOST_OF_KERNEL)
 
 
@@ -213,7 +213,7 @@ def encode_answer(answer: Any, asked: EncodedQuestion, places: Places) -> bytes 
 
 
 def read_answers(home: CacheLocation | None) -> Table:
-    """Return the stored answers, or an empty table. An unreadable entry is removed, with a warning."""
+    """Return the stored answers, or an empty table. Removes an unreadable entry, with a warning."""
     entry = None if home is None else home.shelf.get(key_of(home))
     if home is None or entry is None:
         return Table({}, {})

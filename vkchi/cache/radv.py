@@ -116,7 +116,7 @@ def read_caps(family: str) -> Caps:
 
 
 def is_unknown(end: int, said: str) -> bool:
-    """True if the process ended because the driver does not support the family or shows no device."""
+    """True if the process ended since the driver does not support the family or has no device."""
     return end == NO_DEVICE or UNKNOWN in said
 
 

@@ -147,7 +147,7 @@ class CacheStore:
 
     @harmless(nothing)
     def get(self, key: str) -> tuple[dict[str, Any], bytes] | None:
-        """Return header and body of an entry and count the use; None if there is no intact entry."""
+        """Return header and body of an entry and count the use; None without an intact entry."""
         found = self.peek(key)
         if found is not None:
             self._note_use(key)
