@@ -2,7 +2,7 @@
 
 There are modules for instances, physical and logical devices, queues, pipelines and timestamp
 queries, and several for memory: `allocator`, `memory_blocks`, `heap`, `ring`. `recorder` decides
-when to submit and where barriers go; `vkchi.device` chooses the device.
+when to submit and records barriers.
 
     >>> from vkchi.vk.raw import load_vulkan
     >>> vk = load_vulkan()

@@ -1,10 +1,9 @@
 """Best-fit suballocator with coalescing: divides large memory blocks into spans.
 
-A block is any object that `make_block` returns. Only its identity is used, and dropping the last
-reference frees it. Not thread-safe: the owner holds a lock, and calls `rebuild` after an exception.
-
-The free parts of all blocks are in one list sorted by (size, block, offset); allocation takes the
-smallest that fits. Neighbors are found by their boundaries, in constant time.
+A block is any object that `make_block` returns; dropping the last reference must free it. Not
+thread-safe: the owner holds a lock, and calls `rebuild` after an exception. The free parts of all
+blocks are in one list sorted by (size, block, offset); allocation takes the smallest that fits.
+Free neighbors are found by their boundaries, in constant time.
 
     >>> a = Allocator(make_block=bytearray)
     >>> span = a.allocate(1000)
@@ -57,9 +56,9 @@ class _Block:
 class Allocator:
     """Suballocator over blocks made by `make_block(size_bytes)`.
 
-    Blocks start at `block_bytes` and double up to four times that. A request that fits no free part
-    and exceeds half a new block gets a dedicated block, which is freed with its span. At most one
-    empty shared block is kept.
+    The first shared block has `block_bytes`, the second twice, later ones four times that; less if
+    memory is short. A request that fits no free part and exceeds half a new block gets a dedicated
+    block, which is freed with its span. At most one empty shared block is kept.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class Allocator:
         return [block.block for block in list(self._blocks.values())]
 
     def allocate(self, size_bytes: int) -> MemorySpan:
-        """A span of at least `size_bytes`, disjoint from all live spans.
+        """Return a span of at least `size_bytes`, disjoint from all live spans.
 
         Raises OutOfMemory if `make_block` raises it even for the smallest block that fits.
         """
@@ -93,7 +92,7 @@ class Allocator:
         return span
 
     def free(self, span: MemorySpan) -> None:
-        """Free a span that `allocate` returned, exactly once."""
+        """Free a span that `allocate` returned. It must not be freed twice."""
         block = self._blocks[span.number]
         offset, size = span.offset, span.size_bytes
         self.used_bytes -= size
@@ -172,7 +171,6 @@ class Allocator:
         insort(self._free, (size, number, offset))
 
     def _remove_free(self, number: int, offset: int) -> int:
-        """Remove the free part at `offset` from the lists and return its size."""
         block = self._blocks[number]
         size = block.sizes.pop(offset)
         del block.starts[offset + size]

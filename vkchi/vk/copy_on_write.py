@@ -19,7 +19,7 @@ class SnapshotTaker(Protocol):
     """Object that takes a snapshot of a buffer just before the buffer is overwritten."""
 
     def save(self) -> None:
-        """Copy the buffer, which is about to be overwritten. No effect on a second call."""
+        """Copy the buffer. A second call has no effect."""
 
 
 class CopyOnWriteHooks:
@@ -29,7 +29,8 @@ class CopyOnWriteHooks:
     guards: dict[int, list[weakref.ref[Any]]]  # of Savers
 
     def guard(self, key: int, saver: weakref.ref[Any]) -> None:
-        """Register a saver, called before the next write to the buffer if it is still alive."""
+        """Register a weak reference to a saver, whose `save` is called before the next write to the
+        buffer."""
         with restoring(self._lock), self._lock:
             self.guards[key] = [*self.guards.get(key, ()), saver]
 
@@ -43,9 +44,10 @@ class CopyOnWriteHooks:
                 self.guards.pop(key, None)
 
     def announce(self, keys: Iterable[int]) -> None:
-        """Call the savers of buffers that are about to be written, and remove them.
+        """Call `save` of all live savers of the buffers `keys`, and remove these savers.
 
-        Raises DeviceError if there is no memory for the copies.
+        Call it before the buffers are written. Raises DeviceError if there is no memory for the
+        copies.
         """
         if self.guards.keys().isdisjoint(keys):
             return
@@ -59,6 +61,6 @@ class CopyOnWriteHooks:
 
     @contextmanager
     def holding_writers(self) -> Iterator[None]:
-        """Context in which `announce` blocks in other threads."""
+        """Context in which `announce` for buffers with savers blocks in other threads."""
         with restoring(self._lock), self._lock:
             yield

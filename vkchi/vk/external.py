@@ -30,10 +30,7 @@ MEMORY_WIN32, SEMAPHORE_WIN32 = 1000073003, 1000078003  # VkStructureType
 
 class Win32Info(ctypes.Structure):
     """VkMemoryGetWin32HandleInfoKHR and VkSemaphoreGetWin32HandleInfoKHR, which have the same
-    layout.
-
-    The `vulkan` package lacks both.
-    """
+    layout."""
 
     _fields_ = (
         ("sType", ctypes.c_int), ("pNext", ctypes.c_void_p), ("object", ctypes.c_uint64),
@@ -42,7 +39,7 @@ class Win32Info(ctypes.Structure):
 
 
 class HandleExporter(Protocol):
-    """Conversion of a device's memory and semaphores to handles of one `kind`."""
+    """Conversion of a device's memory and semaphores to operating-system handles of type `kind`."""
 
     kind: int
 
@@ -53,12 +50,10 @@ class HandleExporter(Protocol):
         """
 
     def export_semaphore(self, semaphore: Any) -> int:
-        """A new handle of a semaphore that was created for export. Raises DeviceError."""
+        """Return a new handle of a semaphore that was created for export. Raises DeviceError."""
 
 
 class FdExporter:
-    """Exports file descriptors."""
-
     kind = OPAQUE_FD
 
     def __init__(self, logical: Logical) -> None:
@@ -82,7 +77,8 @@ class FdExporter:
 
 
 class Win32Exporter:
-    """Exports NT handles. An importer does not take them over: the exporting side closes them."""
+    """Exporter of NT handles. An importer does not take them over: the exporting side closes
+    them."""
 
     kind = OPAQUE_WIN32
 
@@ -125,7 +121,7 @@ EXPORTERS: dict[str, type[FdExporter | Win32Exporter]] = {
 
 
 def find_exporter(logical: Logical) -> HandleExporter | None:
-    """The exporter of a device; None if its driver cannot export the memory of buffers."""
+    """Return the exporter of a device; None if its driver cannot export the memory of buffers."""
     kind = platform.SYSTEM.handles
     exporter = EXPORTERS[kind](logical)
     name = f"VK_KHR_external_memory_{kind}"
@@ -137,7 +133,7 @@ def find_exporter(logical: Logical) -> HandleExporter | None:
 
 
 def choose_exporter(logical: Logical) -> HandleExporter | None:
-    """The exporter for arrays that CUDA may use.
+    """Return the exporter for memory that CUDA may use.
 
     None if the device is not NVIDIA's, the `cuda` package is missing, or the driver cannot export.
     """
@@ -147,7 +143,7 @@ def choose_exporter(logical: Logical) -> HandleExporter | None:
 
 
 def memory_features(vk: Vulkan, physical: Any, kind: int) -> int:
-    """VkExternalMemoryFeatureFlags of `BUFFER_USAGE` buffers in memory of a handle type."""
+    """Return the VkExternalMemoryFeatureFlags of `BUFFER_USAGE` buffers for a handle type."""
     asked = vk.new("VkPhysicalDeviceExternalBufferInfo", usage=BUFFER_USAGE, handleType=kind)
     found = vk.new("VkExternalBufferProperties")
     vk.lib.vkGetPhysicalDeviceExternalBufferProperties(physical, asked, found)
@@ -167,7 +163,7 @@ def can_export_timelines(logical: Logical, kind: int) -> bool:
 
 
 def make_timeline(logical: Logical, value: int = 0, kind: int = 0) -> Any:
-    """Cell of a new timeline semaphore with the initial `value`.
+    """Create a timeline semaphore with the initial `value`; return its cell (`lifetimes`).
 
     It can be exported as a handle of `kind`, unless `kind` is 0.
     """

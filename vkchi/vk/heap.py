@@ -1,10 +1,9 @@
-"""Device memory: spans of blocks, freed once the device has finished with them.
+"""Device memory: spans of blocks, freed once the device has finished with them. Also imports
+memory.
 
-The heap also imports memory of the host and of other libraries. Memory belongs to the holder of the
-pointer to it: a buffer, or a view of a buffer. When the pointer dies, cffi appends to a deque
-(`lifetimes.ReleaseQueue`), because destructors run at any point, on any thread, even inside this
-module. The owner, under its lock, sweeps the deque from time to time. An entry is freed when the
-submission recorded at the time of the sweep is done.
+The pointer of a `HeapMemory` owns its span. When the pointer dies, on any thread, cffi appends it
+to a deque (`lifetimes.ReleaseQueue`). The device, under its lock, calls `sweep`. It numbers each
+new entry with the last recorded submission, and frees entries whose submission is done.
 
 An exception can be raised at any bytecode (docs/design.md, part 6, Interrupts). Live spans are in
 one table, which is updated in single steps. The allocator's lists are derived from it, and rebuilt
@@ -71,10 +70,11 @@ class _Live(NamedTuple):
 
 
 class Heap:
-    """Memory of arrays. Call `allocate` and `sweep` under the owner's lock.
+    """Memory of arrays. Call `allocate` and `sweep` under the device's lock.
 
-    With an exporter, blocks are exportable, each as a whole, unless the driver fails to make them
-    so. `waiting_bytes`: released memory that the device had not finished with at the last sweep.
+    With an exporter, blocks are exportable, each as a whole, unless the driver cannot allocate such
+    a block. `waiting_bytes`: released memory that the device had not finished with at the last
+    sweep.
     """
 
     def __init__(
@@ -96,15 +96,19 @@ class Heap:
         return self._allocator.used_bytes
 
     def hold(self, thing: Any) -> Any:
-        """A cell that keeps `thing` alive until the cell is released and the device has finished
-        with all commands recorded before that."""
+        """Return a cell that keeps `thing` alive, also after the cell dies.
+
+        `thing` is released once the device has finished with the commands recorded before the next
+        `sweep`.
+        """
         return self._held.hold(thing)
 
     def import_host(self, pointer: Any, size_bytes: int) -> HeapMemory:
-        """Import the host memory at a pointer, which is kept alive, in whole pages around it.
+        """Import `size_bytes` of host memory at a cffi pointer, which is kept alive.
 
-        Precondition: the device can import host memory. Raises DeviceError if the driver does not
-        accept it, for memory of this heap, and for an empty range.
+        The driver imports the whole pages around it. Precondition: the device can import host
+        memory. Raises DeviceError if the driver does not accept it, for memory of this heap, and
+        for an empty range.
         """
         blocks = [b for b in self._allocator.list_blocks() if b.pointer is not None]
         if size_bytes <= 0 or any(b.pointer <= pointer < b.pointer + b.size_bytes for b in blocks):
@@ -122,7 +126,8 @@ class Heap:
         return self.part_of(import_payload(self.logical, payload, size_bytes), 0, size_bytes)
 
     def part_of(self, block: MemoryBlock, offset: int, size_bytes: int) -> HeapMemory:
-        """Memory in part of a block, imported or allocated. Its pointer keeps the block alive."""
+        """Return memory in part of a block, imported or allocated. Its pointer keeps the block
+        alive."""
         start = block.pointer
         if start is None:
             start = self.logical.vk.ffi.cast("char *", block.address)
@@ -145,7 +150,10 @@ class Heap:
         return HeapMemory(pointer, span)
 
     def sweep(self, recorded: int, completed: int) -> None:
-        """Free due memory. New releases become due after submission number `recorded`."""
+        """Free released memory whose submission number is at most `completed`.
+
+        Memory released since the last sweep first gets the number `recorded`.
+        """
         self._held.sweep(recorded, completed)
         if not self.released:
             return
@@ -212,13 +220,14 @@ class Heap:
         return made
 
     def free_bytes(self) -> int:
-        """Free bytes of the device's largest device-local heap; its size if the free part is
-        unknown."""
+        """Return the free bytes of the device's largest device-local heap; its size if the free
+        part is unknown."""
         free_bytes, total_bytes = read_budget(self.logical)
         return free_bytes if free_bytes >= 0 else total_bytes
 
     def explain_shortage(self, size_bytes: int) -> DeviceError:
-        """The OutOfMemory error for a failed request, with the memory in use and free."""
+        """Return, without raising it, an OutOfMemory error for a failed request; it states memory
+        in use and free."""
         free_bytes, total_bytes = read_budget(self.logical)
         limit = self.logical.physical.allocation_limit_bytes
         known = f"{free_bytes / MIB:.0f} MiB of {total_bytes / MIB:.0f} MiB are free, "
@@ -233,8 +242,7 @@ class Heap:
 def _make_block(
     logical: Logical, size_bytes: int, placement: MemoryPlacement, exporter: HandleExporter | None
 ) -> MemoryBlock:
-    """A new block. Falls back to a block without export if the driver cannot make an exportable
-    one."""
+    """Make a block, exportable if there is an exporter and the driver can make it so."""
     if exporter is not None:
         try:
             return make_block(logical, size_bytes, placement, exporter)
@@ -246,7 +254,7 @@ def _make_block(
 
 
 def _tell_limit() -> str:
-    """Phrase with the `ulimit -v` of this process, which drivers ignore; empty if unlimited."""
+    """Return a phrase with the `ulimit -v` of this process; "" if unlimited."""
     allowed = platform.limit_of("RLIMIT_AS")
     if allowed is None:
         return ""

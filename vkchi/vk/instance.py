@@ -110,7 +110,7 @@ class Instance:
         return ffi.callback(name, keep, onerror=interrupt_again)
 
     def list_handles(self) -> list[Any]:
-        """The VkPhysicalDevice handles, in the loader's order.
+        """Return the VkPhysicalDevice handles, in the loader's order.
 
         Raises NoDriver if there is no driver or no device.
         """
@@ -130,10 +130,10 @@ class Instance:
 
 
 def open_instance(vk: Vulkan) -> Instance:
-    """A new Vulkan 1.3 instance.
+    """Create a Vulkan 1.3 instance.
 
-    Raises DeviceError without a driver, or if VKCHI_VALIDATE is set and the validation layer is
-    missing.
+    Raises NoDriver, a DeviceError, without a driver; DeviceError if VKCHI_VALIDATE is set and the
+    validation layer is missing.
     """
     try:
         return Instance(vk)

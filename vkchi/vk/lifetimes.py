@@ -2,9 +2,8 @@
 
 A cell is the pointer to which the driver writes a handle. It is registered before the driver
 creates the object, so that an exception in between loses none (docs/design.md, part 6, Interrupts).
-When the last reference to a cell dies, cffi appends the pointer to a deque. No Python bytecode runs
-there, so no exception is swallowed. `sweep` destroys the queued objects, each in one call of C
-code.
+When the last reference to a cell dies, cffi appends the pointer to a deque, in C code. `sweep`
+destroys the queued objects.
 
     pipelines = HandleTable(vk, device, calls, "VkPipeline")
     cell = pipelines.new()
@@ -29,9 +28,8 @@ FIRST, SECOND = itemgetter(0), itemgetter(1)
 class ReleaseQueue:
     """FIFO of released objects, each with the number of the submission that must complete first.
 
-    `add` is C code, for destructors. `next(pop)` removes and returns the first object that `tag`
-    has numbered, and is C code as well. A C function mapped over `pop` is therefore called exactly
-    once per object.
+    `add` appends an object without a number; it is C code, for destructors. `tag` numbers these
+    objects. `next(pop)` removes and returns the first numbered object.
     """
 
     def __init__(self) -> None:
@@ -45,30 +43,29 @@ class ReleaseQueue:
         return bool(self._new or self._due)
 
     def tag(self, recorded: int) -> list[Any]:
-        """Make the newly released objects wait for submission number `recorded`; return them."""
+        """Give the objects added since the last call the number `recorded`; return them."""
         fresh = list(self._new)
         for _ in fresh:
             self._due.extend(zip((recorded,), iter(self._new.popleft, None), strict=False))
         return fresh
 
     def is_due(self, completed: int) -> bool:
-        """True if the first object that `tag` has numbered waits for `completed` or earlier."""
+        """True if the first numbered object has a number of at most `completed`."""
         return bool(self._due) and self._due[0][0] <= completed
 
     def first(self) -> Any:
-        """The first numbered object, which stays in the queue."""
+        """Return the first numbered object, which stays in the queue."""
         return self._due[0][1]
 
     def waiting(self) -> list[Any]:
-        """Objects that `tag` has numbered."""
         return [thing for _, thing in self._due]
 
 
 class RetainedObjects:
-    """Python objects that the device may still use, each in a cell.
+    """Python objects that the device may still use, each kept alive by a cell.
 
-    An object is released after its cell, once the device has finished. Call `sweep` under the
-    owner's lock.
+    An object is released by `sweep`, after its cell has died and the device has finished with it.
+    Call `sweep` under the device's lock.
     """
 
     def __init__(self, ffi: Any) -> None:
@@ -76,11 +73,13 @@ class RetainedObjects:
         self.released = ReleaseQueue()
 
     def hold(self, thing: Any) -> Any:
-        """A cell that keeps `thing` alive."""
         return self._ffi.gc(self._ffi.new_handle(thing), self.released.add)
 
     def sweep(self, recorded: int, completed: int) -> None:
-        """Release due objects. New ones become due after submission number `recorded`."""
+        """Release objects whose submission number is at most `completed`.
+
+        Objects whose cells died since the last sweep first get the number `recorded`.
+        """
         if self.released:
             self.released.tag(recorded)
         while self.released.is_due(completed):
@@ -88,7 +87,7 @@ class RetainedObjects:
 
 
 class HandleTable:
-    """Objects of one Vulkan type, such as `VkBuffer`. Call `sweep` and `close` under the owner's
+    """Objects of one Vulkan type, such as `VkBuffer`. Call `sweep` and `close` under the device's
     lock."""
 
     def __init__(self, vk: Vulkan, device: Any, calls: DeviceCalls, kind: str) -> None:
@@ -100,20 +99,23 @@ class HandleTable:
         self._destroy = map(destroy, repeat(device), map(FIRST, known), repeat(vk.NULL))
 
     def new(self) -> Any:
-        """A cell for a handle that is about to be created; NULL until then."""
+        """Return a cell for a handle that is about to be created; the handle is NULL until then."""
         place = self._vk.ffi.new(self._kind + " *")
         self._made[id(place)] = place
         return self._vk.ffi.gc(place, self.released.add)
 
     def make(self, function: Any, info: Any, doing: str) -> Any:
-        """A cell with the handle created by `function(device, info, NULL, cell)`. Raises
+        """Return a cell with the handle created by `function(device, info, NULL, cell)`. Raises
         DeviceError."""
         cell = self.new()
         self._vk.take(function(self._device, info, self._vk.NULL, cell), cell, doing)
         return cell
 
     def sweep(self, recorded: int, completed: int) -> None:
-        """Destroy due objects. New ones become due after submission number `recorded`."""
+        """Destroy released objects whose submission number is at most `completed`.
+
+        Objects released since the last sweep first get the number `recorded`.
+        """
         if self.released:
             self.released.tag(recorded)
         while self.released.is_due(completed):

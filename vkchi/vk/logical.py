@@ -28,8 +28,8 @@ class Logical:
     """A VkDevice: `handle`, `queue`, `calls` (its functions), `physical`, and the enabled
     `extensions`.
 
-    `has_names`: the instance has debug utilities, so objects can be named. `ending` destroys the
-    device; everything created on it must be destroyed before.
+    `has_names`: the instance has debug utilities, so objects can be named. `ending`: an iterator
+    that destroys the device; everything created on it must be destroyed before.
     """
 
     def __init__(

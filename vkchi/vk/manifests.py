@@ -1,7 +1,7 @@
 """Diagnosis of the Vulkan loader's environment variables and of the driver manifests they name.
 
-Called only after no driver could be loaded, or no device was found. A manifest is a JSON file that
-names a driver's library. Source: Vulkan-Loader, docs/LoaderDriverInterface.md, "Driver Discovery".
+A manifest is a JSON file that names a driver's library. Source: Vulkan-Loader,
+docs/LoaderDriverInterface.md, "Driver Discovery".
 
     $ VK_DRIVER_FILES=/tmp/typo.json python -c "import vkchi; vkchi.init()"
     no Vulkan driver was found: VK_DRIVER_FILES chooses the drivers here, and /tmp/typo.json does
@@ -22,9 +22,10 @@ FILTERS = ("VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE")
 
 
 def explain_broken_files() -> str:
-    """Sentence with the faults of the manifests in VK_DRIVER_FILES or VK_ICD_FILENAMES.
+    """Return a sentence with the faults of the manifests in VK_DRIVER_FILES or VK_ICD_FILENAMES.
 
-    Empty if neither is set, or if all manifests are valid.
+    Only the first of these variables that is set counts. "" if neither is set, or if all manifests
+    are valid; a variable that names no file is a fault.
     """
     name = next((name for name in FILES if name in os.environ), None)
     if name is None:
@@ -38,13 +39,17 @@ def explain_broken_files() -> str:
 
 
 def explain_choice() -> str:
-    """Sentence that names the variables that choose drivers; empty if none is set."""
+    """Return a sentence with the variables that choose drivers and their values; "" if none is
+    set."""
     chosen = [f"{name}={os.environ[name]}" for name in (*FILES, *FILTERS) if name in os.environ]
     return f"{' and '.join(chosen)} leave none; correct or unset them" if chosen else ""
 
 
 def find_problem(file: str) -> str:
-    """Fault of a driver's manifest, as the end of a sentence; empty if it is valid."""
+    """Return the fault of a driver's manifest, as the end of a sentence; "" if it is valid.
+
+    It is valid if it names a library that can be loaded, which is tried.
+    """
     try:
         with open(file, "rb") as opened:
             manifest = json.load(opened)

@@ -36,10 +36,10 @@ DEVICE_ADDRESS = 0x2  # VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT; `vulkan` lacks th
 
 
 class MemoryPlacement(NamedTuple):
-    """Choice of a memory type, which must have all flags of `needs`.
+    """Preferences for a memory type, which must have all flags of `needs`.
 
-    Of these types, the flags of `likes` decide, the first one first. Then follow the absence of
-    `dislikes`, and the size of the heap.
+    Among such types, the best is decided by having each flag of `likes`, in this order, then by
+    having no flag of `dislikes`, then by the size of the heap.
     """
 
     needs: int
@@ -93,12 +93,12 @@ def make_block(
     placement: MemoryPlacement,
     exporter: HandleExporter | None = None,
 ) -> MemoryBlock:
-    """A block of `size_bytes`, mapped if `placement` needs host-visible memory.
+    """Make a block of `size_bytes`, mapped if `placement` needs host-visible memory.
 
-    With an exporter, the block can be exported (`export_block`). Raises raw.OutOfMemory if the
-    driver is out of memory, DeviceError above the device's limit. The limit is that of buffers, or,
-    if the driver fails, that of allocations. NVIDIA reports 4 GiB for the latter and allows more.
-    Source: Vulkan, VkPhysicalDeviceMaintenance3Properties.
+    With an exporter, the block can be exported (`export_block`). Raises `raw.OutOfMemory` if the
+    driver is out of memory. Raises DeviceError if the size exceeds the device's buffer limit, or
+    exceeds its allocation limit and the driver is out of memory. NVIDIA reports an allocation limit
+    of 4 GiB and allows more. Source: Vulkan, VkPhysicalDeviceMaintenance3Properties.
     """
     if size_bytes > logical.physical.buffer_limit_bytes:
         raise size_limit_error(logical, size_bytes, logical.physical.buffer_limit_bytes)
@@ -113,7 +113,6 @@ def make_block(
 
 
 def size_limit_error(logical: Logical, size_bytes: int, limit_bytes: int) -> DeviceError:
-    """The error for a block that exceeds a limit of the device."""
     return DeviceError(
         f"{ceil(10 * size_bytes / MIB) / 10} MiB in one piece is more than "
         f"{logical.physical.name} allows ({10 * limit_bytes // MIB / 10} MiB): use several arrays"
@@ -121,10 +120,11 @@ def size_limit_error(logical: Logical, size_bytes: int, limit_bytes: int) -> Dev
 
 
 def check_file_limit(logical: Logical, size_bytes: int) -> None:
-    """Count memory that llvmpipe keeps in a file, against the process's limit for file sizes.
+    """Count memory that llvmpipe keeps in a file, and compare it with the process's limit for file
+    sizes.
 
-    Raises DeviceError beyond the limit; no effect on other drivers. Mesa's llvmpipe does not check
-    it, and an access to such memory kills the process (SIGBUS).
+    Raises DeviceError beyond the limit: llvmpipe does not check it, and an access to such memory
+    kills the process (SIGBUS). No effect on other drivers.
     """
     if not logical.physical.name.startswith("llvmpipe"):
         return
@@ -165,8 +165,8 @@ def _make_block(
 def export_block(block: MemoryBlock, exporter: HandleExporter) -> Payload:
     """Export the whole memory of an exportable block; return a new handle.
 
-    The importer takes over a file descriptor. The caller must close an NT handle. Raises
-    DeviceError for other blocks.
+    An importer takes over a file descriptor. The caller must close an NT handle. Raises DeviceError
+    if the block is not exportable.
     """
     if block.made is None:
         raise DeviceError("this memory was not made to be given away")
@@ -175,11 +175,12 @@ def export_block(block: MemoryBlock, exporter: HandleExporter) -> Payload:
 
 
 def import_payload(logical: Logical, payload: Payload, size_bytes: int) -> MemoryBlock:
-    """A block of `size_bytes` in the memory of an external handle, mapped if it is host-visible.
+    """Make a block of `size_bytes` in the memory of a file descriptor, mapped if it is
+    host-visible.
 
-    The handle is closed. If DeviceError is raised, it is open, and still the caller's. Source:
-    VkMemoryAllocateInfo. An opaque handle exported by Vulkan must be imported with the size, type
-    and buffer of its creation.
+    The descriptor is closed. If DeviceError is raised, it stays open, and still the caller's. An
+    opaque handle exported by Vulkan must be imported with the size, type and buffer of its
+    creation. Source: VkMemoryAllocateInfo.
     """
     vk = logical.vk
     doing = f"using {payload.size_bytes} bytes of another library's memory"
@@ -213,7 +214,7 @@ def import_payload(logical: Logical, payload: Payload, size_bytes: int) -> Memor
 
 
 def _types_of(logical: Logical, payload: Payload) -> int:
-    """Bits of the memory types that a handle can be imported as.
+    """Return the bits of the memory types that a handle can be imported as. Raises DeviceError.
 
     Opaque handles allow all, because Vulkan forbids the query for them.
     """
@@ -231,7 +232,7 @@ def _dedicate(logical: Logical, buffer: Any) -> Any:
 
 
 def import_block(logical: Logical, start: int, size_bytes: int, keeper: Any) -> MemoryBlock:
-    """A block over host memory at address `start`.
+    """Make a block over host memory at address `start`.
 
     `start` and `size_bytes` are multiples of `host_pointer_alignment`. `keeper` is a further cell
     that keeps the memory alive. Raises DeviceError if the driver does not accept it. Source:
@@ -259,7 +260,8 @@ def import_block(logical: Logical, start: int, size_bytes: int, keeper: Any) -> 
 
 
 def find_type(logical: Logical, allowed_bits: int, placement: MemoryPlacement) -> int:
-    """Index of the best type for a placement, among the memory types in `allowed_bits`; else -1."""
+    """Return the index of the best memory type for a placement among the bits `allowed_bits`, or
+    -1."""
     best = -1
     best_score: tuple[int, ...] = (-1,)
     for index, kind in enumerate(logical.physical.memory_types):
@@ -282,7 +284,8 @@ def _make_buffer(logical: Logical, size_bytes: int, chain: Any) -> Any:
 def _allocate(
     logical: Logical, buffer: Any, placement: MemoryPlacement, chain: Any
 ) -> tuple[DriverAllocation, int]:
-    """Memory bound to the buffer, and the flags of its type."""
+    """Allocate memory and bind it to the buffer; return it with the flags of its type. Raises
+    DeviceError."""
     needs = _read_needs(logical, buffer)
     index = find_type(logical, needs.memoryTypeBits, placement)
     if index < 0:
@@ -302,14 +305,12 @@ def _read_needs(logical: Logical, buffer: Any) -> Any:
 def _bind_new(
     logical: Logical, buffer: Any, size_bytes: int, index: int, chain: Any, doing: str
 ) -> Any:
-    """Cell of new memory of type `index`, bound to the buffer."""
     memory = _new_memory(logical, size_bytes, index, chain, doing)
     _bind(logical, buffer, memory, doing)
     return memory
 
 
 def _new_memory(logical: Logical, size_bytes: int, index: int, chain: Any, doing: str) -> Any:
-    """Cell of new memory of type `index`."""
     vk, calls = logical.vk, logical.calls
     flags = vk.new("VkMemoryAllocateFlagsInfo", flags=DEVICE_ADDRESS, pNext=chain)
     info = vk.new(
@@ -324,7 +325,7 @@ def _bind(logical: Logical, buffer: Any, memory: Any, doing: str) -> None:
 
 
 def _read_address(logical: Logical, buffer: Any, size_bytes: int) -> int:
-    """Device address of a buffer. Raises OutOfMemory if it is invalid."""
+    """Return the device address of a buffer. Raises OutOfMemory if it is invalid."""
     info = logical.vk.new("VkBufferDeviceAddressInfo", buffer=buffer)
     address = int(logical.calls.vkGetBufferDeviceAddress(logical.handle, info))
     _require_range(logical, address, size_bytes)
@@ -351,10 +352,10 @@ def _require_range(logical: Logical, start: int, size_bytes: int) -> None:
 
 
 def read_budget(logical: Logical) -> tuple[int, int]:
-    """(free bytes, total bytes) of the largest device-local heap; free is -1 if unknown, 0 if more
-    than the budget is in use.
+    """Return (free bytes, total bytes) of the largest device-local heap, or of heap 0 if there is
+    none.
 
-    Without a device-local heap, those of heap 0.
+    Free is -1 without VK_EXT_memory_budget, and 0 if more than the budget is in use.
     """
     vk, const = logical.vk, logical.vk.const
     has_budget = "VK_EXT_memory_budget" in logical.extensions

@@ -1,9 +1,7 @@
-"""Properties of physical devices, read once into plain data.
+"""Properties of physical devices, read once into plain data: features, limits, memory types.
 
-Includes the table of feature structs (requested and required), limits, and memory types.
-
-    >>> [row.name for row in read_all(vk, instance.list_handles())]
-    ['llvmpipe (LLVM 15.0.6, 256 bits)']
+>>> [row.name for row in read_all(vk, instance.list_handles())]
+['llvmpipe (LLVM 15.0.6, 256 bits)']
 """
 
 from __future__ import annotations
@@ -133,7 +131,8 @@ class MemoryType(NamedTuple):
 
 
 class Physical(NamedTuple):
-    """One physical device. `queue_family` is the best one for compute, -1 if there is none.
+    """One physical device. `queue_family` is the index of its queue family for compute, -1 if there
+    is none.
 
     `host_pointer_alignment` is 0 if buffers cannot use host memory.
     """
@@ -158,7 +157,10 @@ class Physical(NamedTuple):
     caps: Caps
 
     def list_lacks(self) -> list[str]:
-        """Requirements of vkchi that the device lacks; empty if it is usable."""
+        """Return the requirements of vkchi that the device lacks; empty if it is usable.
+
+        Without Vulkan 1.3 this is the only one listed.
+        """
         if self.api < (1, 3, 0):
             return ["Vulkan 1.3 (it has {}.{}.{})".format(*self.api)]
         lacks = [name for name in REQUIRED if name not in self.features]
@@ -166,7 +168,10 @@ class Physical(NamedTuple):
 
 
 def lack_text(lacks: list[str], vendor: str) -> str:
-    """Text for missing requirements: `lacks Vulkan 1.3 (...); update the driver to ...`."""
+    """Return the text for missing requirements: `lacks Vulkan 1.3 (...); update the driver: ...`.
+
+    The advice is left out for unknown vendors, and if a compute queue alone is missing.
+    """
     drivers = DRIVERS.get(vendor, "") if lacks != ["a compute queue"] else ""
     return f"lacks {', '.join(lacks)}" + (f"; update the driver: {drivers}" if drivers else "")
 
@@ -176,7 +181,6 @@ def read_all(vk: Vulkan, handles: list[Any]) -> list[Physical]:
 
 
 def read_physical(vk: Vulkan, handle: Any) -> Physical:
-    """All properties of a physical device that vkchi uses."""
     extensions = _list_extensions(vk, handle)
     plain, in11, in12, in13, host = _read_properties(vk, handle, extensions)
     features = _read_features(vk, handle, extensions) if _split(plain.apiVersion) >= (1, 3) else []
@@ -213,11 +217,10 @@ def read_physical(vk: Vulkan, handle: Any) -> Physical:
 
 
 def choose_subgroup(vk: Vulkan, features: list[str], in11: Any, in13: Any) -> int:
-    """Subgroup size for shaders that depend on it: the device's default, but at most 32 if
-    possible.
+    """Return the subgroup size for shaders that depend on it: the device's default, or 32.
 
-    It is 32 if the default is larger and the device can require 32 (RDNA has 32 and 64), because
-    warp masks have 32 bits.
+    It is 32 if the default is larger and the device can require 32, because warp masks have 32
+    bits.
     """
     can_ask = in13.requiredSubgroupSizeStages & vk.const.VK_SHADER_STAGE_COMPUTE_BIT
     fits = in13.minSubgroupSize <= WARP < in11.subgroupSize
@@ -249,10 +252,7 @@ def _read_properties(vk: Vulkan, handle: Any, extensions: frozenset[str]) -> tup
 
 
 def _can_import_host(vk: Vulkan, handle: Any, extensions: frozenset[str]) -> bool:
-    """True if buffers can use memory that the host allocated.
-
-    The extension alone is not enough: SwiftShader has it, but cannot import such buffers.
-    """
+    """True if buffers can use memory that the host allocated: the extension alone is not enough."""
     if "VK_EXT_external_memory_host" not in extensions:
         return False
     asked = vk.new(
@@ -265,10 +265,10 @@ def _can_import_host(vk: Vulkan, handle: Any, extensions: frozenset[str]) -> boo
 
 
 def new_feature_chain(vk: Vulkan, extensions: frozenset[str]) -> tuple[Any, list[tuple[Any, str]]]:
-    """(head, slots) of an empty feature query.
+    """Return (head, slots) of an empty feature query.
 
     `head` is a VkPhysicalDeviceFeatures2 chained to all structs of `FEATURES` that the extensions
-    allow. `slots` has (struct, field) of every feature in the chain.
+    allow. `slots` has (struct, field) of the fields in FEATURES and CORE_FEATURES.
     """
     head = vk.new(PLAIN)
     slots: list[tuple[Any, str]] = [(head.features, name) for name in CORE_FEATURES]
@@ -289,10 +289,9 @@ def _read_features(vk: Vulkan, handle: Any, extensions: frozenset[str]) -> list[
 
 
 def _find_compute_family(vk: Vulkan, handle: Any) -> tuple[int, int]:
-    """(index, valid timestamp bits) of the first queue family with compute and graphics.
+    """Return (index, valid timestamp bits) of the first queue family with compute and graphics.
 
-    Without one, those of the first family with compute; (-1, 0) if there is none. Drivers tune the
-    graphics family best. Async compute queues bring nothing if one queue is used.
+    Without one, those of the first family with compute; (-1, 0) if there is none.
     """
     const, call = vk.const, vk.lib.vkGetPhysicalDeviceQueueFamilyProperties
     families = list(enumerate(vk.enumerate(call, "VkQueueFamilyProperties", handle)))

@@ -1,11 +1,10 @@
-"""VkPipelineCache of a device, persisted on the shelf of compiled code.
+"""VkPipelineCache of a device, persisted in the disk cache (`CodeStore`).
 
-The shelf has one checksummed entry per device and driver version. The entry is read when the first
+The store has one checksummed entry per device and driver version. The entry is read when the first
 pipeline is created. It is written when the device is closed, and whenever the number of newly
-compiled pipelines reaches a growing threshold. A write replaces the whole entry, so a killed
-process destroys nothing. An entry that another process wrote in the meantime is merged. A driver
-without cache data (lavapipe, SwiftShader) leaves no entry. The header of an entry is checked before
-the driver reads it.
+compiled pipelines reaches a threshold, which then doubles. A write replaces the whole entry. Before
+it, the entry of another process is merged. A driver without cache data (lavapipe, SwiftShader)
+leaves no entry. The header of an entry is checked before the driver reads it.
 
     cache = PipelineCache(logical)
     cache.keep_on(shelf)
@@ -51,10 +50,9 @@ class PipelineCache:
         )
 
     def keep_on(self, shelf: CodeStore | None) -> None:
-        """Persist the cache on a shelf, and load it from there. Call before any pipeline is
-        created.
+        """Persist the cache in `shelf`, from which it is loaded at its first use. Call before that.
 
-        None, or VKCHI_PIPELINE_CACHE=0: neither.
+        It is not persisted if `shelf` is None or VKCHI_PIPELINE_CACHE=0.
         """
         self._shelf = shelf if env.is_on("VKCHI_PIPELINE_CACHE") else None
 
@@ -75,10 +73,10 @@ class PipelineCache:
             self.save()
 
     def save(self) -> None:
-        """Write the driver's cache data to the shelf, if a pipeline was compiled since the last
-        save and the data changed.
+        """Write the driver's cache data, if a pipeline was compiled since the last save and the
+        data changed.
 
-        Removes the entry if the data exceed MOST_BYTES. Never raises DeviceError: the shelf warns.
+        Removes the entry if the data exceed MOST_BYTES. A DeviceError becomes a warning.
         """
         made, self._made = self._made, 0
         if not made or self._shelf is None or self._cell is None:
@@ -106,7 +104,8 @@ class PipelineCache:
     # --- the driver's cache ------------------------------------------------------------------
 
     def _open(self) -> Any:
-        """A new cache, with the data of the shelf's entry if that belongs to this driver."""
+        """Create the cache, with the data of the stored entry if that belongs to this driver;
+        return its cell."""
         self._identify()
         self._kept = self._find(None if self._shelf is None else self._shelf.get(self._key))
         return self._create(self._kept)
@@ -125,7 +124,7 @@ class PipelineCache:
             return self._create(b"")
 
     def _take_in_others(self) -> None:
-        """Merge the entry, if another process wrote it in the meantime."""
+        """Merge the stored entry into the cache, if another process wrote it in the meantime."""
         others = self._find(None if self._shelf is None else self._shelf.peek(self._key))
         if others and others != self._kept:
             cell = self._create(others)
@@ -133,7 +132,7 @@ class PipelineCache:
             self._logical.vk.check(merge(handle, self._cell[0], 1, cell), "merging pipeline caches")
 
     def _read(self) -> bytes | None:
-        """The driver's cache data: empty if it returns none, None above MOST_BYTES."""
+        """Return the driver's cache data: empty if it returns none, None above MOST_BYTES."""
         vk, get = self._logical.vk, self._logical.calls.vkGetPipelineCacheData
         size = vk.ffi.new("size_t *")
         if get(self._logical.handle, self._cell[0], size, vk.NULL) != SUCCESS:
@@ -147,7 +146,7 @@ class PipelineCache:
     # --- the shelf ---------------------------------------------------------------------------
 
     def _find(self, found: tuple[dict[str, Any], bytes] | None) -> bytes:
-        """Data of an entry; empty if it is absent or invalid. Removes invalid entries."""
+        """Return the data of an entry; b"" if it is absent or invalid. Removes invalid entries."""
         data = b"" if found is None else found[1]
         fault = self._fault_of(data) if found is not None else ""
         if fault:

@@ -1,9 +1,7 @@
 """Compute pipelines: one layout per push-constant size, no descriptor sets, one cache.
 
-A shader module lives only while its pipeline is created.
-
-    pipelines = Pipelines(logical)
-    pipeline = pipelines.make(shader, subgroup_size=0)
+pipelines = Pipelines(logical)
+pipeline = pipelines.make(shader, subgroup_size=0)
 """
 
 from __future__ import annotations
@@ -33,11 +31,11 @@ class Pipeline:
     """A shader compiled by the driver. Freed after its last reference, once the device has finished
     with it.
 
-    `push_bytes` is the size of the push constants. They hold the `args_bytes` of arguments or, if
-    `indirect`, the device address of a copy of them.
-
-    `work`: the work of its dispatches; None without a profiler. `plain`: the pipeline that this one
-    copies (`with_work`), or None. `has_run`: it was recorded while times were measured.
+    - push_bytes: size of the push constants. They hold the `args_bytes` of arguments or, if
+      `indirect`, the device address of a copy of them.
+    - work: the work of its dispatches; None without a profiler.
+    - plain: the pipeline that this one copies (`with_work`), or None.
+    - has_run: it was recorded while times were measured.
     """
 
     __slots__ = (
@@ -79,7 +77,7 @@ Runnable = Pipeline | BufferFills
 
 
 def with_work(pipeline: Runnable, work: DispatchWork) -> Runnable:
-    """A copy of a pipeline, or of fills, that tells profilers the work of its dispatches."""
+    """Return a copy of a pipeline or of fills with `work` set, and `plain` set to the original."""
     made = copy(pipeline)
     made.work = work
     made.plain = pipeline
@@ -95,7 +93,8 @@ class Pipelines:
         self.cache = PipelineCache(logical)
 
     def make(self, shader: Shader, subgroup_size: int) -> Pipeline:
-        """The shader, compiled by the driver. With `subgroup_size` 0 the driver chooses the size.
+        """Compile a shader in the driver, using the cache. With `subgroup_size` 0 the driver
+        chooses the size.
 
         Raises DeviceError if the driver rejects the shader, InternalError if it has no entry point.
         """
@@ -106,10 +105,10 @@ class Pipelines:
         return Pipeline(shader, cell, layout)
 
     def explain(self, shader: Shader, subgroup_size: int) -> tuple[PipelineExecutable, ...]:
-        """Statistics and disassembly that the driver reports for a shader; empty if it reports
-        none.
+        """Compile a shader again, without the cache; return the statistics and disassembly that the
+        driver reports.
 
-        Compiles the shader again. Raises as `make`.
+        Empty if it reports none. Raises as `make`.
         """
         from vkchi.vk.statistics import (
             CAPTURE_STATISTICS,
@@ -127,7 +126,7 @@ class Pipelines:
     def _compile(
         self, shader: Shader, subgroup_size: int, flags: int, cache: Any, chain: Any
     ) -> tuple[Any, Any]:
-        """A cell with the VkPipeline, and its layout."""
+        """Return a cell with a new VkPipeline, and its layout."""
         logical, vk, name = self._logical, self._logical.vk, shader.name
         layout = self._find_layout(count_push_bytes(shader))
         entry = find_entry(shader.words)
@@ -175,7 +174,8 @@ class Pipelines:
         return self._layouts[push_bytes][0]
 
     def _name(self, pipeline: Any, name: str) -> None:
-        """Name the pipeline in messages of the validation layer and in profilers."""
+        """Name the pipeline in messages of the validation layer. No effect without debug
+        utilities."""
         logical, vk = self._logical, self._logical.vk
         if not logical.has_names:
             return
@@ -187,12 +187,13 @@ class Pipelines:
 
 
 def count_push_bytes(shader: Shader) -> int:
-    """Size of a shader's push constants in bytes, a multiple of 4."""
+    """Return the size of a shader's push constants in bytes: its arguments rounded up to 4, or 8 if
+    indirect."""
     return ADDRESS_BYTES if shader.indirect else -(-shader.size_bytes // 4) * 4
 
 
 def required_subgroup(shader: Shader, caps: Caps, physical: Physical) -> int:
-    """Subgroup size that the pipeline must require for a shader.
+    """Return the subgroup size that the pipeline must require for a shader: that of `caps`.
 
     0 if the shader does not depend on the size, or if the device cannot require that size.
     """
@@ -205,8 +206,8 @@ def required_subgroup(shader: Shader, caps: Caps, physical: Physical) -> int:
 def needs_full_subgroups(shader: Shader, subgroup_size: int, physical: Physical) -> bool:
     """True if the pipeline must request full subgroups.
 
-    Needs a device with the feature, a required subgroup size, and a workgroup whose first axis is a
-    multiple of that size.
+    This needs a device with the feature, a required subgroup size, and a workgroup whose first axis
+    is a multiple of that size.
     """
     can = "computeFullSubgroups" in physical.features
     row = shader.grid.axes[0].block if shader.grid.axes else 1
@@ -214,7 +215,7 @@ def needs_full_subgroups(shader: Shader, subgroup_size: int, physical: Physical)
 
 
 def find_entry(words: bytes) -> bytes:
-    """Name of the first entry point of a little-endian SPIR-V module.
+    """Return the name of the first entry point of a little-endian SPIR-V module.
 
     Raises InternalError if there is none.
     """

@@ -1,8 +1,8 @@
 """Command buffers, submission and the timeline semaphore of one device.
 
-Includes the command pool, the ring of command buffers and the submission numbers. Timelines are
-shared with other APIs: they wait for submissions here by one timeline, and submissions wait for
-their timelines. Not thread-safe, except `wait` and `wait_for`.
+Each submission has a number, which the timeline reaches when the submission is done. Other APIs can
+wait for submissions by an exported timeline (`publish`), and submissions can wait for their
+timelines (`wait_for_others`). Not thread-safe, except `wait` and `wait_for`.
 
     queue = Queue(logical)
     queue.outgoing = Outgoing(queue.submitted + 1, queue.begin())
@@ -48,8 +48,7 @@ class Outgoing:
 class Queue:
     """Submission queue. Submissions are numbered from 1; `submitted` is the last number.
 
-    `outgoing` is the submission that `send` makes next. The code that sets it gives up the
-    commands.
+    `outgoing`, set by the caller, is the submission that `send` makes next.
     """
 
     def __init__(self, logical: Logical) -> None:
@@ -84,9 +83,10 @@ class Queue:
         return self._logical.handles("VkCommandPool").make(call, info, "making a command pool")
 
     def _make_form(self, cells: tuple[Any, ...]) -> tuple[Any, Any, int]:
-        """A VkSubmitInfo2 that signals these timelines, in this order.
+        """Return a VkSubmitInfo2 that signals these timelines, its array of signal structs, and
+        their count.
 
-        Returns it with the array of signal structs, which take the number, and their count.
+        The number of the submission must be written to each signal struct.
         """
         vk = self._logical.vk
         signals = vk.ffi.new("VkSemaphoreSubmitInfo[]", len(cells))
@@ -101,7 +101,7 @@ class Queue:
         return submission, signals, len(cells)
 
     def publish(self, exporter: HandleExporter | None) -> int:
-        """A new handle of a timeline that every later submission sets to its number.
+        """Return a new handle of a timeline that every later submission sets to its number.
 
         Other APIs can wait for submissions by it, without the host. Submissions made before are
         done when the next one is. Raises DeviceError if the driver cannot export one.
@@ -123,10 +123,7 @@ class Queue:
         self._awaited[key] = cell, max(known, value)
 
     def _set_waits(self) -> dict[int, tuple[Any, int]]:
-        """Write the awaited timelines into the next submission; return them.
-
-        If an exception follows, they are waited for once more, which costs no time.
-        """
+        """Write the awaited timelines into the submit info; return them."""
         vk, awaited = self._logical.vk, dict(self._awaited)
         infos = vk.ffi.new("VkSemaphoreSubmitInfo[]", len(awaited))
         for info, (cell, value) in zip(infos, awaited.values(), strict=True):
@@ -139,10 +136,8 @@ class Queue:
         return awaited
 
     def begin(self) -> Any:
-        """A command buffer in the recording state: one whose submission is done, or a new one.
-
-        If an exception prevents the return, the buffer stays in the pool.
-        """
+        """Return a command buffer in the recording state: one whose submission is done, or a new
+        one."""
         logical = self._logical
         if self._in_flight and self._in_flight[0][0] <= self.read_completed():
             commands = self._in_flight.popleft()[1]
@@ -192,7 +187,7 @@ class Queue:
         return self.submitted
 
     def _forget(self, awaited: dict[int, tuple[Any, int]]) -> None:
-        """Remove these waits; no further submission needs them."""
+        """Remove these waits, except those that changed in the meantime."""
         for key, waited in awaited.items():
             if self._awaited.get(key) == waited:
                 self._awaited.pop(key)
@@ -206,9 +201,9 @@ class Queue:
         return self._completed
 
     def wait(self, number: int) -> None:
-        """Return when submission `number` is done. Can be interrupted from the keyboard.
+        """Return when submission `number` is done; poll for a short time before sleeping.
 
-        Raises DeviceError if the device is lost.
+        Can be interrupted from the keyboard. Raises DeviceError if the device is lost.
         """
         if number <= self.read_completed() or self._spin(number):
             return
@@ -216,7 +211,7 @@ class Queue:
             pass
 
     def wait_for(self, number: int, limit_ns: int) -> bool:
-        """True if submission `number` is done within `limit_ns` nanoseconds.
+        """Wait up to `limit_ns` nanoseconds for submission `number`; return True if it is done.
 
         The wait cannot be interrupted. Raises DeviceError if the device is lost.
         """
@@ -228,7 +223,10 @@ class Queue:
         return bool(result != TIMEOUT)
 
     def _spin(self, number: int) -> bool:
-        """Poll for a short time; True if submission `number` is done by then."""
+        """Poll for SPIN_NS; return True if submission `number` is done by then.
+
+        After a failure, the next WAITS_WITHOUT_SPIN calls return False without polling.
+        """
         if self._waits_without_spin:
             self._waits_without_spin -= 1
             return False
@@ -240,7 +238,7 @@ class Queue:
         return False
 
     def _make_wait_info(self) -> tuple[Any, Any]:
-        """A VkSemaphoreWaitInfo for the timeline, and the pointer to its value."""
+        """Return a VkSemaphoreWaitInfo for the timeline, and the pointer to its value."""
         vk = self._logical.vk
         value = vk.ffi.new("uint64_t *")
         semaphores = vk.ffi.new("VkSemaphore[]", [self._semaphore[0]])

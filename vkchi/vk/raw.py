@@ -1,11 +1,8 @@
 """Raw functions, structs and constants of the `vulkan` package, and the check of every VkResult.
 
-Importing this module does not load Vulkan; `load_vulkan` does.
-
-The package's own wrappers build structs and raise their own exceptions. The raw functions below
-them cost a third as much, and the wrappers' 22,000 lines take 15 ms to load. Therefore only the
-file that declares the raw functions is loaded. Structs are created by their Vulkan name; the sType
-is derived from it:
+Importing this module does not load Vulkan; `load_vulkan` does. It loads only the file that declares
+the raw functions, if it exists: the package's wrappers are slow. Structs are created by their
+Vulkan name; the sType is derived from it:
 
     vk = load_vulkan()
     info = vk.new("VkFenceCreateInfo", flags=0)
@@ -61,14 +58,14 @@ class NoDriver(DeviceError):
 
 
 class DeviceLost(DeviceError):
-    """Error: the device is lost. The recorder then raises DeviceError for every later call."""
+    """Error: the device is lost. The recorder then raises DeviceError for later commands."""
 
 
 class StructMemory(bytearray):
     """Memory of a struct or an array that keeps the objects it points to alive.
 
-    A destructor (`ffi.gc`) must not do this. The garbage collector runs the destructors of a whole
-    cycle before it sees that one of its objects, such as an unclosed device, is resurrected.
+    A destructor (`ffi.gc`) cannot do this: the garbage collector runs all destructors of a cycle
+    before it sees that an object of the cycle is resurrected.
     """
 
     __slots__ = ("kept",)
@@ -76,10 +73,7 @@ class StructMemory(bytearray):
 
 
 class Vulkan:
-    """Functions, structs and constants of the Vulkan loader.
-
-    `ffi` and `lib` are cffi's; `const` has every VK_ constant.
-    """
+    """Functions (`lib`), structs (`ffi`) and constants (`const`) of the Vulkan loader."""
 
     def __init__(self, ffi: Any, lib: Any) -> None:
         self.ffi, self.lib, self.const = ffi, lib, lib
@@ -87,8 +81,8 @@ class Vulkan:
         self._types: dict[str, tuple[int | None, dict[str, Any]]] = {}
 
     def new(self, name: str, **fields: Any) -> Any:
-        """Pointer to a new struct called `name`, with its sType set; keeps all that it points to
-        alive.
+        """Return a pointer to a new struct called `name`, with its sType set; it keeps all that it
+        points to alive.
 
         A `bytes` value becomes a C string, a list an array of the field's item type.
         """
@@ -106,7 +100,7 @@ class Vulkan:
         return struct
 
     def _describe(self, name: str) -> tuple[int | None, dict[str, Any]]:
-        """(sType or None, type of each field) of a struct."""
+        """Return the sType, or None, and the type of each field of a struct."""
         types = {field: row.type for field, row in self.ffi.typeof(name).fields}
         has_type = "sType" in types
         structure_type = getattr(self.const, name_structure_type(name)) if has_type else None
@@ -128,19 +122,22 @@ class Vulkan:
         return self.ffi.from_buffer(kind, memory)
 
     def create(self, function: Any, owner: Any, info: Any, kind: str, doing: str) -> Any:
-        """Handle of type `kind` created by `function(owner, info, NULL, out)`."""
+        """Call `function(owner, info, NULL, out)`; return the handle of type `kind`. Raises
+        DeviceError."""
         out = self.ffi.new(kind + " *")
         return self.take(function(owner, info, self.NULL, out), out, doing)
 
     def take(self, result: int, out: Any, doing: str) -> Any:
-        """Handle that a call stored in `out`. Raises as `check`; OutOfMemory without a handle."""
+        """Return the handle that a call stored in `out`. Raises as `check`; OutOfMemory without a
+        handle."""
         self.check(result, doing)
         if not out[0]:
             self.check(OUT_OF_HOST_MEMORY, doing)
         return out[0]
 
     def enumerate(self, function: Any, kind: str, *owner: Any) -> list[Any]:
-        """All items of a call that takes a count and an array, and may return VK_INCOMPLETE."""
+        """Return all items of a call that takes a count and an array, and may return
+        VK_INCOMPLETE."""
         count = self.ffi.new("uint32_t *")
         while True:
             self._check_if_result(function(*owner, count, self.NULL), kind)
@@ -151,7 +148,7 @@ class Vulkan:
                 return [self._copy_item(items[i]) for i in range(count[0])]
 
     def _copy_item(self, item: Any) -> Any:
-        """The handle itself, or a pointer to a copy of the struct: array items own no bytes."""
+        """Return the handle itself, or a pointer to a copy of the struct."""
         kind = self.ffi.typeof(item)
         return self.ffi.new(kind.cname + " *", item) if kind.kind == "struct" else item
 
@@ -160,7 +157,8 @@ class Vulkan:
             self.check(result, f"listing what there is of {kind}")
 
     def check(self, result: int, doing: str) -> None:
-        """Raise DeviceError or a subclass, with a sentence about `doing`, if a call failed."""
+        """Raise DeviceError or a subclass, with a sentence about `doing`, if `result` is
+        negative."""
         if result >= SUCCESS:
             return
         sentence = SENTENCES.get(result, "{doing} failed (" + self.name_result(result) + ")")
@@ -168,12 +166,13 @@ class Vulkan:
         raise EXCEPTIONS.get(result, DeviceError)(sentence.format(doing=doing, hint=hint))
 
     def name_result(self, result: int) -> str:
-        """Name `VK_ERROR_...` of a VkResult; "VkResult -99" for an unknown one."""
+        """Return the name `VK_ERROR_...` of a VkResult; "VkResult -99" for an unknown one."""
         names: dict[int, str] = self.ffi.typeof("VkResult").elements
         return names.get(result, f"VkResult {result}")
 
     def find_function(self, name: str, instance: Any) -> Any:
-        """Instance-level extension function `name`. Raises DeviceError if it is absent."""
+        """Return the instance-level extension function `name`. Raises DeviceError if it is
+        absent."""
         address = self.lib.vkGetInstanceProcAddr(instance, name.encode())
         if address == self.NULL:
             raise DeviceError(f"the Vulkan driver has no function {name}")
@@ -191,8 +190,7 @@ EXCEPTIONS: dict[int, type[DeviceError]] = {
 class DeviceCalls:
     """Functions of one logical device, loaded at first use: `calls.vkCmdDispatch(...)`.
 
-    Pointers from vkGetDeviceProcAddr skip the loader's trampoline. Raises DeviceError for a
-    function that the driver lacks.
+    Raises DeviceError for a function that the driver lacks.
     """
 
     def __init__(self, vk: Vulkan, device: Any) -> None:
@@ -210,7 +208,7 @@ class DeviceCalls:
 
 
 def name_structure_type(name: str) -> str:
-    """`VK_STRUCTURE_TYPE_...` of a struct name.
+    """Return the `VK_STRUCTURE_TYPE_...` of a struct name.
 
     >>> name_structure_type("VkPhysicalDeviceVulkan12Features")
     'VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES'
@@ -224,7 +222,7 @@ def name_structure_type(name: str) -> str:
 
 
 def load_vulkan() -> Vulkan:
-    """The Vulkan loader of this machine.
+    """Load the Vulkan loader of this machine.
 
     Raises DeviceError if it or the `vulkan` package is missing, and after `forbid_vulkan`.
     """
@@ -241,7 +239,8 @@ def load_vulkan() -> Vulkan:
 
 
 def load_bindings() -> tuple[Any, Any]:
-    """(declarations, loader): the package's cffi objects. Raises ModuleNotFoundError, OSError."""
+    """Return the cffi objects of the `vulkan` package: declarations and loader. Raises
+    ModuleNotFoundError, OSError."""
     package = find_spec("vulkan")
     folder = next(iter(package.submodule_search_locations or ()), "") if package else ""
     place = os.path.join(folder, "_vulkancache.py")
@@ -259,7 +258,8 @@ def load_bindings() -> tuple[Any, Any]:
 
 
 def load_file(name: str, place: str) -> Any:
-    """Module `name`, loaded from its file without the package around it."""
+    """Return module `name`, loaded from its file into `sys.modules` without the package around
+    it."""
     if name not in sys.modules:
         spec = spec_from_file_location(name, place)
         assert spec is not None and spec.loader is not None
@@ -270,10 +270,10 @@ def load_file(name: str, place: str) -> Any:
 
 
 def forbid_vulkan() -> None:
-    """Make every later `load_vulkan` raise, in a child forked while a device was open.
+    """Make every later `load_vulkan` of this process raise DeviceError.
 
-    Drivers keep threads and locks that the child has only in part: SwiftShader hangs there,
-    lavapipe crashes at exit.
+    Used in a child forked while a device was open: drivers keep threads and locks that the child
+    has only in part.
     """
     modules: dict[str, Any] = sys.modules  # Python raises on import of a None entry
     modules[PACKAGE] = None

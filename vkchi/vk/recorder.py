@@ -1,11 +1,11 @@
 """Command recorder: records, orders, submits and waits for all commands of a device.
 
-Keeps the command buffer that is being recorded, barriers, batches, the lock and profiling.
+It has the command buffer that is being recorded, hazards, batches, the lock and profiling.
 `vkchi.device.Device` is a CommandRecorder with memory.
 
 Each command has sets of keys of the buffers that it reads and writes. A barrier is recorded before
-it only for a hazard. That is: it accesses a buffer written since the last barrier, or writes one
-read since. These sets outlive submissions, because submission order alone makes no write visible.
+a command with a hazard: it accesses a buffer written since the last barrier, or writes one read
+since. These sets outlive submissions, because submission order alone makes no write visible.
 
 An exception can be raised at any bytecode (docs/design.md, part 6, Interrupts). Therefore state
 that is set before a command is recorded is conservative (hazards, `busy`). Ownership of commands
@@ -51,18 +51,17 @@ class Peer(Protocol):
     def signal(self) -> bool:
         """Make later submissions wait for the peer's work so far.
 
-        True if the peer is active: it uses the device's memory.
+        Returns True if the peer is active: it uses the device's memory.
         """
 
     def wait_on(self, number: int) -> None:
         """Make the peer wait for submission `number`."""
 
-    def close(self) -> None:
-        """Release the peer; the device is closing."""
+    def close(self) -> None: ...
 
 
 class CommandRecorder(CopyOnWriteHooks):
-    """Records commands for one queue.
+    """Recorder of commands for one queue.
 
     `busy`: commands are recorded, or may still be running. `peer`: while its `signal` returns True,
     each command is submitted immediately. It runs after the peer's earlier work and before the
@@ -108,8 +107,8 @@ class CommandRecorder(CopyOnWriteHooks):
         self._count_info = self._make_barrier(stages, stages, any_access)
 
     def _make_barrier(self, before: int, after: int, access: int) -> Any:
-        """A VkDependencyInfo that makes writes of `before` stages visible to `access` in `after`
-        stages."""
+        """Return a VkDependencyInfo that makes writes of `before` stages visible to `access` in
+        `after` stages."""
         vk = self._logical.vk
         memory = vk.new(
             "VkMemoryBarrier2", srcStageMask=before, dstStageMask=after,
@@ -123,11 +122,12 @@ class CommandRecorder(CopyOnWriteHooks):
         self, pipeline: Runnable, args: Any, groups: tuple[int, int, int],
         reads: frozenset[int], writes: frozenset[int],
     ) -> None:  # fmt: skip
-        """Record a dispatch of `groups` workgroups along x, y and z, or the fills that replace it.
+        """Record a dispatch of `groups` workgroups along x, y and z, or fills; submit if the batch
+        is full.
 
         args: bytes, or a cffi pointer, of the shader's `size_bytes`; copied before the return.
-        reads, writes: keys of the buffers that the shader accesses. Raises DeviceError if the
-        device is closed or lost.
+        reads, writes: keys of the buffers that the shader accesses; savers of the written ones are
+        called. Raises DeviceError if the device is closed or lost.
         """
         lock = self._lock
         was_held = lock._is_owned()  # type: ignore[attr-defined]
@@ -189,7 +189,7 @@ class CommandRecorder(CopyOnWriteHooks):
     def sequence(
         self, commands: list[Command], like: CommandSequence | None = None
     ) -> CommandSequence:
-        """Record dispatches and fills to be run by `execute`.
+        """Return a sequence of dispatches and fills, to be run by `execute`.
 
         like: a sequence whose commands differ only in their arguments. Raises DeviceError if the
         device is closed or lost, or out of memory.
@@ -201,7 +201,8 @@ class CommandRecorder(CopyOnWriteHooks):
             return CommandSequence(self._logical, commands, order, like)
 
     def execute(self, sequence: CommandSequence) -> None:
-        """Record all dispatches of a sequence as one command. They are not timed."""
+        """Record the execution of a sequence; submit if the batch is full. Its dispatches are not
+        timed."""
         with restoring(self._lock), self._lock:
             commands = self.begin_command(sequence.reads, sequence.writes)
             self._bound = None  # a sequence binds other pipelines
@@ -209,9 +210,9 @@ class CommandRecorder(CopyOnWriteHooks):
             self.count_command(sequence.count)
 
     def rewrite(self, buffer: Any, offset: int, key: int, data: bytes | bytearray) -> None:
-        """Record a write of `data`, whole words, at an offset of a VkBuffer, a multiple of 4.
+        """Record a write of `data` at `offset` of a VkBuffer; size and offset are multiples of 4.
 
-        The buffer has the key `key`. The bytes are copied before the return, and are visible to
+        `key` is the buffer's key. The bytes are copied before the return, and are visible to
         commands recorded later.
         """
         with restoring(self._lock), self._lock:
@@ -224,9 +225,10 @@ class CommandRecorder(CopyOnWriteHooks):
             self.count_command()
 
     def begin_command(self, reads: frozenset[int], writes: frozenset[int]) -> Any:
-        """The command buffer, after a barrier if necessary, for a command other than a dispatch.
+        """Return the command buffer, after a barrier if necessary, for a command other than a
+        dispatch.
 
-        Call `count_command` after the command.
+        Savers of the buffers in `writes` are called. Call `count_command` after the command.
         """
         if self.guards:
             self.announce(writes)
@@ -256,13 +258,14 @@ class CommandRecorder(CopyOnWriteHooks):
         return self._commands
 
     def _order(self, commands: Any) -> None:
-        """Record a barrier: later commands see the writes of earlier ones."""
+        """Record a barrier after which later commands see the writes of earlier ones; clear the
+        hazards."""
         self._barrier(commands, self._order_info)
         self._read.clear()
         self._written.clear()
 
     def _place(self, args: Any, size_bytes: int) -> Any:
-        """Pointer to the device address of a copy of the arguments."""
+        """Copy the arguments to device memory; return a pointer to the copy's device address."""
         piece = self._ring.allocate(size_bytes, self._queue.submitted + 1)
         self._move(piece.pointer, args, size_bytes)
         self._address[0] = piece.address
@@ -271,7 +274,11 @@ class CommandRecorder(CopyOnWriteHooks):
     # --- submitting ------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Submit the recorded commands. Does not wait, unless the device is far behind."""
+        """Submit the recorded commands, and free memory that the device has finished with.
+
+        Waits only if the device is more than MOST_IN_FLIGHT submissions behind. Raises DeviceError
+        if the device is closed or lost.
+        """
         with restoring(self._lock), self._lock:
             commands, queue = self._commands, self._queue
             if commands is None and queue.outgoing is None:
@@ -289,7 +296,8 @@ class CommandRecorder(CopyOnWriteHooks):
             self.sweep()
 
     def _send(self) -> None:
-        """Submit pending commands; wait for a device that is far behind."""
+        """Submit pending commands; wait if the device is more than MOST_IN_FLIGHT submissions
+        behind."""
         try:
             number = self._queue.send()
             self._queue.wait(number - MOST_IN_FLIGHT)
@@ -304,9 +312,10 @@ class CommandRecorder(CopyOnWriteHooks):
             return self._queue.submitted
 
     def publish(self) -> int:
-        """A new handle of a timeline that reaches the number of each submission when that is done.
+        """Return a new handle of a timeline that reaches the number of each submission when that is
+        done.
 
-        Raises DeviceError if the driver cannot export one.
+        Submits the recorded commands. Raises DeviceError if the driver cannot export one.
         """
         with restoring(self._lock), self._lock:
             self.flush()
@@ -316,7 +325,7 @@ class CommandRecorder(CopyOnWriteHooks):
             return handle
 
     def make_timeline(self, *, exported: bool = True) -> tuple[Any, int]:
-        """(cell, handle) of a new timeline that another API signals.
+        """Return (cell, handle) of a new timeline that another API signals.
 
         The handle is -1 if not `exported`, or if the driver exports no memory.
         """
@@ -371,7 +380,8 @@ class CommandRecorder(CopyOnWriteHooks):
             self.sweep()
 
     def is_done_within(self, seconds: float) -> bool:
-        """Submit the recorded commands; True if all are done within `seconds`, up to 50 ms more."""
+        """Submit the recorded commands; wait until all are done, or `seconds` and up to 50 ms more.
+        True if all are done."""
         self.flush()
         number, end = self._queue.submitted, monotonic() + seconds
         while not self._queue.wait_for(number, SLICE_NS):
@@ -389,13 +399,13 @@ class CommandRecorder(CopyOnWriteHooks):
 
     @property
     def recorded_number(self) -> int:
-        """Number of the submission of the last recorded command."""
+        """Number of the submission that has the last recorded command."""
         is_ahead = self._commands is not None or self._queue.outgoing is not None
         return self._queue.submitted + is_ahead
 
     @property
     def position(self) -> tuple[int, int] | None:
-        """(submission, free commands in its batch) of the next command; None if the device is done.
+        """`recorded_number` and the free commands in the batch; None if that submission is done.
 
         Raises DeviceError if the device is closed or lost.
         """
@@ -405,8 +415,7 @@ class CommandRecorder(CopyOnWriteHooks):
             return None if number <= self._queue.read_completed() else (number, self._left)
 
     def sweep(self) -> None:
-        """Free memory that the device has finished with. Overridden by the subclass that has
-        memory."""
+        """Free memory that the device has finished with. No effect without memory, as here."""
 
     def require_open(self) -> None:
         """Raise DeviceError if the device is closed, lost, or inherited by a forked process."""
@@ -416,8 +425,9 @@ class CommandRecorder(CopyOnWriteHooks):
     # --- profiling -------------------------------------------------------------------------
 
     def timing(self) -> DispatchTiming:
-        """Context that measures each dispatch recorded in it, run alone. `dispatches` is complete
-        at its end.
+        """Return a context that measures each dispatch recorded in it; each runs alone.
+
+        `dispatches` is complete at its end.
 
             >>> with device.timing() as t: step()
             >>> t.dispatches
@@ -427,16 +437,14 @@ class CommandRecorder(CopyOnWriteHooks):
 
     @property
     def can_time(self) -> bool:
-        """True if the queue supports timestamps."""
         return bool(self._logical.physical.timestamp_bits)
 
     @property
     def is_timing(self) -> bool:
-        """True if dispatches are being measured."""
         return self._timing is not None and not self._timing.is_left
 
     def start_timing(self, timing: Measurement) -> None:
-        """Start measuring.
+        """Wait for the device, and start measuring.
 
         Raises DeviceError if another measurement is active, or if the queue has no timestamps.
         """
@@ -448,7 +456,8 @@ class CommandRecorder(CopyOnWriteHooks):
             self._timing = timing
 
     def stop_timing(self, timing: Measurement) -> None:
-        """Stop measuring, wait and collect; no effect if `timing` is not being measured."""
+        """Stop measuring, wait and collect the times; no effect if `timing` is not being
+        measured."""
         with restoring(self._lock), self._lock:
             if self._timing is timing:
                 self._timing = None

@@ -36,7 +36,8 @@ class RingSlice(NamedTuple):
 class Ring:
     """Pieces of up to `chunk_bytes`, aligned to 64 bytes.
 
-    With 16 full chunks, `allocate` waits for the oldest, unless its submission is still recorded.
+    With 16 full chunks, `allocate` waits for the oldest, unless that was used by the submission
+    being recorded.
     """
 
     def __init__(self, logical: Logical, queue: Queue, chunk_bytes: int) -> None:
@@ -48,7 +49,7 @@ class Ring:
         self._last = 0
 
     def allocate(self, size_bytes: int, recorded: int) -> RingSlice:
-        """A piece that is valid until submission number `recorded` is done.
+        """Return a piece that is valid until submission number `recorded` is done.
 
         Raises InternalError for a piece larger than a chunk, DeviceError if memory cannot be
         allocated.
@@ -62,7 +63,7 @@ class Ring:
         return RingSlice(chunk.pointer + offset, chunk.address + offset, chunk.buffer, offset)
 
     def _turn(self, size_bytes: int, recorded: int) -> MemoryBlock:
-        """Switch to another chunk: the oldest if it is free, else a new one."""
+        """Switch to another chunk, the oldest if it is free, else a new one; return it."""
         if size_bytes > self.chunk_bytes:
             raise InternalError(f"a piece of {size_bytes} bytes is larger than a chunk")
         chunk, self._chunk = self._chunk, None
@@ -79,6 +80,5 @@ class Ring:
         return chunk
 
     def close(self) -> None:
-        """Release all chunks."""
         self._full.clear()
         self._chunk = None

@@ -51,7 +51,7 @@ class CommandSequence:
 
     `reads`, `writes`: keys of all buffers that they access. `like`: a sequence whose commands
     differ only in their arguments. `order`: a VkDependencyInfo that makes earlier writes visible.
-    Raises DeviceError if the driver fails, as out of memory.
+    The constructor raises DeviceError if the driver fails, such as out of memory.
     """
 
     def __init__(
@@ -106,7 +106,8 @@ class CommandSequence:
         return cell
 
     def _make_blocks(self, commands: SequenceOf[Command]) -> MemoryBlock | None:
-        """Memory for arguments that are too long for push constants."""
+        """Allocate memory for arguments that are too long for push constants; None if there are
+        none."""
         sizes = [
             c.pipeline.args_bytes
             for c in commands
@@ -143,7 +144,7 @@ class CommandSequence:
                 calls.vkCmdDispatchIndirect(target, *indirect)
 
     def _place(self, args: bytes, size_bytes: int) -> Any:
-        """Pointer to the device address of a copy of the arguments."""
+        """Copy the arguments to device memory; return a pointer to the copy's device address."""
         assert self._blocks is not None
         ffi, at = self._logical.vk.ffi, self._offset
         ffi.memmove(self._blocks.pointer + at, args, size_bytes)
@@ -152,7 +153,7 @@ class CommandSequence:
 
 
 def barriers_between(commands: SequenceOf[Command]) -> list[bool]:
-    """For each command, True if it needs a barrier before it.
+    """Return, for each command, True if it needs a barrier before it.
 
     That is a read-after-write, write-after-write or write-after-read hazard since the last barrier.
     """

@@ -36,7 +36,8 @@ MACHINE_CODE = (
 
 
 class PipelineExecutable(NamedTuple):
-    """One piece of machine code. Drivers may compile several per shader; the last is the widest."""
+    """One piece of machine code that the driver made of a shader, with statistics and texts about
+    it."""
 
     name: str
     subgroup_size: int
@@ -44,26 +45,25 @@ class PipelineExecutable(NamedTuple):
     texts: dict[str, str]
 
     def common(self) -> dict[str, int | float]:
-        """Statistics under names shared by all drivers; those that the driver does not report are
-        absent."""
+        """Return the statistics under the names in COMMON; those that the driver does not report
+        are absent."""
         known = self.statistics
         found = {name: [known[k] for k in theirs if k in known] for name, theirs in COMMON.items()}
         return {name: values[0] for name, values in found.items() if values}
 
     def machine_code(self) -> str:
-        """Disassembly of the machine code; empty if the driver gives none."""
+        """Return the disassembly of the machine code; "" if the driver gives none."""
         names = [n for n in self.texts if any(part in n.lower() for part in MACHINE_CODE)]
         return self.texts[names[-1]] if names else ""
 
 
 def reports_statistics(logical: Logical) -> bool:
-    """True if the device has the feature `FEATURE`."""
     return FEATURE in logical.physical.features
 
 
 def read_executables(logical: Logical, pipeline: Any) -> tuple[PipelineExecutable, ...]:
-    """Executables of a pipeline that was created with both capture flags. Raises DeviceError if the
-    driver fails."""
+    """Return the executables of a pipeline that was created with both capture flags. Raises
+    DeviceError if the driver fails."""
     vk, calls = logical.vk, logical.calls
     whole = vk.new("VkPipelineInfoKHR", pipeline=pipeline)
     kind = "VkPipelineExecutablePropertiesKHR"
@@ -93,7 +93,7 @@ def _read(logical: Logical, pipeline: Any, index: int, name: str, row: Any) -> P
 def _list(
     logical: Logical, call: Any, kind: str, info: Any, buffers: list[Any] | None = None
 ) -> Sequence[Any]:
-    """Structs that a two-call enumeration returns.
+    """Return the structs of a two-call enumeration. Raises DeviceError.
 
     With `buffers`, a further call fills newly allocated string buffers, which are appended to it.
     """

@@ -16,7 +16,7 @@ from vkchi.vk.logical import Logical
 
 
 class DispatchWork(NamedTuple):
-    """Work of a dispatch: iterations, bytes that it moves at least, workgroups and their shape.
+    """Work of a dispatch: iterations, least bytes that it moves, workgroups and their shape.
 
     None where it is not known. `is_serial`: it runs a loop in one invocation or workgroup.
     """
@@ -44,7 +44,7 @@ class DispatchTime(NamedTuple):
 class Timer:
     """Two timestamps per dispatch, for up to `capacity` dispatches between two `collect`s.
 
-    Raises DeviceError if the queue has no timestamps.
+    The constructor raises DeviceError if the queue has no timestamps.
     """
 
     def __init__(self, logical: Logical, capacity: int) -> None:
@@ -81,7 +81,7 @@ class Timer:
         self._write(commands, 2 * len(self._started) - 1)
 
     def collect(self) -> list[DispatchTime]:
-        """Times of the dispatches since the last call; the device must be idle.
+        """Return the times of the dispatches since the last call; the device must be idle.
 
         Dispatches whose recording an exception interrupted are left out.
         """
@@ -133,11 +133,9 @@ class Measurement(Protocol):
 class TimingRecorder(Protocol):
     """A recorder that can measure dispatches."""
 
-    def start_timing(self, timing: Measurement) -> None:
-        """Start measuring."""
+    def start_timing(self, timing: Measurement) -> None: ...
 
-    def stop_timing(self, timing: Measurement) -> None:
-        """Stop measuring."""
+    def stop_timing(self, timing: Measurement) -> None: ...
 
 
 class DispatchTiming(SafeContext):
@@ -154,10 +152,9 @@ class DispatchTiming(SafeContext):
         return self
 
     def leave(self, kind: Any, error: Any, traceback: Any) -> None:
-        """End the block: stop measuring, wait and collect."""
         self._recorder.stop_timing(self)
 
     def collect(self) -> None:
-        """Add the timer's results; the device must be idle."""
+        """Append the timer's (name, seconds) to `dispatches`; the device must be idle."""
         if self.timer is not None:
             self.dispatches += [(t.name, t.seconds) for t in self.timer.collect()]
