@@ -1,18 +1,19 @@
 """Alias analysis: may two memory locations overlap?
 
-Guarantees, which passes `forward`, `licm` and `dce` rely on:
+Rules:
 
-- A location is a base, an index tuple, and a component (None: the whole element).
-- Bases: each `local` and `shared` op is a distinct allocation. So is each array parameter with a
-  layout (a field, a temporary, a return slot). Two array parameters without a layout (ndarray
-  arguments) may alias if they store the same scalar type, unless both have attribute `noalias`.
-- Indices are a value plus a constant (`sums.split_offset`). `i + 1` differs from `i`, and unequal
-  constants differ; `i` may equal `j`. One distinct axis suffices: index tuples inside the shape
-  address distinct elements. Accesses outside the shape are harmless but read arbitrary values.
-- Components: unequal constants are disjoint; all other pairs may overlap.
+- A location is a base, a tuple of indices and a component; component None is the whole element.
+- Each `local` and `shared` op is a distinct allocation. An array parameter with a layout overlaps
+  no other base. Two array parameters without a layout may overlap if they store the same scalar
+  type, unless both have attribute `noalias`.
+- An index is a value plus a constant (`sums.split_offset`). `i + 1` differs from `i`, and unequal
+  constants differ; `i` may equal `j`. Index tuples that differ on one axis address distinct
+  elements. Out-of-range accesses are harmless but read arbitrary values.
+- Unequal constant components are disjoint; all other pairs of components may overlap.
 - Between two synchronizations, only the invocation's own writes change the memory that it sees.
-  `barrier`, `fence` and every other SYNC op invalidate knowledge of global and shared memory.
-- A failed check may end the invocation; all earlier writes are visible then.
+  Every SYNC op, such as `barrier` or `fence`, invalidates knowledge of global and shared memory.
+- A failed check (`report_failure`) may end the invocation, and all its earlier writes are visible
+  then. So it counts as a read of all memory but `local`.
 
     >>> a, b = location_of(elem_x_i), location_of(elem_x_i_plus_1)
     >>> may_alias(a, b)
@@ -35,8 +36,8 @@ from vkchi.types import Array, Ptr, Tensor, scalar_of
 class MemoryLocation(NamedTuple):
     """A memory location: the target of a pointer.
 
-    `indices` is also () if the index is unknown. `component` is a constant, a computed value, or
-    None for the whole element.
+    `indices` is () for a `local` and if the index is unknown. `component` is a constant, a computed
+    value, or None for the whole element.
     """
 
     base: Value
@@ -68,7 +69,7 @@ def location_of(ptr: Value) -> MemoryLocation:
 
 
 def address_index(ptr: Op) -> tuple[OffsetIndex, ...]:
-    """The index of an `address` op, counted in scalars; () (unknown) if it addresses a vector."""
+    """Index of an `address` op in scalars: one `OffsetIndex`, or () if it addresses a vector."""
     assert isinstance(ptr.type, Ptr)
     if isinstance(ptr.type.elem, Tensor):
         return ()
@@ -83,7 +84,6 @@ def address_index(ptr: Op) -> tuple[OffsetIndex, ...]:
 
 
 def bases_may_alias(a: Value, b: Value) -> bool:
-    """True if two bases may be the same memory."""
     if a is b:
         return True
     if not isinstance(a, Param) or not isinstance(b, Param):
@@ -95,7 +95,7 @@ def bases_may_alias(a: Value, b: Value) -> bool:
 
 
 def alias_classes(bases: Collection[Value]) -> dict[Value, object]:
-    """A key per base; bases that may alias have equal keys."""
+    """Map each base to a key. Bases that may alias have equal keys; the converse need not hold."""
     free = {
         b: b.type.stored
         for b in bases
@@ -107,7 +107,7 @@ def alias_classes(bases: Collection[Value]) -> dict[Value, object]:
 
 
 def are_distinct(a: tuple[OffsetIndex, ...], b: tuple[OffsetIndex, ...]) -> bool:
-    """True if two index tuples of one array, evaluated in one iteration, certainly differ."""
+    """True if two index tuples of one array certainly differ on some axis, in one iteration."""
     return any(map(_differ, a, b))
 
 
@@ -118,12 +118,11 @@ def _differ(i: OffsetIndex, j: OffsetIndex) -> bool:
 
 
 def components_may_overlap(a: int | Value | None, b: int | Value | None) -> bool:
-    """True if two components of one element may overlap."""
     return a == b or not isinstance(a, int) or not isinstance(b, int)
 
 
 def may_alias(a: MemoryLocation, b: MemoryLocation) -> bool:
-    """True if a write to one location may change the other, in one iteration."""
+    """True if a write to one location may change the other within one iteration."""
     if a.base is not b.base:
         return bases_may_alias(a.base, b.base)
     return not are_distinct(a.indices, b.indices) and components_may_overlap(
@@ -162,7 +161,7 @@ def kinds_at(writes: Iterable[Op], ptr: Value) -> set[str]:
 
 
 def kinds_of_writes(ops: Iterable[Op]) -> dict[Value, set[str]]:
-    """Kinds of ops that write each base, in these ops and their regions.
+    """Map each written base to the kinds of the ops that write it, in these ops and their regions.
 
     Bases are in the order of their first writes.
     """
@@ -190,10 +189,10 @@ EXITS = frozenset({"report_failure"})
 
 
 class SideEffects(NamedTuple):
-    """Side effects of ops: locations written and read.
+    """Side effects of ops: the locations that they write and read.
 
-    `sync`: the ops synchronize, so writes become visible between invocations. `ends`: a failed
-    check (`EXITS`) may end the invocation.
+    `sync`: an op synchronizes, so that memory may change or be read by other invocations. `ends`: a
+    failed check (`EXITS`) may end the invocation.
     """
 
     writes: tuple[MemoryLocation, ...] = ()
@@ -202,13 +201,14 @@ class SideEffects(NamedTuple):
     ends: bool = False
 
     def may_change(self, place: MemoryLocation) -> bool:
-        """True if the location may hold another value afterwards."""
+        """True if a write, or synchronization with other invocations, may change the location."""
         if self.sync and is_visible(place.base):
             return True
         return any(may_alias(w, place) for w in self.writes)
 
     def may_read(self, place: MemoryLocation) -> bool:
-        """True if the current value of the location may be observed."""
+        """True if the ops, other invocations, or the host after a failed check may read the
+        location."""
         if (self.sync or self.ends) and is_visible(place.base):
             return True
         return any(may_alias(r, place) for r in self.reads)

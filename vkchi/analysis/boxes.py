@@ -17,7 +17,7 @@ MOST_PARTS = 64  # uncovered boxes of an array
 
 
 class Shaped(Protocol):
-    """An array of which only the shape matters."""
+    """Interface of objects with an array shape."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -25,7 +25,7 @@ class Shaped(Protocol):
 
 
 class Covered(NamedTuple):
-    """A box of array `name`; the segment numbered `segment` overwrites all its elements."""
+    """A box of the array `name` of which segment number `segment` overwrites all elements."""
 
     segment: int
     name: str
@@ -33,12 +33,10 @@ class Covered(NamedTuple):
 
 
 def range_hull(a: Range | None, b: Range | None) -> Range | None:
-    """The hull of two ranges; None if one of them is None."""
     return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
 
 
 def boxes_may_intersect(a: Box, b: Box) -> bool:
-    """True if two boxes may intersect."""
     pairs = zip(a, b)
     return all(x is None or y is None or (x[0] <= y[1] and y[0] <= x[1]) for x, y in pairs)
 
@@ -50,10 +48,10 @@ def is_inside(a: Box, b: Box) -> bool:
 
 
 def rows_of(boxes: Iterable[Box], shape: tuple[int, ...]) -> Range | None:
-    """Hull of the first-axis ranges of the boxes; None if that is the whole axis.
+    """Return the hull of the boxes' ranges on the first axis; None if it is the whole axis.
 
-    Also None if a box may exceed the array, because out-of-range indices are clamped, or has an
-    empty or no axis. Precondition: there is a box.
+    Also None if a box has no axis, has an unknown or empty one, or exceeds the shape: accesses
+    outside are clamped into the array. Precondition: at least one box.
     """
     whole: Box = tuple([(0, extent - 1) for extent in shape])
     found: list[Range] = []
@@ -67,10 +65,10 @@ def rows_of(boxes: Iterable[Box], shape: tuple[int, ...]) -> Range | None:
 
 
 def first_filling_segment(boxes: Sequence[Covered], box: Box, full: Box) -> int | None:
-    """The first segment by whose end the boxes have certainly overwritten all of `box`, or None.
+    """Number of the segment with which the union of `boxes` first contains `box`, or None.
 
-    `boxes` are in program order, with known axes; `full` is the box of the whole array. None also
-    if more than MOST_PARTS parts are left uncovered.
+    `boxes` are in program order, with known axes. `full` is the box of the whole array; it replaces
+    unknown axes of `box`. Also None once more than MOST_PARTS parts are uncovered.
     """
     left: list[Box] = [with_known_axes(box, full)]
     for covered in boxes:
@@ -83,10 +81,10 @@ def first_filling_segment(boxes: Sequence[Covered], box: Box, full: Box) -> int 
 
 
 def is_covered(box: Box, covers: Iterable[Box], full: Box) -> bool:
-    """True if the union of the boxes contains `box`; `full` is the box of the whole array.
+    """True if the union of `covers` contains `box`; `full` is the box of the whole array.
 
-    An unknown axis, also of a cover, counts as the whole axis. False beyond MOST_PARTS uncovered
-    parts.
+    An unknown axis, also of a cover, counts as the whole axis. False if more than MOST_PARTS
+    uncovered parts occur on the way.
     """
     found = [Covered(0, "", with_known_axes(cover, full)) for cover in covers]
     return first_filling_segment(found, box, full) is not None
@@ -105,10 +103,10 @@ def box_intersection(a: Box, b: Box) -> Box | None:
 
 
 def add_box(boxes: list[Box], box: Box) -> None:
-    """Append a box with known axes.
+    """Append a box with known axes to the list `boxes`, in place.
 
-    It is first merged with the last boxes, as long as the union is a box. So elements written in
-    order stay few boxes.
+    As long as `continued` can merge the box with the last one of the list, their union replaces
+    both.
     """
     while boxes and (longer := continued(boxes[-1], box)) is not None:
         boxes.pop()
@@ -117,7 +115,7 @@ def add_box(boxes: list[Box], box: Box) -> None:
 
 
 def continued(a: Box, b: Box) -> Box | None:
-    """The union of two boxes that differ along one axis at most and overlap or touch there.
+    """Union of two boxes that are equal, or differ along one axis and overlap or touch there.
 
     None for other boxes, even if one contains the other.
     """

@@ -1,9 +1,7 @@
 """Condition analysis: the conjuncts of a condition, and their refutation by intervals.
 
-    where `a and not b` is true, a is true and b is false
-    where `r = if c { yield x } else { yield false }` is true, c and x are
-
-`passes.shallow` produces the second form from deeply nested branches.
+where `a and not b` is true, a is true and b is false
+where `r = if c { yield x } else { yield false }` is true, c and x are
 """
 
 from __future__ import annotations
@@ -37,10 +35,10 @@ def conjuncts(condition: Value, truth: bool, deepest: int) -> Iterator[Conjunct]
 
 
 def split(v: Value, truth: bool) -> list[Conjunct] | None:
-    """Implications of `v == truth` for the operands of v's op.
+    """Implications of `v == truth` for the operands of v's op, a list of (value, bool).
 
-    None for ops other than `not`, `and`, `or`, `select` and `if`, for an `and` that is false, and
-    for an `or` that is true.
+    None for an `and` that is false, for an `or` that is true, and for values that no `not`, `and`,
+    `or`, `select` or `if` defines.
     """
     if isinstance(v, Result):
         if v.op.kind != "if":
@@ -58,7 +56,7 @@ def split(v: Value, truth: bool) -> list[Conjunct] | None:
 def split_branch(parts: tuple[Value, ...], truth: bool) -> list[Conjunct]:
     """Implications of `parts[1] if parts[0] else parts[2]` being equal to `truth`.
 
-    Empty unless one of the two values is the constant `not truth`.
+    Empty unless `parts[1]` or `parts[2]` is the constant `not truth`.
     """
     condition, then, orelse = parts
     found: list[Conjunct] = []
@@ -88,7 +86,6 @@ def may_hold(condition: Value, truth: bool, ranges: Intervals) -> bool:
 
 
 def is_refuted(v: Value, truth: bool, ranges: Intervals) -> bool:
-    """True if the intervals prove that a value differs from `truth`."""
     if isinstance(v, Op) and v.kind in NEVER:
         a, b = (ranges.of(x) for x in v.args)
         return a is not None and b is not None and NEVER[v.kind][0 if truth else 1](a, b)

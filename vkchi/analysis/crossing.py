@@ -27,9 +27,10 @@ Accesses = dict[Value, list[Op]]  # by array or private allocation
 
 
 class ElementAccesses(NamedTuple):
-    """Accesses of one of the two bodies to one element: the first op, and the kinds of all.
+    """Accesses of one of the two bodies to one element.
 
-    A kind is None for an atomic whose result is used.
+    `op` is the first access; `kinds` are the op kinds of all. A kind is None for an atomic whose
+    result is used.
     """
 
     op: Op
@@ -37,17 +38,16 @@ class ElementAccesses(NamedTuple):
 
     @property
     def is_written(self) -> bool:
-        """True if an access is not a load."""
         return self.kinds != {"load"}
 
 
 def may_fuse(
     first: Sequence[Op], second: Sequence[Op], loop: Op, ranges: Intervals | None = None
 ) -> bool:
-    """True if no dependence between different iterations leads from the `first` to the `second`
-    ops.
+    """True if no dependence from the `first` to the `second` ops connects different iterations.
 
-    False if that is not proved. `ranges` may include intervals of values around the loop.
+    False if that is not proved. `loop` contains both lists of ops. `ranges` may include intervals
+    of values defined around the loop.
     """
     before, behind = accesses_in(first), accesses_in(second)
     met = [
@@ -101,7 +101,10 @@ class FusedLoopBody:
             yield ElementAccesses(same[0], frozenset(kinds))
 
     def key(self, op: Op) -> Hashable:
-        """Equal keys imply the same element and component. None if there is no `elem` op."""
+        """Key of the element and component that an op accesses; equal keys imply the same ones.
+
+        None if there is no `elem` op.
+        """
         element = element_under(op.args[0])
         if element is None:
             return None
@@ -109,9 +112,10 @@ class FusedLoopBody:
         return component, *map(self.survey.forms.key, element.args[1:])
 
     def is_apart(self, base: Value, a: ElementAccesses, b: ElementAccesses) -> bool:
-        """True if `a` and `b` only read, or commute, or never access one element in two iterations.
+        """True if `a` and `b` only read, or commute, or provably never conflict.
 
-        The latter must be proved.
+        They never conflict if their components are disjoint, or no two different iterations access
+        the same element.
         """
         if not (a.is_written or b.is_written) or commute(a, b):
             return True
@@ -123,7 +127,7 @@ class FusedLoopBody:
 
 
 def commute(a: ElementAccesses, b: ElementAccesses) -> bool:
-    """True if both only apply the same commutative atomic and ignore its result."""
+    """True if both consist of one kind of commutative atomic, and its results are unused."""
     if a.kinds != b.kinds or len(a.kinds) != 1:
         return False
     (kind,) = a.kinds

@@ -1,14 +1,13 @@
 """Data-flow analysis: transitive closure by a worklist, and flow through structured control.
 
 `closure` computes the least fixpoint of a successor function; each node is expanded once. `Flow` is
-the closure over values and memory. Memory is also a node: an array parameter, or the op that
-allocates private or workgroup memory. A subclass of `Flow` defines the edges:
+the closure over values and memory. A memory node is an array parameter, or the op that allocates
+private or workgroup memory. A subclass of `Flow` defines the edges:
 
 - `transfer(op, v)`: successors of operand v of an op; by default the op's results. For a `yield` or
-  a loop they are the results and carried parameters that receive v, for an `if` there are none. Ops
-  in regions are treated like all others;
+  a loop they are the results and carried parameters that receive v, for an `if` there are none;
 - `transfer_memory(op)`: successors of memory that the op accesses; by default the op's results;
-- `decide(op)`: successors of a value that decides a control op; by default none.
+- `decide(op)`: successors of a value on which a control op's execution depends; by default none.
 
     >>> Dependence(fn.body, [x]).found          # %y = add %x, %one; store %p, %y
     {x, y, p's array}
@@ -54,7 +53,8 @@ def is_memory(v: Value) -> bool:
 
 
 class Flow:
-    """The seeds, and the values and memory reachable from them within a region: `found`."""
+    """Forward closure of `seeds` over the values and memory of a region. `found` is the result,
+    which includes the seeds."""
 
     def __init__(self, body: Region, seeds: Iterable[Value]) -> None:
         self.uses = uses_in(body)
@@ -71,7 +71,6 @@ class Flow:
         self.found = closure(seeds, self.follow)
 
     def follow(self, v: Value) -> Iterator[Value]:
-        """Successors of a value or of memory."""
         if is_memory(v):
             for op in self.accesses.get(v, ()):
                 yield from self.transfer_memory(op)
@@ -82,17 +81,14 @@ class Flow:
             yield from self.decide(op)
 
     def transfer(self, op: Op, v: Value) -> Iterable[Value]:
-        """Successors of v through an op that has v as an operand."""
         if op.kind == "yield" or op.regions:
             return self.carry(op, v)
         return op.results
 
     def transfer_memory(self, op: Op) -> Iterable[Value]:
-        """Successors of memory through an op that accesses it."""
         return op.results
 
     def decide(self, op: Op) -> Iterable[Value]:
-        """Successors by control dependence of a value that decides the op; by default none."""
         return ()
 
     def carry(self, op: Op, v: Value) -> Iterator[Value]:
@@ -110,9 +106,9 @@ class Flow:
 class Dependence(Flow):
     """Data and control dependence on the seeds.
 
-    If a control op depends on the seeds, so do its results and everything inside it (`decided`).
-    `seen(op)` returns the nodes that observe a write; the default is the written memory, hence all
-    its readers.
+    If a condition or loop bound depends on the seeds, so do the results of its control op and all
+    values defined inside. `decided` is the set of ops inside these control ops. `seen(op)` returns
+    the nodes to which a write leads; by default the written memory, hence all loads from it.
     """
 
     def __init__(
@@ -126,13 +122,11 @@ class Dependence(Flow):
         super().__init__(body, seeds)
 
     def transfer(self, op: Op, v: Value) -> Iterable[Value]:
-        """Results, and the observers of a write."""
         if op.kind in WRITES:
             return (*self.seen(op), *op.results)
         return super().transfer(op, v)
 
     def decide(self, op: Op) -> Iterator[Value]:
-        """Results, all values defined inside, and the observers of writes inside."""
         yield from op.results
         yield from made_inside(op)
         for inner in ops_inside(op):
@@ -141,7 +135,10 @@ class Dependence(Flow):
                 yield from self.seen(inner)
 
     def writes(self) -> set[Op]:
-        """The writes whose execution, address or value depends on the seeds."""
+        """Writes in `decided` and writes with an operand in `found`.
+
+        Their execution, address or value may depend on the seeds.
+        """
         every = (op for ops in self.accesses.values() for op in ops if op.kind in WRITES)
         return {op for op in every if op in self.decided or not self.found.isdisjoint(op.args)}
 

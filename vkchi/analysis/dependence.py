@@ -4,8 +4,8 @@ The subscripts of an access are polynomials (`forms`) in the loop's indices and 
 test assumes that two accesses have equal subscripts and solves for the indices (`equations`). If
 all loop indices must then be equal, or there is no solution, no two iterations conflict.
 
-Out-of-range accesses are harmless but read arbitrary values. Subscripts have 32 bits, except in
-arrays that are wide.
+Out-of-range accesses are harmless but read arbitrary values. Subscripts are compared modulo 2**32,
+or 2**64 for arrays with 64-bit indices.
 
 See also: `must_write` (elements that are certainly written), `footprint` (elements that may be
 accessed).
@@ -59,16 +59,18 @@ class DependenceTest(Iterations):
         super().__init__(ops, loop, ranges)
 
     def note(self, op: Op, loops: Loops) -> None:
-        """Record a write."""
         write = WriteAccess(op, location_of(op.args[0]), loops)
         self.writes.setdefault(base_memory(op.args[0]), []).append(write)
 
     # --- queries
 
     def is_private(self, base: Value, ptrs: Sequence[Value]) -> bool:
-        """True if different invocations certainly access different elements through these pointers.
+        """True if different iterations certainly access different elements through these pointers
+        into `base`.
 
         Always true without a loop. False if the loop writes another array that may alias `base`.
+        For a `local` or `shared` allocation, one within the loop is private if it is a `local`, or
+        if all accesses use `local_index` on one axis.
         """
         if self.loop is None:
             return True
@@ -99,7 +101,6 @@ class DependenceTest(Iterations):
         )
 
     def are_alike(self, values: Sequence[Value]) -> bool:
-        """True if all values have the same value number."""
         first, key = values[0], self.forms.key
         return all(v is first or key(v) == key(first) for v in values)
 
@@ -135,22 +136,23 @@ class DependenceTest(Iterations):
         return False
 
     def has_varying(self, p: Polynomial) -> bool:
-        """True if a polynomial may vary between iterations or within one."""
         return any(map(self.differs, symbols_in(p)))
 
     def same_places(
         self, base: Value, some: Sequence[Value], others: Sequence[Value]
     ) -> set[Symbol] | None:
-        """Symbols that must be equal if two executions access one element by these subscripts.
+        """Symbols that are proved equal in two executions that access one element of `base`.
 
-        None if no such executions exist.
+        `some` and `others` are the subscripts of the two accesses. None if no two executions access
+        one element.
         """
         return determine(self, some, others, bits_of_indices(base), extents_of(base))
 
     def is_one_iteration(self, determined: set[Symbol] | None) -> bool:
-        """True if the determined symbols imply that both executions are the same iteration.
+        """True if the symbols include all loop indices, so that both executions are the same
+        iteration.
 
-        None means that no two executions exist, which also counts.
+        Also true for None: no two executions exist.
         """
         return determined is None or all(index in determined for index in self.indices)
 
@@ -182,12 +184,11 @@ def is_own_place(v: Value) -> bool:
 
 
 def bits_of_indices(base: Value) -> int:
-    """Number of subscript bits that are significant."""
     return 64 if is_wide(base) else INDEX_BITS
 
 
 def extents_of(base: Value) -> list[Symbol]:
-    """The dynamic extents of an array; all are at least 1 if an element is accessed."""
+    """The extents of an array of dynamic shape; empty for an array of static shape."""
     t = base.type
     if not isinstance(t, Array) or t.shape is not None:
         return []

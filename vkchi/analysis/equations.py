@@ -2,10 +2,10 @@
 
 Each side of an equation is a polynomial (`forms`), evaluated in its own execution of the loop body.
 Its symbols are the loop's indices, other varying values (serial loop indices, loads), and launch
-invariants. The sides are equal modulo 2**bits. `Solver` applies these rules until none adds a
-symbol:
+invariants. The sides are equal modulo 2**bits. `Solver` applies these rules until no further symbol
+is determined, that is, proved equal in both executions:
 
-- Invariant and already determined terms cancel.
+- Invariant and already determined terms cancel if their coefficients are equal.
 - A term `c * s` on both sides is determined if c exceeds the total variation of all other terms,
   and the sum cannot wrap. For example, `n * i + j` with j in [0, n) determines i, then j.
 - Ranges exclude wrapping. So does the iteration count, which must fit in i32: the host raises an
@@ -73,10 +73,11 @@ def determine(
     bits: int,
     own: Sequence[Symbol] = (),
 ) -> set[Symbol] | None:
-    """Symbols proved equal in two executions, if these integers are pairwise equal modulo 2**bits.
+    """Varying symbols that are proved equal in two executions if `some` equals `others`, pairwise.
 
-    A narrower type's width replaces `bits`. None if it is proved that no such executions exist.
-    Symbols in `own` are assumed to be at least 1.
+    The integers are compared modulo 2**bits, or modulo the width of a narrower type. None if it is
+    proved that no two executions satisfy the equations. Symbols in `own` are assumed to be at least
+    1.
     """
     of = loop.forms.of
     equations = [
@@ -114,11 +115,14 @@ class Solver:
 
     @cached_property
     def positive(self) -> set[Symbol]:
-        """Symbols known to be at least 1 from `own` and from loops that have iterations."""
         return {*self.own, *self.witnesses()}
 
     def witnesses(self) -> Iterator[Symbol]:
-        """Symbols that are at least 1 because a loop whose trip count they bound has iterations."""
+        """Symbols s of which a loop's trip count is s minus a constant of at least 0.
+
+        As the loop has iterations, s is at least 1. The loops are the analysed one and those whose
+        index occurs in an equation.
+        """
         used = set(all_symbols([p for e in self.equations for p in (e.a, e.b)]))
         inner = [self.loop.axes[s] for s in used if isinstance(s, Value) and s in self.loop.axes]
         for axis in (*self.loop.own_axes, *inner):
@@ -184,16 +188,14 @@ class Solver:
         return high - low < 1 << bits
 
     def left(self, m: Monomial, coefficient: Polynomial) -> Polynomial:
-        """Return `coefficient * m`: a determined monomial, with the difference of its two
-        coefficients."""
         return times(coefficient, {m: 1})
 
     def differs_in(self, m: Monomial) -> bool:
-        """True if a monomial may vary between iterations or within one."""
         return any(self.loop.differs(s) for s, _ in m)
 
     def terms(self, p: Polynomial) -> Terms:
-        """Collect a polynomial by its varying monomials; coefficients are invariant polynomials."""
+        """Map each varying monomial of a polynomial to its coefficient, a launch-invariant
+        polynomial."""
         found: Terms = {}
         for m, c in p.items():
             varying = frozenset((s, k) for s, k in m if self.loop.differs(s))
@@ -203,10 +205,10 @@ class Solver:
         return found
 
     def is_contradiction(self, a: Terms, b: Terms, rest: Polynomial, bits: int) -> bool:
-        """GCD test modulo 2**bits: true if the sides are never equal.
+        """GCD test: true if the two sides are proved unequal modulo 2**bits.
 
-        So it is if the constant part is not a multiple of the gcd of 2**bits and all coefficients.
-        False if any of them is unknown.
+        `rest` is the difference of the invariant parts. False if `rest` or a coefficient is not a
+        constant.
         """
         constants = [polynomial_constant(c) for c in (*a.values(), *b.values())]
         n = polynomial_constant(rest)
@@ -232,7 +234,8 @@ class Solver:
         self, m: Monomial, a: Terms, b: Terms, rest: Polynomial, bits: int,
         window: Callable[[Monomial], Window],
     ) -> bool:  # fmt: skip
-        """True if a term is proved equal on both sides, given the windows of all monomials."""
+        """True if monomial m is proved equal on both sides. `window` returns the range of a
+        monomial."""
         c = self.size(a[m])
         if c is None:
             return False
@@ -268,7 +271,7 @@ class Solver:
         return negative(c) if self.is_least(negative(c), constant_polynomial(1)) else None
 
     def scaled(self, c: Polynomial, window: Window, sign: int) -> Window | None:
-        """The range of sign * c * window; None if the sign of c is unknown."""
+        """The range of `sign * c * x` for x in `window`; None if the sign of c is unknown."""
         if sign < 0:
             c = negative(c)
         low, high = (times(c, end) for end in window)
@@ -343,12 +346,14 @@ class Solver:
         return begin, minus(end, constant_polynomial(1))
 
     def varies(self, p: Polynomial) -> bool:
-        """True if a polynomial may vary between iterations or within one."""
         return any(map(self.differs_in, p))
 
     def width(self, p: Polynomial, window: Callable[[Monomial], Window]) -> Polynomial | None:
-        """Upper bound on the number of consecutive integers that cover a polynomial's values, or
-        None."""
+        """Upper bound on the number of consecutive integers that contain a polynomial's values in
+        one launch.
+
+        None if the sign of a coefficient is unknown.
+        """
         total = constant_polynomial(1)
         for m, c in self.terms(p).items():
             if m == ONE:
@@ -362,7 +367,7 @@ class Solver:
     # --- derived equations
 
     def implied_by(self, s: Symbol) -> Iterator[Equation]:
-        """Equations that follow from equality of a symbol and of other determined symbols."""
+        """Equations that follow because s, and perhaps other determined symbols, are equal."""
         if isinstance(s, MixedRadixDigit):
             if self.is_all_determined(s.of):
                 yield Equation(dict(s.of), dict(s.of), 128)
@@ -380,7 +385,8 @@ class Solver:
         return Equation(p, p, v.type.bits)
 
     def has_partner(self, op: Op) -> bool:
-        """True if a quotient and its remainder are both determined."""
+        """True if the remainder of quotient `op` is determined too, or the quotient of remainder
+        `op`."""
         ops = [x for x in self.determined if isinstance(x, Op)]
         return any(self.is_division(op, x) or self.is_division(x, op) for x in ops)
 
@@ -409,7 +415,7 @@ class Solver:
         return any(w is not None and self.is_least(many, w) for w in widths)
 
     def is_all_determined(self, of: object) -> bool:
-        """True if the determined digits determine the polynomial that they are digits of.
+        """True if the determined digits of polynomial `of` determine its value.
 
         The divisor of each digit must equal the product of all moduli below it. The digits must
         cover the polynomial's range, or the last has no modulus.

@@ -1,8 +1,8 @@
 """Subgroup exchanges with a lane index, distance or mask that is not below the subgroup size.
 
-`out_of_range_exchanges` returns exchanges that are certainly out of range: in every execution, or
-in the first iteration of loops that certainly run. Ops that depend on `subgroup_size` by control
-are skipped.
+`out_of_range_exchanges` yields exchanges that are certainly out of range: in every execution, or in
+the first iteration of loops that certainly run. Exchanges inside an `if` or loop whose condition or
+bounds depend on `subgroup_size` are skipped.
 
     %c16 = const 16 : u32
     %r = subgroup_shuffle_down %v, %c16      ; out of range for subgroups of 8 or 16
@@ -25,10 +25,9 @@ First = Mapping[Value, Interval | None]  # parameters of enclosing loops in thei
 
 
 def out_of_range_exchanges(fn: Func, size: int) -> Iterator[tuple[Op, Interval]]:
-    """Exchanges certainly out of range for subgroups of `size`, with the offending operand's
-    interval.
+    """Yield exchanges certainly out of range for subgroups of `size`, with an interval.
 
-    The operand is a lane index, a distance or a mask.
+    It is the interval of the lane index, distance or mask.
     """
     sizes = [op for op in walk(fn.body) if op.kind == "subgroup_size"]
     asked = Dependence(fn.body, sizes).decided if sizes else set()
@@ -50,7 +49,7 @@ def out_of_range_exchanges(fn: Func, size: int) -> Iterator[tuple[Op, Interval]]
 def round_of(op: Op, ranges: Intervals, first: First) -> First:
     """Intervals of parameters in the first iteration of a control op and of the loops around it.
 
-    Empty if the op is an `if`, or a loop that may have no iteration.
+    Empty for an `if`, and for a loop that may have no iteration. A `parallel` adds no interval.
     """
     if op.kind not in LOOPS:
         return first if op.kind == "parallel" else {}

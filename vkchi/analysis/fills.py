@@ -1,14 +1,11 @@
 """Recognition of dispatches that only set whole arrays to one constant each (memset idiom).
 
-A device runs those by a fill command. On CPU drivers the command takes one fortieth of the time of
-a small dispatch, which wakes worker threads.
-
-Conditions:
+A device can run such a dispatch by fill commands. Conditions:
 
 - every op is pure, a counted loop, a `yield`, or a store of a constant whose 32-bit words are
   equal;
 - all stores to an array store the same word;
-- each array is contiguous;
+- each array is contiguous and of static shape;
 - every element is stored to (`must_write`).
 
     >>> fills_of(fn)                     # for i, j in x: x[i, j] = 0.0; x is f32 of shape (4, 8)
@@ -31,7 +28,7 @@ WORD_BITS = 32
 
 
 def fills_of(fn: Func) -> tuple[MemoryFill, ...]:
-    """The fills that a dispatch consists of; () if it is not proved to be only fills."""
+    """The fills that a dispatch is equivalent to; () if it is not proved to consist of fills."""
     words = words_in(fn)
     if not words:
         return ()
@@ -47,7 +44,7 @@ def fills_of(fn: Func) -> tuple[MemoryFill, ...]:
 
 
 def words_in(fn: Func) -> dict[Param, int] | None:
-    """The 32-bit word that all stores to each array repeat.
+    """Map each stored array to the 32-bit word that all stores to it repeat.
 
     None if a store has no such word, if the words of an array differ, or if another op is neither
     pure, a counted loop nor a `yield`.
@@ -78,7 +75,7 @@ def word_of(store: Op) -> int | None:
 
 
 def bits_at(number: int, bits: int, at: int) -> int:
-    """Extract the part of a scalar, `bits` wide, that is in the 32-bit word at bit offset `at`."""
+    """Extract the bits of a scalar, `bits` wide, from bit `at` on, at most 32 of them."""
     return number >> at & ((1 << min(bits, WORD_BITS)) - 1)
 
 
@@ -113,7 +110,8 @@ def size_of(t: Array) -> int:
 
 
 def box_of(t: Array) -> Box:
-    """The box of all elements of an array, in the program's indices."""
+    """The box of all elements of an array of static shape; the first index of an axis may be
+    nonzero."""
     extents = t.shape or ()
     origin = (t.layout.origin if t.layout is not None else ()) or (0,) * len(extents)
     return tuple([(first, first + n - 1) for first, n in zip(origin, extents, strict=True)])

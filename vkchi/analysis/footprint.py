@@ -1,8 +1,8 @@
 """Footprint analysis: the parts of arrays that a launch may access, given its arguments.
 
 `Footprint` covers several arrays of a Func, `Accesses` one. A part has one range (least, greatest)
-per axis, None if unknown. It shows, for example, that a step which reads `x[t - 1, i]` and writes
-`x[t, i]` overwrites nothing that it read.
+per axis, None if unknown. For example, a step that reads `x[t - 1, i]` and writes `x[t, i]`
+overwrites nothing that it reads.
 
     >>> footprint.boxes({"t": 3}, {"x": x})
     {"x": ((2, 2), (0, 3))}
@@ -26,7 +26,7 @@ MOST_KNOWN = 10_000  # cached results, by launch arguments
 
 
 class Footprint:
-    """Elements of the array parameters `roots` that ops of the given kinds may access."""
+    """Parts of the array parameters `roots` that ops of the given kinds may access."""
 
     def __init__(self, fn: Func, roots: Iterable[Param], kinds: Container[str]) -> None:
         self.accesses = {p.name: Accesses(fn, p, kinds) for p in roots}
@@ -37,8 +37,11 @@ class Footprint:
         self.varying = made_of(self.given, fn)
 
     def boxes(self, numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> dict[str, Box]:
-        """The part of each array that a launch with these arguments may access; untouched arrays
-        are absent."""
+        """Map array names to bounding boxes of the elements that a launch with these arguments may
+        access.
+
+        Arrays without accesses are absent. Results are memoized, up to MOST_KNOWN.
+        """
         shapes = tuple([(name, array.shape) for name, array in arrays.items()])
         key = (*numbers.items(), shapes)
         found = self.known.get(key)
@@ -53,8 +56,8 @@ class Footprint:
     def ranges(
         self, numbers: Mapping[str, int], shapes: tuple[tuple[str, tuple[int, ...]], ...]
     ) -> Intervals:
-        """Intervals for a launch. Values that depend only on shapes are cached for the latest
-        shapes."""
+        """Intervals for a launch. Those of values that no integer argument affects are cached for
+        the latest shapes."""
         extents = {(name, k): e for name, shape in shapes for k, e in enumerate(shape)}
         if shapes not in self.fixed:
             self.fixed.clear()
@@ -66,7 +69,6 @@ class Footprint:
         return Intervals(self.axes, known, extents, self.fixed[shapes])
 
     def span_of(self, name: str) -> Span | None:
-        """Source span of the first access to an array, which must exist."""
         return self.accesses[name].elements[0].span
 
 
@@ -98,7 +100,6 @@ class Accesses:
 
 
 def element_of(ptr: Value) -> Op:
-    """The `elem` op under a pointer into an array."""
     while isinstance(ptr, Op) and ptr.kind != "elem":
         ptr = ptr.args[0]
     assert isinstance(ptr, Op)
@@ -117,9 +118,10 @@ def is_integer(v: Value) -> bool:
 
 
 def strip_clamps(v: Value) -> tuple[Value, int | None, int | None]:
-    """Strip constant clamps from a signed index: the inner value, its lower and its upper limit.
+    """Strip `min` and `max` with constants from a signed index.
 
-    A limit is None if there is no such clamp.
+    Returns the inner value, the lower and the upper limit. A limit is None if there is no clamp on
+    that side.
     """
     low = high = None
     while isinstance(v, Op) and v.kind in ("min", "max") and scalar_of(v.type).kind == "i":

@@ -2,14 +2,14 @@
 
 A symbol of such a `Polynomial` (see `sums`) denotes one integer:
 
-- a value that is not a sum or product, such as a loop index or an argument. Pure ops with equal
-  operands share one symbol, the first such op seen (value numbering);
+- a value that is not decomposed, such as a loop index or an argument. Pure ops with equal operands
+  share one symbol, the first such op seen (value numbering);
 - `Extent`: the extent of an array axis;
 - `MixedRadixDigit`: `(p // divisor) % modulus` of a non-negative polynomial p.
 
 A value of an n-bit type equals its polynomial modulo 2**n, because sums and products wrap. It
 equals the polynomial itself if the type holds all its values (`exact`). Quotients, remainders,
-`min`, `max` and widening conversions are decomposed only in that case.
+`min`, `max` and widening conversions are decomposed only if that holds for their operands.
 
     >>> ExactPolynomials(ranges).of(op)                # 2 * (i + 1) - n
     {i: 2, 1: 2, n: -1}
@@ -67,7 +67,8 @@ class MixedRadixDigit(NamedTuple):
 
 
 class ExactPolynomials(AffinePolynomials):
-    """Polynomials of values, given their ranges; `array`, if given, is assumed to be non-empty."""
+    """Polynomials of integers, given their intervals `ranges`; `array`, if given, is assumed
+    non-empty."""
 
     deepest, most_terms, most_factors = 60, 12, 4
 
@@ -93,13 +94,11 @@ class ExactPolynomials(AffinePolynomials):
         return symbol_polynomial(self.representative(v)) if made is None else made
 
     def made(self, op: Op) -> Polynomial | None:
-        """The polynomial of an op from those of its operands; None if there is none, or it is not
-        `is_small`."""
+        """The polynomial of an op from those of its operands; None if it is not decomposed."""
         made = super().made(op) if op.kind in LINEAR else self._exact_op(op)
         return made if made is not None and self.is_small(made) else None
 
     def _exact_op(self, op: Op) -> Polynomial | None:
-        """The polynomial of an op that is not a ring operation, or None."""
         if op.kind in CONVERSIONS:
             return self._converted(op)
         if op.kind in DIVISIONS:
@@ -114,7 +113,7 @@ class ExactPolynomials(AffinePolynomials):
         return symbol_polynomial(extent_of(op.args[0], op.attr)) if op.kind == "shape" else None
 
     def _chosen(self, op: Op) -> Polynomial | None:
-        """The result of `min` or `max`, if it is provably always the same operand."""
+        """The polynomial of the operand that a `min` or `max` provably always returns, or None."""
         a, b = map(self.exact, op.args)
         if a is None or b is None:
             return None
@@ -124,7 +123,8 @@ class ExactPolynomials(AffinePolynomials):
         return high if op.kind == "max" else low
 
     def is_positive(self, s: Symbol) -> bool:
-        """True if a symbol is known to be at least 1. Extents are, if they are those of `array`."""
+        """True if a symbol is proved to be at least 1. An extent counts only if it is one of
+        `array`."""
         if isinstance(s, Extent):
             return s == self._extent_of_array(s.axis)
         return self.range_of(s)[0] >= 1
@@ -140,7 +140,10 @@ class ExactPolynomials(AffinePolynomials):
         return self.of(op.args[0]) if new.bits <= old.bits else self.exact(op.args[0])
 
     def _divided(self, op: Op) -> Polynomial | None:
-        """A digit, if the dividend is non-negative and the divisor is a positive term."""
+        """The digit that a quotient or remainder equals, or None.
+
+        The dividend must be non-negative and the divisor a positive term, both without wrapping.
+        """
         a, b = map(self.exact, op.args)
         term = only_term(b) if b is not None else None
         if a is None or b is None or term is None or not self.is_positive_term(term):
@@ -172,8 +175,10 @@ class ExactPolynomials(AffinePolynomials):
         return self.representative(v)
 
     def representative(self, v: Value) -> Value:
-        """The first value seen with the same op, attribute, type and operand keys; v itself if not
-        pure."""
+        """The first value seen with the same op, attribute, type and operand keys.
+
+        v itself if its op is not pure, or nested too deeply.
+        """
         if not isinstance(v, Op) or TABLE[v.kind].effect is not Effect.PURE:
             return v
         if self._depth > self.deepest:
@@ -212,7 +217,8 @@ class ExactPolynomials(AffinePolynomials):
     def is_volume(self, monomial: Monomial) -> bool:
         """True if a monomial is a product of extents that is known to fit in i32.
 
-        It has all extents of one array, or distinct extents of the array assumed to be non-empty.
+        The factors are all extents of one array, or distinct extents of the array assumed to be
+        non-empty.
         """
         first = next((s for s, _ in monomial), None)
         if not isinstance(first, Extent) or first.wide:

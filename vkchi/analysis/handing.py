@@ -1,10 +1,12 @@
 """Minimum cut for loop distribution: values to store and ops to recompute.
 
 Reductions move to a second loop behind the first. They need values for their subscripts, operands,
-and enclosing branches and loops. The second loop recomputes an op (rematerialization) if the op is
-pure, or loads from memory that the first loop does not write. All other values are stored in an
-array with one slot per iteration (scalar expansion), and per iteration of enclosing counted loops.
-Only values whose number of executions is a compile-time constant can be stored.
+and enclosing branches and loops. Such a value comes to the second loop in one of two ways:
+
+- The op is recomputed (rematerialization). It must be pure, or a load from an array parameter that
+  the first loop does not write.
+- The value is stored in an array with one slot per iteration (scalar expansion), and per iteration
+  of enclosing counted loops. The number of its executions must be a compile-time constant.
 
 The choice is a minimum cut (`least_cut`) between non-recomputable values and the reductions.
 Cutting a value costs one store and its loads. Cutting an op costs its execution in each iteration
@@ -55,7 +57,7 @@ class RematerializationPlan(NamedTuple):
 def plan_rematerialization(
     shifts: ScatterAnalysis, sums: Sequence[Op]
 ) -> RematerializationPlan | None:
-    """Split a loop between its reductions and all other ops.
+    """Split a loop between the reductions `sums` and all other ops.
 
     None if the reductions need a value that can neither be stored nor recomputed, if one of them is
     in a `while`, or if the loop has more than MOST_OPS ops.
@@ -77,7 +79,7 @@ def lengths_of(shifts: ScatterAnalysis, v: Value) -> list[int]:
 
 
 def executions_of(shifts: ScatterAnalysis, v: Value) -> int:
-    """Number of times that all iterations compute a value; 0 if unknown."""
+    """Number of times that a launch of the loop computes a value; 0 if unknown."""
     return prod(lengths_of(shifts, v))
 
 
@@ -107,7 +109,6 @@ class RematerializationCut:
         return list(self.shifts.survey.writes)
 
     def cut(self) -> RematerializationPlan | None:
-        """Compute the plan of a minimum cut; None as for `plan_rematerialization`."""
         is_long = len(self.shifts.number) > MOST_OPS
         if is_long or any(control_of(op).tests for op in self.around):
             return None
@@ -142,7 +143,8 @@ class RematerializationCut:
         return v.args if isinstance(v, Op) and self.can_repeat(v) else ()
 
     def find(self, v: Value) -> bool:
-        """True if a value is a node of the network; adds it and its operands if needed."""
+        """True if the loop computes a value. On the first call, adds it and its operands to the
+        network."""
         found = self.known.get(v)
         if found is None:
             found = self.known[v] = self.is_made_here(v)
@@ -151,8 +153,10 @@ class RematerializationCut:
         return found
 
     def is_made_here(self, v: Value) -> bool:
-        """True if the loop computes a value. Indices of the loops around the reductions do not
-        count."""
+        """True if the loop body computes a value, carried values and inner indices included.
+
+        False for the indices of the loop and of the serial loops around the reductions.
+        """
         if isinstance(v, Param):
             owner = self.shifts.parents.get(v)
             indices = axes_of(owner) if owner in self.around else ()
@@ -168,8 +172,10 @@ class RematerializationCut:
                 self.network.add((arg, "out"), (v, "in"), math.inf)
 
     def price_of_slot(self, v: Value) -> float:
-        """Cost of storing and reloading a value; infinite for pointers and unknown iteration
-        counts."""
+        """Cost of storing and reloading a value.
+
+        Infinite for pointers and for values whose number of executions is unknown.
+        """
         made = executions_of(self.shifts, v) if isinstance(v.type, Scalar | Tensor) else 0
         if not made:
             return math.inf

@@ -1,6 +1,7 @@
 """Integers that the host computes at launch: loop bounds and trip counts as `Count` expressions.
 
-Ops are translated to the `Count` language (specified in `vkchi.target.shader`), with an interval.
+Ops are translated to the `Count` language (specified in `vkchi.target.shader`). Each expression has
+an interval of its possible values.
 
     >>> host_count(op)      # parallel 0, shape x [0]
     ('dim', 'x', 0)
@@ -24,7 +25,7 @@ LARGEST_COUNT = 100  # ops of a count that a launch evaluates
 
 
 class BoundedCount(NamedTuple):
-    """A `Count` expression, its number of ops, and its interval: `lo <= value <= hi`."""
+    """A `Count` expression, its interval `lo <= value <= hi`, and its number of nodes (`size`)."""
 
     expr: Count
     lo: int
@@ -35,7 +36,7 @@ class BoundedCount(NamedTuple):
 def host_count(op: Op) -> Count | None:
     """Trip count of a `parallel` op; None if the host cannot compute it.
 
-    A constant is never negative. Other results may be; that means no iterations.
+    A constant is never negative. Other expressions may be; a negative value means no iterations.
     """
     n = host_length(op)
     if n is None:
@@ -95,7 +96,7 @@ def trips_of(loop: Op, given: frozenset[Param]) -> BoundedCount | None:
 def trips_over(
     axes: Sequence[tuple[int | Value, int | Value]], step: int | Value
 ) -> BoundedCount | None:
-    """Trip count of a loop over axes (begin, end), with the step of a range; 0 or more.
+    """Trip count, 0 or more, of nested ranges (begin, end) that all have the same step.
 
     None if the host cannot compute it.
     """
@@ -112,7 +113,7 @@ def trips_over(
 
 
 def bound_number(bound: int | Value) -> BoundedCount | None:
-    """A bound or step of a loop as a number of the host."""
+    """A loop bound or step as a count; None if the host cannot compute it."""
     if isinstance(bound, int):
         return constant_count(bound)
     return wrapped_count(host_number(bound), bound)
@@ -132,7 +133,7 @@ def host_number(v: Value) -> BoundedCount | None:
 
 
 def leaf(count: Count, t: Scalar) -> BoundedCount | None:
-    """A launch argument of integer type t; None for other types."""
+    """The count of a launch argument of integer type t; None for other types."""
     return BoundedCount(count, *type_range(t)) if t.kind in "iu" else None
 
 
@@ -153,7 +154,10 @@ def wrapped_count(n: BoundedCount | None, v: Value) -> BoundedCount | None:
 
 
 def combine_counts(kind: str, args: Sequence[BoundedCount]) -> BoundedCount | None:
-    """Op `kind` of the `Count` language, folded if possible; None above LARGEST_COUNT ops."""
+    """Apply op `kind` of the `Count` language to counts, folded if possible.
+
+    None if the result has more than LARGEST_COUNT nodes.
+    """
     low, high = limits(kind, args)
     if low == high and all(n.lo == n.hi for n in args):
         return constant_count(low)
@@ -172,7 +176,7 @@ def combine_counts(kind: str, args: Sequence[BoundedCount]) -> BoundedCount | No
 
 
 def limits(kind: str, args: Sequence[BoundedCount]) -> Interval:
-    """Interval of an op of the `Count` language; division by zero yields 0."""
+    """Interval of op `kind` of the `Count` language; division by zero yields 0."""
     parts = [(n.lo, n.hi) for n in args]
     rule = TABLE[kind].interval
     assert rule is not None
@@ -185,9 +189,10 @@ def limits(kind: str, args: Sequence[BoundedCount]) -> Interval:
 
 
 def _read_args(op: Op) -> BoundedCount | None:
-    """Translate an op and its operands.
+    """Translate an op and its operands; None if the host cannot compute it.
 
-    Ring ops may wrap once at the end; all others need operands that are wrapped to their types.
+    Operands of modular arithmetic (`RING`) need not be wrapped; all others are wrapped to their
+    types.
     """
     numbers = []
     for v in op.args:

@@ -1,7 +1,7 @@
-"""Interval analysis of integers from constants, loop bounds and launch arguments.
+"""Interval analysis of integers and bools from constants, loop bounds and launch arguments.
 
 `Intervals` evaluates column `interval` of the op table, once per value. It is flow-insensitive:
-conditions are ignored. See also: `ranges` uses the same column and considers conditions.
+enclosing conditions are ignored. See also: `ranges` uses the same column and considers conditions.
 
     >>> Intervals(axes_in(fn.body), {n: 4}).of(i_times_2)       # for i in range(n)
     (0, 6)
@@ -24,9 +24,10 @@ DEEPEST = 100  # levels of operands that are followed; beyond, the interval is u
 
 
 class Intervals:
-    """Intervals of integers and bools, given loop axes.
+    """Intervals of integers and bools, memoized.
 
-    `numbers` and `extents` are known scalars and array extents.
+    `axes` maps loop indices to their bounds. `numbers` are known scalars, `extents` known array
+    extents.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Intervals:
         return rule(t, *known)
 
     def _extent(self, op: Op) -> int | None:
-        """The extent that a `shape` op returns, if known."""
+        """The extent that a `shape` op returns, if known; None for other ops."""
         if op.kind != "shape":
             return None
         array = op.args[0]

@@ -1,10 +1,7 @@
 """Loop invariance: which values vary between iterations of a loop, or within one iteration.
 
-`Iterations` collects the serial loops around each value, the launch-invariant values, and the
-iteration count.
-
-    >>> Iterations(body.ops, loop).is_steady(n)         # an argument
-    True
+>>> Iterations(body.ops, loop).is_steady(n)         # an argument
+True
 """
 
 from __future__ import annotations
@@ -42,9 +39,9 @@ Window = tuple[Polynomial, Polynomial]  # least and greatest
 
 
 class Iterations:
-    """A `parallel`, or ops outside one (a single execution), with the varying values in it.
+    """Invariance of values in the body of a `parallel`, or in ops outside one (a single execution).
 
-    `loops` maps each value defined there to its serial loops, outermost first.
+    `loops` maps each value defined there to the serial loops around it, outermost first.
     """
 
     noted: frozenset[str] = frozenset()
@@ -59,7 +56,6 @@ class Iterations:
         self.scan(ops, ())
 
     def scan(self, ops: Sequence[Op], loops: Loops) -> None:
-        """Record the values, loops and axes of these ops."""
         for op in ops:
             if op.kind in self.noted:
                 self.note(op, loops)
@@ -73,7 +69,7 @@ class Iterations:
                 self.scan(region.ops, inner)
 
     def note(self, op: Op, loops: Loops) -> None:
-        """Hook for subclasses: called for each op whose kind is in `noted`."""
+        """Hook for subclasses: called for each op whose kind is in the class attribute `noted`."""
 
     @cached_property
     def forms(self) -> ExactPolynomials:
@@ -96,7 +92,6 @@ class Iterations:
         return found
 
     def is_repeated(self, op: Op) -> bool:
-        """True if an op in the loop certainly always has the same result."""
         if op.kind in FIXED:
             return True
         is_pure = TABLE[op.kind].effect is Effect.PURE and op.kind not in VARYING
@@ -112,7 +107,7 @@ class Iterations:
 
     @cached_property
     def is_counted(self) -> bool:
-        """True if the host computes the trip count of the `parallel`; false for other ops.
+        """True if the host computes the trip count of the `parallel`; false without one.
 
         Then a launch raises an error if the bounds wrap or the count exceeds i32.
         """
@@ -121,9 +116,10 @@ class Iterations:
 
     @cached_property
     def count(self) -> Polynomial | None:
-        """The trip count as a launch-invariant polynomial, if the host checks that it fits in i32.
+        """The product of end minus begin over the loop's axes, as a launch-invariant polynomial.
 
-        None if it does not, if the count is a constant, or if it is not invariant.
+        None if the host does not check that it fits in i32, if it is a constant, or if it is not
+        invariant.
         """
         if not self.is_counted:
             return None

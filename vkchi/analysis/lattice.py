@@ -11,12 +11,10 @@ product of non-negative symbols (`SymbolProduct`). Unlike a `mul`, a `SymbolProd
 
 Top is the range of the type with empty `ups`. The join of two intervals is their hull; the join of
 two `ups` keeps the common symbols with the greater c. Transfer functions use unbounded Python
-integers; `or_top` returns top if the result may leave the type. One bound survives an overflow: a
-wrapped product of non-negative factors is at most the true product. Division by a possible zero is
-top.
+integers; `or_top` returns top if the result may leave the type.
 
-Axioms: extents are in [0, 2**31). The extents of one array that is not wide multiply to less than
-2**31, unless one of them is 0.
+Axioms: extents are in [0, 2**31). The extents of one array without 64-bit indices multiply to less
+than 2**31, unless one of them is 0.
 
 See also: `ranges` computes facts; pass `bounds` uses them.
 """
@@ -38,9 +36,10 @@ MOST_UPS = 12
 
 
 class Extent(NamedTuple):
-    """Symbol: the extent of an axis of a dynamic array.
+    """Symbol: the extent of axis number `axis` of a dynamic array.
 
-    All arrays with the shape of the parameter named `shape`, which has `ndim` axes, share it.
+    Arrays that are known to have the same shape share it: `shape` is the name of one array
+    parameter with that shape, `ndim` its number of axes. `wide`: the array has 64-bit indices.
     """
 
     shape: str
@@ -77,7 +76,7 @@ def top_fact(t: Scalar) -> ValueFact:
 
 
 def or_top(f: ValueFact, t: Scalar) -> ValueFact:
-    """The fact, or top if the value may lie outside the range of its type."""
+    """Return f, or top if its interval exceeds the range of type t."""
     lo, hi = type_range(t)
     return f if lo <= f.lo and f.hi <= hi else ValueFact(lo, hi)
 
@@ -96,8 +95,8 @@ def meet_facts(a: ValueFact, b: ValueFact) -> ValueFact:
 def join_facts(a: ValueFact, b: ValueFact, least: Callable[[Sym], int] | None = None) -> ValueFact:
     """Disjunction of two facts.
 
-    `least` returns lower bounds of symbols. It turns an interval into further symbolic bounds: `v
-    <= hi` implies `v <= s + (hi - least(s))`.
+    `least`, if given, returns lower bounds of symbols. For a symbol bound in only one of the facts,
+    the other fact's `v <= hi` implies `v <= s + (hi - least(s))`.
     """
     ups = {s: max(c, b.ups[s]) for s, c in a.ups.items() if s in b.ups}
     if least is not None:
@@ -110,7 +109,7 @@ def join_facts(a: ValueFact, b: ValueFact, least: Callable[[Sym], int] | None = 
 def least_ups(a: Mapping[Sym, int], b: Mapping[Sym, int]) -> Mapping[Sym, int]:
     """Union of two sets of upper bounds; a common symbol gets the smaller constant.
 
-    Symbols of `b` beyond MOST_UPS are dropped.
+    If both are non-empty, symbols of `b` that would exceed MOST_UPS are dropped.
     """
     if not a or not b:
         return a or b
@@ -157,5 +156,5 @@ def cancel(s: Sym, divisor: SymbolProduct) -> SymbolProduct | None:
 
 
 def as_symbol(p: SymbolProduct) -> Sym:
-    """Unwrap a product that consists of one symbol."""
+    """Unwrap a product that is a single symbol; return other products unchanged."""
     return p.factors[0] if p.coefficient == 1 and len(p.factors) == 1 else p

@@ -2,7 +2,7 @@
 
 Each edge has a capacity; `math.inf` marks edges that cannot be cut. By the max-flow min-cut theorem
 (Ford and Fulkerson), the nodes reachable in the residual network form one side of a minimum cut.
-Augmenting paths are shortest first, so the number of steps does not depend on capacities.
+Augmenting paths are shortest first, so the bound on their number does not depend on capacities.
 
     >>> net = Network(); net.add("s", "a", 2.0); net.add("a", "t", 1.0)
     >>> net.near_side("s", "t")
@@ -33,7 +33,7 @@ class Network:
     def near_side(self, source: Hashable, sink: Hashable) -> set[Hashable] | None:
         """The nodes on the source's side of a minimum cut; None if every cut is infinite.
 
-        Consumes the network's capacities.
+        Subtracts the maximum flow from the network's capacities, so call it once.
         """
         while True:
             came_from = self.search(source, sink)
@@ -51,7 +51,10 @@ class Network:
                 self.left[b][a] += least
 
     def search(self, source: Hashable, sink: Hashable) -> dict[Hashable, Hashable]:
-        """Breadth-first search in the residual network: the predecessor of each node reached."""
+        """Breadth-first search in the residual network, until `sink` is reached.
+
+        Maps each reached node to its predecessor, and `source` to itself.
+        """
         came_from: dict[Hashable, Hashable] = {source: source}
         waiting = deque([source])
         while waiting and sink not in came_from:

@@ -24,18 +24,17 @@ class Nest(NamedTuple):
 
 
 def nest_of(fn: Func) -> Nest:
-    """The counted loops of a Func; its parameters are given."""
     loops = [op for op in walk(fn.body) if op.kind in COUNTED]
     axes: dict[Value, Op] = {axis.param: op for op in loops for axis in axes_of(op)}
     return Nest(axes, frozenset(fn.params))
 
 
 def emit_widest_bounds(b: Builder, loop: Op, nest: Nest) -> tuple[Value, ...] | None:
-    """Emit bounds that hold in all iterations of enclosing loops, from given values only.
+    """Emit a begin and an end per axis that hold in all iterations of enclosing loops.
 
-    They are valid if no op in them wraps (`sums_under` of a loop with these bounds). None if no
-    such bounds are known, or for a `while`. If the loop's own bounds qualify, they are returned
-    unchanged.
+    They are computed from the given parameters only. They are valid if no op in them wraps
+    (`sums_under` of a loop with these bounds). If the loop's own bounds qualify, they are returned
+    unchanged. None for a `while`, or if such bounds are not known.
     """
     if loop.kind not in COUNTED:
         return None
@@ -46,7 +45,8 @@ def emit_widest_bounds(b: Builder, loop: Op, nest: Nest) -> tuple[Value, ...] | 
 
 
 def with_widest_bounds(loop: Op, nest: Nest) -> Op | None:
-    """A detached loop with the widest bounds and the same regions, or None."""
+    """A detached loop with the widest bounds, the same regions and no carried values; None without
+    such bounds."""
     b = Builder()
     with b.region():
         bounds = emit_widest_bounds(b, loop, nest)
@@ -56,7 +56,10 @@ def with_widest_bounds(loop: Op, nest: Nest) -> Op | None:
 
 
 def sums_under(loop: Op) -> list[Value]:
-    """Monotone ops in a loop's bounds, which must not wrap for the widest bounds to be valid."""
+    """Ops in a loop's bounds that are monotone in their operands.
+
+    The widest bounds are valid if none of these ops wraps.
+    """
     found: list[Value] = []
     todo = list(loop.args[: control_of(loop).fixed])
     for v in todo:  # `todo` grows
@@ -67,7 +70,8 @@ def sums_under(loop: Op) -> list[Value]:
 
 
 def extreme(b: Builder, v: Value, side: int, nest: Nest) -> Value | None:
-    """Emit a lower (LEAST) or upper (MOST) bound of a value, or return None."""
+    """Emit a lower bound (`side` LEAST) or upper bound (MOST) of v over enclosing loops, or return
+    None."""
     if params_under([v]) <= nest.given:
         return v
     if isinstance(v, Param):
@@ -82,7 +86,7 @@ def extreme(b: Builder, v: Value, side: int, nest: Nest) -> Value | None:
 
 
 def extreme_index(b: Builder, index: Param, side: int, nest: Nest) -> Value | None:
-    """Emit a lower bound of a loop's first index or an upper bound of its last, or return None."""
+    """Emit a lower bound (`side` LEAST) or upper bound (MOST) of a loop index, or return None."""
     loop = nest.loops.get(index)
     axes = axes_of(loop) if loop is not None else []
     ends = next(((a.begin, a.end) for a in axes if a.param is index), None)

@@ -1,8 +1,8 @@
 """Reordering legality of `parallel` iterations: dependence on order, neighbours or invocation.
 
 Iterations of a `parallel` may run in any order and concurrently, so every interleaving is legal by
-default. Exceptions are ops that read the invocation's id, use its random stream or workgroup
-memory, synchronize, report to the host, or end the invocation.
+default. Exceptions are ops that read ids or sizes of invocations and workgroups, use random numbers
+or workgroup memory, synchronize, report to the host, or end the invocation.
 
     >>> may_interleave(loop)       # reports in its body
     False
@@ -18,15 +18,15 @@ _WAITING = SYNCS - kinds_with(Trait.WAITLESS)
 
 
 def keeps_order(body: Region) -> bool:
-    """True if the body contains an op that must keep its order relative to others."""
+    """True if the body synchronizes, reports to the host, or ends the invocation."""
     return has_kind(body, ORDERED)
 
 
 def may_interleave(loop: Op) -> bool:
     """True if one invocation may run several iterations, in sequence or interleaved.
 
-    That requires no demanded workgroup size, no ordered op, no use of the invocation's id, no
-    random numbers and no workgroup memory.
+    False if the loop demands a workgroup size, or its body has one of these: ids or sizes of
+    invocations and workgroups, random numbers, workgroup memory, synchronization, reports.
     """
     return loop.attr is None and not has_kind(loop.regions[0], TIED | ORDERED)
 
@@ -34,7 +34,8 @@ def may_interleave(loop: Op) -> bool:
 def may_partition(loop: Op) -> bool:
     """True if any invocation may run any iteration.
 
-    That requires no demanded workgroup size, no use of the invocation's id and no workgroup memory.
+    False if the loop demands a workgroup size, or its body has ids or sizes of invocations and
+    workgroups, or workgroup memory.
     """
     return loop.attr is None and not has_kind(loop.regions[0], _NUMBERED)
 
@@ -43,27 +44,29 @@ def is_numbered(loop: Op) -> bool:
     """True if results may depend on the linear number of an iteration, hence on the order of the
     axes.
 
-    That is so if the body uses the invocation's id, random numbers or workgroup memory.
+    Reasons are ids or sizes of invocations and workgroups, random numbers and workgroup memory.
     """
     return has_kind(loop.regions[0], TIED)
 
 
 def depends_on_neighbours(loop: Op) -> bool:
-    """True if results may depend on which iterations share a workgroup or subgroup."""
+    """True if results may depend on which iterations share a workgroup or subgroup.
+
+    Reasons are ops of `GROUPED`, and synchronization that waits for other invocations.
+    """
     return has_kind(loop.regions[0], GROUPED | _WAITING)
 
 
 def depends_on_invocation(loop: Op) -> bool:
-    """True if results may depend on the invocation that runs an iteration, or on its other
-    iterations.
+    """True if the loop demands a workgroup size, synchronizes, or contains an op of `GROUPED`.
 
-    That is so with a demanded workgroup size, ops of `GROUPED` (ids, workgroup memory), or
-    synchronization.
+    `thread_index` and `random` are not in `GROUPED`.
     """
     return loop.attr is not None or has_kind(loop.regions[0], GROUPED | SYNCS)
 
 
 def depends_on_tiling(fn: Func) -> bool:
-    """True if results of a Func may depend on a workgroup size that the compiler chooses."""
+    """True if results may depend on the workgroup size that the compiler chooses for a loop of the
+    Func."""
     loops = [op for op in walk(fn.body) if op.kind == "parallel"]
     return any(loop.attr is None and depends_on_neighbours(loop) for loop in loops)

@@ -26,7 +26,10 @@ from vkchi.types import Array, Tensor
 
 
 class MustWrite:
-    """The unconditional stores to array parameters of a Func, in program order."""
+    """The unconditional stores to array parameters of a Func, in program order.
+
+    A store in a loop counts if every iteration executes it.
+    """
 
     def __init__(self, fn: Func, segments: Sequence[Segment]) -> None:
         self.given = [p for p in fn.params if is_integer(p)]
@@ -42,7 +45,8 @@ class MustWrite:
         self.known: dict[Hashable, list[Covered]] = {}
 
     def boxes(self, numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> list[Covered]:
-        """The boxes that a launch with these arguments certainly overwrites, in program order."""
+        """The boxes that a launch with these arguments certainly overwrites, in program order;
+        memoized."""
         shapes = tuple([(name, array.shape) for name, array in arrays.items()])
         key = tuple(numbers.items()), shapes
         if key not in self.known:
@@ -64,7 +68,10 @@ T = TypeVar("T")
 
 
 def with_all_components(found: Sequence[tuple[MustStore, T]]) -> list[T]:
-    """Values of `found` whose stores together write all components of the elements, in order."""
+    """Values of `found` for which the stores so far write all components of the elements.
+
+    They are in order and may repeat.
+    """
     parts: dict[T, set[int]] = {}
     whole = []
     for store, covered in found:
@@ -92,7 +99,10 @@ def element_under(place: Value) -> Op | None:
 
 
 def sure_ops(ops: Sequence[Op], loops: tuple[Op, ...] = ()) -> Iterator[tuple[Op, tuple[Op, ...]]]:
-    """Ops that every iteration of the enclosing loops executes, each with these loops."""
+    """Ops that every iteration of the enclosing counted loops executes, each with these loops.
+
+    An `if` or `while` is yielded itself, without its contents.
+    """
     for op in ops:
         if op.kind in COUNTED:
             region: Region = op.regions[0]
@@ -102,7 +112,7 @@ def sure_ops(ops: Sequence[Op], loops: tuple[Op, ...] = ()) -> Iterator[tuple[Op
 
 
 def exact_box(store: MustStore, forms: ExactPolynomials) -> Box | None:
-    """The box that the store certainly fills; None if unknown."""
+    """The box of the store's subscripts if the store certainly fills it, otherwise None."""
     box = tuple(map(forms.ranges.of, store.element.args[1:]))
     known = [r for r in box if r is not None and r[0] <= r[1]]
     spans = [(constant_polynomial(low), constant_polynomial(high + 1 - low)) for low, high in known]

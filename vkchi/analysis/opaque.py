@@ -7,7 +7,8 @@ product for a power), or deletes an identity (`x + 0.0`, where x may be -0.0).
 
 So all variants of a loop agree if each operand of each float op is *opaque*, defined outside the
 loop, or the same constant in all variants. Opaque values are loads from arrays that the loop only
-reads, and results computed from them.
+reads, and results computed from them. Ops that only move components or change signs may have any
+operands.
 
 Known limits: only one variant may find two opaque values to be equal (`max(x, x)` is x). Then the
 sign of a NaN and the flushing of subnormals may differ. Undefined integer results (`7 // 0`) may
@@ -36,10 +37,9 @@ from vkchi.types import Scalar, Tensor, scalar_of
 
 
 def is_bit_exact(loop: Op) -> bool:
-    """True if, provably, the output of a `parallel` ignores compile-time knowledge of its indices.
+    """True if specializing a `parallel` on its index range provably changes no float result.
 
-    It also does not depend on the order of iterations, unless they race. False if the loop contains
-    atomic updates.
+    False if the loop contains atomics.
     """
     body = loop.regions[0]
     ops = list(walk(body))
@@ -52,7 +52,6 @@ def is_bit_exact(loop: Op) -> bool:
 
 
 def is_float(v: Value) -> bool:
-    """True if a value is a float or a tensor of floats."""
     return isinstance(v.type, Scalar | Tensor) and scalar_of(v.type).kind == "f"
 
 
@@ -71,8 +70,10 @@ class BitExactness:
         return all([self.op(op) for op in region.ops])
 
     def op(self, op: Op) -> bool:
-        """True if the floats computed by an op are the same in all variants; records opaque
-        results."""
+        """True if the floats computed by an op are the same in all variants.
+
+        Adds opaque results to `opaque`.
+        """
         if op.regions:
             return self.control(op)
         row = TABLE[op.kind]
@@ -91,14 +92,19 @@ class BitExactness:
         return all(are_same(v) for v in op.args if is_float(v))
 
     def keeps_bits(self, v: Value) -> bool:
-        """True if a float is defined outside, or loaded from an array that the loop only reads.
+        """True if a float is defined outside the loop, or loaded from an array that the loop only
+        reads.
 
-        A computed one may be a NaN of any sign.
+        A computed float may be a NaN of either sign, so its bits may differ.
         """
         return v not in self.inside or (isinstance(v, Op) and v.kind in READS and v in self.opaque)
 
     def arithmetic(self, op: Op) -> bool:
-        """Case of float arithmetic and selection."""
+        """True if the operands of a float op are the same in all variants.
+
+        Also true for an op that only moves components or changes signs. Adds an opaque result to
+        `opaque`.
+        """
         operands = op.args[1:] if op.kind == "select" else op.args
         found = [v in self.opaque for v in operands]
         if op.kind in CARRIERS and op.kind not in CHOICES:
@@ -108,15 +114,14 @@ class BitExactness:
         return all(self.is_same(v) for v in operands)
 
     def is_same(self, v: Value) -> bool:
-        """True if a value is the same in all variants: opaque, a constant, or defined outside."""
         is_settled = v not in self.inside or (isinstance(v, Op) and v.kind == "const")
         return is_settled or v in self.opaque
 
     def control(self, op: Op) -> bool:
-        """Case of control ops: true if the floats in their regions are the same in all variants.
+        """True if the floats computed in the regions of a control op are the same in all variants.
 
-        A result of an `if`, or of a `for` that has iterations, is opaque if every region yields an
-        opaque value for it.
+        A result of an `if`, or of a `for` with a positive constant trip count, is opaque if every
+        region yields an opaque value for it.
         """
         is_same = all([self.region(r) for r in op.regions])
         runs = op.kind == "if" or (op.kind == "for" and has_rounds(op))
@@ -127,6 +132,5 @@ class BitExactness:
 
 
 def has_rounds(loop: Op) -> bool:
-    """True if a loop's trip count is a positive constant."""
     trips = constant_trips(loop)
     return trips is not None and trips.lo > 0

@@ -76,7 +76,7 @@ class Facts:
         self.limits, self._memo = saved
 
     def set_base(self, key: Key, f: ValueFact) -> None:
-        """Set the fact of a value that no op computes."""
+        """Set the fact of a loop index or of a result of a control op."""
         self.base[key] = f
 
     def forget(self) -> None:
@@ -89,7 +89,7 @@ class Facts:
     # --- queries
 
     def of(self, key: Key) -> ValueFact:
-        """The fact of an integer or bool at this point."""
+        """The fact about an integer or bool under the current assumptions, memoized."""
         found = self._memo.get(key)
         if found is None:
             t = scalar_of(key.type if isinstance(key, Value) else key[0].type)
@@ -115,7 +115,6 @@ class Facts:
         return or_top(self._apply(op, operands(key), t), t)
 
     def _apply(self, op: Op, args: list[Key], t: Scalar) -> ValueFact:
-        """The transfer function of an op: its interval, refined by `RULES`."""
         if op.kind in FOLLOWED:
             return FOLLOWED[op.kind](self, op, args)
         interval = TABLE[op.kind].interval
@@ -240,7 +239,8 @@ class Facts:
         return SymbolProduct(coefficient, tuple(factors))
 
     def exact_product(self, key: Key) -> SymbolProduct:
-        """The product that equals a value; the value alone if its product may overflow."""
+        """The product that equals a value: a constant, the symbol that the value equals, or the
+        value itself."""
         f = self.of(key)
         if f.lo == f.hi:
             return SymbolProduct(f.lo, ())
@@ -250,8 +250,10 @@ class Facts:
         return SymbolProduct(1, (s if c == 0 else key,))
 
     def cannot_wrap(self, p: SymbolProduct) -> bool:
-        """True if a product is of distinct extents of one array, not wide and known to be
-        non-empty."""
+        """True if p is a product of distinct extents of one non-empty array without 64-bit indices.
+
+        That the array is non-empty must be known.
+        """
         extents = [s for s in p.factors if isinstance(s, Extent)]
         if p.coefficient != 1 or len(extents) != len(p.factors) or not extents:
             return False
@@ -263,8 +265,10 @@ class Facts:
 
 
 def resolve(v: Value, k: int) -> Key:
-    """The scalar that component k of a tensor was packed from, if visible, otherwise a component
-    key."""
+    """The scalar from which component k of tensor v was made, if an op shows it.
+
+    Otherwise the pair of the innermost tensor and k.
+    """
     while isinstance(v, Op):
         if v.kind == "pack":
             return v.args[k]
@@ -279,7 +283,10 @@ def resolve(v: Value, k: int) -> Key:
 
 
 def operands(key: Key) -> list[Key]:
-    """Operands of the op that defines a value or a component of it."""
+    """Operands of the op that defines a value or a component of it.
+
+    Empty for parameters, and for components of ops that are not elementwise.
+    """
     if isinstance(key, Value):
         return list(key.args) if isinstance(key, Op) else []
     v, k = key

@@ -1,4 +1,8 @@
-"""Segments of a Func, which run one after another, and loads that earlier writes may reach."""
+"""Segments of a Func, which run one after another, and loads that may follow a write to their
+location.
+
+A segment is a `parallel` or a run of serial ops.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,8 @@ Dirty = dict[Value, set[MemoryLocation]]
 
 
 class Segment(NamedTuple):
-    """Ops of the body that run together; `loop` is the `parallel`, if the segment is one."""
+    """Ops of the body that run together; `loop` is the `parallel` if the segment is one, otherwise
+    None."""
 
     number: int
     ops: tuple[Op, ...]
@@ -47,8 +52,8 @@ def find_segments(fn: Func) -> tuple[Segment, ...]:
 class SegmentOrder:
     """A Func in segments.
 
-    `number` is the segment number of each op. `late` are the loads that a write to the same
-    location by the same invocation may precede within their segment.
+    `number` maps each op to its segment number. `late` is the set of loads before which, in their
+    segment, the same invocation may write the same location.
     """
 
     def __init__(self, fn: Func) -> None:
@@ -58,17 +63,19 @@ class SegmentOrder:
 
 
 def find_late(ops: Sequence[Op]) -> set[Op]:
-    """Loads that a write to the same location by the same invocation may precede.
+    """Loads before which the same invocation may write the same location.
 
-    A `local` counts as a write. Writes to another base are ignored, even if it may alias.
+    Allocating a `local` counts as a write. Writes to another base are ignored, even if it may
+    alias.
     """
     return LateLoads(ops).found
 
 
 class LateLoads:
-    """Forward traversal that collects such loads.
+    """Forward traversal that collects the loads of `find_late` in `found`.
 
-    Only loop-invariant values distinguish locations. Values defined in regions are `moving`.
+    Two locations count as equal unless constants, or offsets from one value defined outside all
+    regions, distinguish them. Values defined in regions are in `moving`.
     """
 
     def __init__(self, ops: Sequence[Op]) -> None:
@@ -80,7 +87,8 @@ class LateLoads:
         self.visit(ops, {})
 
     def visit(self, ops: Sequence[Op], dirty: Dirty) -> None:
-        """Visit ops in order; `dirty` are the locations written so far, by root."""
+        """Visit ops in order. `dirty` holds the locations written so far, by base, and is extended
+        in place."""
         for op in ops:
             if op.kind in LOOPS:  # an iteration may read the writes of an earlier one
                 for x in (x for r in op.regions for x in walk(r) if x.kind in WRITES):
@@ -98,14 +106,14 @@ class LateLoads:
                     dirty.setdefault(root, set()).update(places)
 
     def is_fixed(self, v: Value) -> bool:
-        """True if a value is defined outside all regions, hence the same in all iterations."""
         return v not in self.moving
 
     def note(self, write: Op, dirty: Dirty) -> None:
         dirty.setdefault(base_memory(write.args[0]), set()).add(location_of(write.args[0]))
 
     def is_dirty(self, load: Op, dirty: Dirty) -> bool:
-        """True if the loaded location may have been written."""
+        """True if the loaded location may have been written. Also true beyond MOST_PLACES written
+        locations."""
         places = dirty.get(base_memory(load.args[0]), ())
         if len(places) > MOST_PLACES:
             return True

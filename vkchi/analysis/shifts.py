@@ -119,9 +119,10 @@ class WrappedSums(AffinePolynomials):
 
 
 class ScatterAnalysis:
-    """The reductions of a `parallel` whose results are not read within it.
+    """Finds the float `atomic_add`s of a `parallel` that may run before the loop, with their
+    offsets.
 
-    `used` are the values that ops of the Func use.
+    `used` are the values that ops of the Func use; only adds with unused results count.
     """
 
     def __init__(self, loop: Op, used: set[Value]) -> None:
@@ -134,9 +135,9 @@ class ScatterAnalysis:
         self.ordered: dict[Frozen, Polynomial] = {}  # the terms of an offset in a fixed order
 
     def targets(self) -> list[list[ScatterAdd]]:
-        """Groups of updates that several iterations may make to one element.
+        """Groups of updates, one per target, such that several iterations may update one element.
 
-        Each group has one target and may run before the loop.
+        Each group may run before the loop.
         """
         found: dict[ScatterTarget, list[ScatterAdd]] = {}
         for writes in self.survey.writes.values():
@@ -148,9 +149,9 @@ class ScatterAnalysis:
     def inner_targets(self) -> list[list[ScatterAdd]]:
         """Groups of updates whose subscripts do not follow all axes of the loop.
 
-        The subscripts use indices of serial loops, or the groups follow different axes. Groups are
-        formed by array and loops and may run before the loop. The `axes` of their target are those
-        followed.
+        A group has one array, one set of followed axes (`axes` of its target) and one tuple of
+        serial loops whose indices its subscripts use. Without serial loops, groups count only if
+        they follow different axes. Each group may run before the loop.
         """
         found: dict[tuple[ScatterTarget, tuple[Op, ...]], list[ScatterAdd]] = {}
         for writes in self.survey.writes.values():
@@ -266,9 +267,9 @@ class ScatterAnalysis:
         return low, high
 
     def window(self, s: object) -> Interval | None:
-        """Least and greatest value of a symbol that is a loop index.
+        """Least and greatest value of a loop index with constant bounds and at least one iteration.
 
-        None for other symbols, and for loops without constant bounds or without iterations.
+        None for other symbols.
         """
         axis = self.survey.axes.get(s) if isinstance(s, Value) else None
         if axis is None:
@@ -279,14 +280,17 @@ class ScatterAnalysis:
         return begin, end - 1
 
     def frozen(self, p: Polynomial) -> Frozen:
-        """Freeze an offset and remember its term order."""
+        """Freeze an offset, and remember the order of its terms in `ordered`."""
         found = freeze(p)
         self.ordered.setdefault(found, p)
         return found
 
     def read_limited(self, v: Op) -> tuple[int | None, Sequence[SubscriptOffset]]:
-        """Case of a clamped subscript: the few iterations beyond a limit all update the element
-        there."""
+        """Case of a clamped subscript: the iterations beyond a limit all update the element at the
+        limit.
+
+        At most MOST_BEYOND iterations may be beyond; bounds, limits and offset must be constants.
+        """
         inner, low, high = strip_clamps(v)
         axis, found = self.read_index(inner) if inner is not v else (None, ())
         if axis is None or (low is not None and high is not None and low > high):
@@ -309,7 +313,7 @@ class ScatterAnalysis:
         return axis, [SubscriptOffset(found[0].by, low=low, high=high), *extra]
 
     def read_shared(self, v: Op) -> tuple[int | None, Sequence[SubscriptOffset]]:
-        """Case of a quotient, shared by a few neighbours.
+        """Case of a quotient: up to MOST_SHARING neighbouring iterations share a subscript.
 
         For `(i + 1) // 2`, element q has iterations 2 * q - 1 and 2 * q, if they exist.
         """
@@ -367,7 +371,8 @@ class ScatterAnalysis:
         return self.loops_of(self.inner_of(shift.by for shift in shifts), write)
 
     def loops_of(self, indices: Collection[object], write: WriteAccess) -> tuple[Op, ...] | None:
-        """Like `loops_in`, given the loop indices."""
+        """Like `loops_in`, given the loop indices. Also None if an index is not that of a loop
+        around `write`."""
         known = [
             k
             for k, op in enumerate(write.loops)
@@ -395,8 +400,8 @@ class ScatterAnalysis:
     def may_move(self, sums: Sequence[ScatterAdd]) -> bool:
         """True if these updates may certainly run before the loop.
 
-        The loop must not read the updated elements. The added values must be recomputable, and must
-        not depend on writes of other iterations.
+        The loop must not read the updated elements, nor change them except by additions. The added
+        values must be recomputable, from memory that the loop does not write before.
         """
         if not self.are_unasked([one.op for one in sums]):
             return False
@@ -412,7 +417,8 @@ class ScatterAnalysis:
         )
 
     def are_unasked(self, sums: Sequence[Op]) -> bool:
-        """True if the loop provably only adds to the updated elements of one array."""
+        """True if the loop provably accesses the updated elements of one array only by
+        `atomic_add`s with unused results."""
         base, ptrs = base_memory(sums[0].args[0]), {op.args[0]: None for op in sums}
         return all(
             self.is_plain_sum(op) or self.are_apart(op.args[0], ptr)
@@ -465,8 +471,12 @@ class ScatterAnalysis:
         return is_same and is_own and self.number[read] <= self.number[write]
 
     def can_repeat(self, op: Op, opened: Collection[Op]) -> bool:
-        """True if an op can be recomputed for its iteration alone, and for one iteration of
-        `opened` loops."""
+        """True if an op can be recomputed for one iteration of the loop and of the `opened` serial
+        loops.
+
+        It must have no side effects, or write private memory allocated inside the `opened` loops
+        around it. An `atomic_exchange` on an array counts as a load.
+        """
         if op.kind not in WRITES:
             return TABLE[op.kind].effect in (Effect.PURE, Effect.READ, Effect.ALLOC, Effect.CONTROL)
         base = base_memory(op.args[0])
@@ -480,15 +490,20 @@ class ScatterAnalysis:
         return self.under(sums, lambda op: ())
 
     def copied_for(self, sums: Sequence[ScatterAdd], *, with_places: bool = False) -> set[Op]:
-        """Like `made_of`, with all ops inside control ops among them; optionally also for the
-        subscripts."""
+        """Like `made_of`, with all ops inside control ops among them and their operands.
+
+        `with_places`: the subscripts count as added values.
+        """
         return self.under(sums, inside, first=0 if with_places else 1)
 
     def under(
         self, sums: Sequence[ScatterAdd], more: Callable[[Op], Iterable[Value]], first: int = 1
     ) -> set[Op]:
-        """Ops that the operands from number `first` on depend on, and `more(op)` for each of
-        these."""
+        """Ops of the loop on which operands from number `first` on, and the execution of `sums`,
+        depend.
+
+        `more(op)` yields further values needed for each op found, except `opened` loops.
+        """
         opened = {loop for one in sums for loop in one.loops}
 
         def follow(v: Value) -> Iterator[Value]:
@@ -517,7 +532,6 @@ class ScatterAnalysis:
             yield from (x for r in bodies_of(owner) for x in r.yielded)
 
     def around(self, op: Op, opened: Container[Op]) -> Iterator[Value]:
-        """The innermost control op around an op that is not in `opened`."""
         owner = self.parents.get(op)
         while owner is not None and owner in opened:
             owner = self.parents.get(owner)

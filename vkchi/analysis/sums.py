@@ -65,10 +65,9 @@ class AffinePolynomials:
         return {m: c for m, c in found.items() if c}
 
     def made(self, op: Op) -> Polynomial | None:
-        """The polynomial of an op from those of its operands.
+        """The polynomial of a sum, difference, negation or product, from those of its operands.
 
-        None if it is no ring operation, if it is not `is_small`, or below `deepest` nested
-        operands.
+        None for other ops, if it is not `is_small`, or below `deepest` nested operands.
         """
         if op.kind not in LINEAR or self._depth > self.deepest:
             return None

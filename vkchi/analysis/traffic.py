@@ -1,10 +1,16 @@
-"""Memory traffic of a dispatch: iterations, and the bytes that its accesses move at least.
+"""Memory traffic of a dispatch: iterations, and a lower bound on the bytes that it moves.
 
-Per array and direction, the bytes are those of all accesses, but at most the size of the array: an
-element that several iterations read may move once. Atomics read and write. An access under a
-condition on indices and arguments counts as made. The result is None if data decide: for loops
-whose trip count the host cannot compute, and for conditions on values from memory. It is None too
-for dispatches without loops, and for bit-packed arrays.
+Per array parameter and direction, the bytes are those of all accesses, but at most the size of the
+array: an element that several iterations read may move once. Accesses with the same address and
+direction count once, atomics as a read and a write. An access under a condition on indices and
+arguments counts as made.
+
+The byte count is None
+
+- for loops whose trip count the host cannot compute;
+- for conditions on values from memory;
+- for dispatches without loops;
+- for bit-packed arrays.
 
     >>> size_of(fn)             # parallel 0, shape x [0] { store y[i], load x[i] }
     DispatchSize(('dim', 'x', 0), ('mul', ('dim', 'x', 0), ('const', 8)), False)
@@ -34,14 +40,14 @@ Moved = dict[tuple[Value, bool], "BoundedCount | None"]  # (array, is written) -
 
 
 class Traffic(NamedTuple):
-    """Bytes read and written; None if data decide."""
+    """Bytes read and bytes written. None if they depend on data."""
 
     read: BoundedCount | None
     written: BoundedCount | None
 
 
 def size_of(fn: Func) -> DispatchSize:
-    """Iterations and bytes of a dispatch, before its loops are mapped to the device."""
+    """Iterations and bytes of a dispatch, before its loops are mapped to workgroups."""
     loop = find_parallel(fn)
     moved = find_moved(fn.body, frozenset(fn.params))
     total: BoundedCount | None = constant_count(0)
@@ -61,7 +67,7 @@ def size_of(fn: Func) -> DispatchSize:
 
 
 def traffic_per_iteration(loop: Op, params: frozenset[Param]) -> Traffic:
-    """Bytes that an iteration of a parallel loop accesses, each address once."""
+    """Bytes that an iteration of a parallel loop reads and writes; each address counts once."""
     moved = find_moved(loop.regions[0], params)
     sums: dict[bool, BoundedCount | None] = {False: constant_count(0), True: constant_count(0)}
     for (_, is_write), found in moved.items():
@@ -70,14 +76,15 @@ def traffic_per_iteration(loop: Op, params: frozenset[Param]) -> Traffic:
 
 
 def trips_of_only(fn: Func) -> BoundedCount | None:
-    """Trip count of the only outermost loop of a serial dispatch; None with several or none, or
-    if it is unknown."""
+    """Trip count of the only outermost serial loop of a dispatch.
+
+    None if it is unknown, or if there are several such loops or none.
+    """
     loops = [op for op in fn.body.ops if op.kind in LOOPS]
     return trips_of(loops[0], frozenset(fn.params)) if len(loops) == 1 else None
 
 
 def combine(kind: str, a: BoundedCount | None, b: BoundedCount | None) -> BoundedCount | None:
-    """Op `kind` of two counts; None if one is None."""
     return None if a is None or b is None else combine_counts(kind, (a, b))
 
 
@@ -85,7 +92,10 @@ def combine(kind: str, a: BoundedCount | None, b: BoundedCount | None) -> Bounde
 
 
 def find_moved(region: Region, params: frozenset[Param]) -> Moved:
-    """Bytes of the accesses in a region by array and direction, without a limit."""
+    """Bytes of the accesses to array parameters in a region, by array and direction.
+
+    Accesses with the same address and direction count once.
+    """
     moved: Moved = {}
     seen: set[tuple[object, bool]] = set()
     for op, times in accesses_in(region, constant_count(1), params):
@@ -104,7 +114,7 @@ def find_moved(region: Region, params: frozenset[Param]) -> Moved:
 
 
 def address_key(place: Value) -> object:
-    """Equal for addresses of the same array with the same subscripts."""
+    """Key of an address. Equal keys imply the same array and subscripts."""
     if not isinstance(place, Op) or place.kind not in PLACES:
         return place
     return (place.kind, place.attr if place.kind == "member" else None,
@@ -117,7 +127,8 @@ def accesses_in(
     params: frozenset[Param],
     indices: frozenset[Param] = frozenset(),
 ) -> Iterator[tuple[Op, BoundedCount | None]]:
-    """Yield the accesses to memory in a region, with the number of times that each is made.
+    """Yield each access to memory in a region, with its number of executions; None if data decide
+    that.
 
     `params` are the Func's parameters, `indices` those of the loops around.
     """
@@ -152,10 +163,7 @@ def is_from_memory(v: Value, known: frozenset[Param]) -> bool:
 
 
 def bytes_of(array: Param, elem: Type) -> BoundedCount | None:
-    """Bytes of an access to an element, or to a component of one, of type `elem`.
-
-    None if elements are bit-packed.
-    """
+    """Bytes of one access of type `elem` to an array; None for a bit-packed array."""
     t = array.type
     assert isinstance(t, Array)
     if isinstance(t.layout, Packed):

@@ -2,7 +2,7 @@
 
 Examples: `(i + 1) % n`, `(i - 1) % n`, `(i + n - 1) % n` for i in [0, n). The range of the dividend
 is computed as polynomials of launch invariants. It is an estimate, not a proof: sums are assumed
-not to wrap, and launch invariants to be at least 1.
+not to wrap, and all symbols to be at least 1.
 
     >>> NearRemainders(body.ops, loop).find(remainder)
     DividendRange(below=False, above=True)
@@ -42,7 +42,7 @@ class DividendRange(NamedTuple):
 
 
 class NearRemainders(Iterations):
-    """The remainders in a `parallel`."""
+    """Estimates of the dividends of remainders in a `parallel`."""
 
     def find(self, op: Op) -> DividendRange | None:
         """The range of the dividend of an i32 `mod`, or None.
@@ -135,7 +135,6 @@ class NearRemainders(Iterations):
         )
 
     def varies(self, p: Polynomial) -> bool:
-        """True if a polynomial may vary between iterations or within one."""
         return any(self.differs(s) for m in p for s, _ in m)
 
 

@@ -1,10 +1,11 @@
 """Uniformity analysis of a workgroup: reports barriers in divergent control flow.
 
 A condition is divergent if it provably differs within a workgroup. Such a condition is computed
-only from constants and the invocation's position: `local_index`, `i % n`, the lane number. A `for`
-is divergent if one of its bounds is divergent and the other uniform. A `while` never counts.
-Loads, loop-carried values and other functions of the global index are assumed to be uniform:
-programs write `if i // 64 < n` and mean whole workgroups.
+only from uniform values, such as constants and arguments, and the invocation's position:
+`local_index`, `i % n`, the lane number. A `for` is divergent if one of its bounds is divergent and
+the other uniform. A `while` never counts. Loads, loop-carried values and other functions of the
+global index are unknown and never reported: programs write `if i // 64 < n` and mean whole
+workgroups.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ MERGING = kinds_with(Trait.MERGES)
 
 
 def check_barriers(loop: Op) -> None:
-    """Raises KernelSyntaxError for a `barrier` in provably divergent control flow of a loop."""
+    """Raise KernelSyntaxError for a `barrier` in provably divergent control flow of `loop`."""
     BarrierChecker(loop).check(loop.regions[0], None)
 
 
@@ -56,7 +57,10 @@ class BarrierChecker:
         self.found: dict[Value, Uniformity] = {}
 
     def check(self, region: Region, cause: Op | None) -> None:
-        """Check the barriers of a region; `cause` is the innermost divergent op around it."""
+        """Raise KernelSyntaxError for a barrier in divergent control flow of a region.
+
+        `cause` is the innermost divergent op around the region, or None.
+        """
         self.inner.update(region.params)
         for op in region.ops:
             if op.kind == "barrier" and cause is not None:
@@ -82,7 +86,6 @@ class BarrierChecker:
         return next((v for v in decided if isinstance(v, Op) and self.is_apart(v)), None)
 
     def is_apart(self, v: Value) -> bool:
-        """True if a value is provably divergent."""
         return self.uniformity(v) is Uniformity.DIVERGENT
 
     def uniformity(self, v: Value) -> Uniformity:
@@ -93,7 +96,6 @@ class BarrierChecker:
         return known
 
     def judge(self, v: Value) -> Uniformity:
-        """Uniformity of a value, from its op."""
         if isinstance(v, Param):
             if self.limit(v) is not None:
                 return Uniformity.DIVERGENT
@@ -112,15 +114,16 @@ class BarrierChecker:
         return found
 
     def remainder(self, op: Op) -> Uniformity:
-        """DIVERGENT if `i % n` takes all its values within one workgroup, otherwise UNKNOWN."""
+        """DIVERGENT if remainder `op` provably takes all its values within one workgroup, otherwise
+        UNKNOWN."""
         return Uniformity.DIVERGENT if self.limit(op) is not None else Uniformity.UNKNOWN
 
     def is_certain(self, op: Op) -> bool:
-        """False if a comparison provably has both results within one workgroup; also for other ops.
+        """True for a comparison, unless it provably has both results within one workgroup.
 
-        That is proved for a position in the workgroup and a constant: at position 0, at the last
-        one and next to the constant, the results are not all equal. Other comparisons count as
-        certain.
+        It has if one operand is a position in the workgroup and the other a constant, and the
+        results at positions 0, at the last one and next to the constant are not all equal. False
+        for other ops.
         """
         if op.kind not in COMPARISONS:
             return False
@@ -134,9 +137,11 @@ class BarrierChecker:
         return len({compare(*((k, n) if place is x else (n, k))) for k in ends}) == 1
 
     def limit(self, v: Value) -> int | None:
-        """The number of values that a position in the workgroup takes, counted from 0.
+        """Number of values, from 0 on, that v takes if it is a position in the workgroup.
 
-        None if it is unknown, less than two, or more than the workgroup size.
+        Positions are `local_index`, remainders of it or of the only loop index, and the last of
+        several loop indices. None for other values, for less than two values, and for more than the
+        workgroup size.
         """
         if self.block is None:
             return None
@@ -156,17 +161,14 @@ class BarrierChecker:
 
 
 def is_consecutive(v: Value, index: Value | None) -> bool:
-    """True if v increases by one from each invocation of a workgroup to the next."""
     return v is index or (isinstance(v, Op) and v.kind == "local_index")
 
 
 def has_kind_inside(op: Op) -> bool:
-    """True if a control op contains a barrier."""
     return any(has_kind(region, BARRIERS) for region in op.regions)
 
 
 def divergent(barrier: Op, cause: Op) -> KernelSyntaxError:
-    """The error for a barrier in an op that invocations execute differently."""
     where: Span | None = cause.span
     return KernelSyntaxError(
         "only some invocations of the workgroup come to this `sync`, and they would wait for ever",

@@ -1,9 +1,9 @@
 """Variance analysis along one axis of a `parallel` loop, for unroll-and-jam.
 
 A value varies if it depends, by data or control, on the axis's index, on memory allocated in the
-body, or on results of ops with side effects, such as atomics. All other values, loads included, are
-invariant along the axis. Iterations that execute the body in lockstep therefore load them at the
-same time, from the same address.
+body, or on results of ops with side effects, such as atomics. All other values are invariant along
+the axis, loads from invariant addresses of arrays included. Iterations that execute the body in
+lockstep therefore load them at the same time, from the same address.
 
     >>> AxisVariance(body, i).found
 """
@@ -18,16 +18,15 @@ from vkchi.ir.ops import READS, TABLE, Effect
 
 
 class AxisDependence(Flow):
-    """Values that depend by data on an axis's index or on per-iteration values (`found`).
+    """Values that depend by data on `index`, an axis's index, or on per-iteration values: `found`.
 
-    Control dependence is ignored.
+    Control dependence is ignored. Per-iteration values are those of `own_values`.
     """
 
     def __init__(self, body: Region, index: Value) -> None:
         super().__init__(body, [index, *own_values(body)])
 
     def follow(self, v: Value) -> Iterator[Value]:
-        """Successors of a value; for private memory also the pointers into it."""
         yield from super().follow(v)
         if is_memory(v):
             for op in self.uses.get(v, ()):
@@ -35,9 +34,10 @@ class AxisDependence(Flow):
 
 
 class AxisVariance(AxisDependence):
-    """Values, and memory allocated in the body, that vary along an axis (`found`).
+    """Values, and memory allocated in the body, that vary along an axis: `found`.
 
-    `decided` holds the ops inside control flow that diverges between iterations.
+    `decided` holds the control ops that iterations may execute differently, and all ops inside
+    these.
     """
 
     def __init__(self, body: Region, index: Value) -> None:
@@ -45,7 +45,6 @@ class AxisVariance(AxisDependence):
         super().__init__(body, index)
 
     def decide(self, op: Op) -> Iterator[Value]:
-        """Results of the control op and all values defined inside."""
         self.decided.update((op, *ops_inside(op)))
         yield from op.results
         yield from made_inside(op)
@@ -59,9 +58,9 @@ def own_values(body: Region) -> Iterator[Value]:
 
 
 def loads_in_loops(body: Region, variance: AxisVariance) -> list[tuple[Op, Op]]:
-    """Reads of array or workgroup elements in `for` loops that all iterations execute in lockstep.
+    """Loads and atomics of array or workgroup elements in `for` loops, without ops in `decided`.
 
-    Each is paired with its innermost `for`. Results of atomics are included.
+    Iterations execute these in lockstep. Each is paired with its innermost `for`.
     """
     found: list[tuple[Op, Op]] = []
 

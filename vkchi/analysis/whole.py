@@ -60,7 +60,7 @@ Span = tuple[Polynomial, Polynomial]  # first value, number of values
 
 
 class MustStore(NamedTuple):
-    """A store to an array that every iteration of these loops executes."""
+    """A store to an array that every iteration of `loops` executes. `element` is its `elem` op."""
 
     op: Op
     element: Op
@@ -69,9 +69,9 @@ class MustStore(NamedTuple):
 
 
 class DigitRange(NamedTuple):
-    """Values that a digit must take: `many` consecutive ones from `low`.
+    """Values that a digit takes, or must take: `many` consecutive ones from `low`.
 
-    An index is its own digit, with divisor 1 and no modulus.
+    A loop index counts as its own digit, with divisor 1 and no modulus.
     """
 
     digit: MixedRadixDigit
@@ -80,13 +80,14 @@ class DigitRange(NamedTuple):
 
 
 class CoverageProof:
-    """Coverage test for stores, given the polynomials of values."""
+    """Coverage test for stores; `forms` are the polynomials of values."""
 
     def __init__(self, forms: ExactPolynomials) -> None:
         self.forms = forms
 
     def reaches(self, store: MustStore, box: Sequence[Span]) -> bool:
-        """True if a store is proved to write all elements of a box."""
+        """True if a store is proved to write all elements of a box of (first index, count) per
+        axis."""
         axes: dict[Value, tuple[Op, LoopAxis]] = {
             axis.param: (loop, axis) for loop in store.loops for axis in axes_of(loop)
         }
@@ -107,7 +108,8 @@ class CoverageProof:
     def taken(
         self, p: Polynomial, span: Span, axes: dict[Value, tuple[Op, LoopAxis]]
     ) -> list[DigitRange] | None:
-        """Values that each digit of subscript p must take to cover an axis; None if unknown."""
+        """Values that each digit of subscript p must take to cover the indices `span`; None if
+        unknown."""
         terms: list[tuple[MixedRadixDigit, Polynomial]] = []
         for m, c in p.items():
             digits = [(s, k) for s, k in m if isinstance(s, MixedRadixDigit) or s in axes]
@@ -129,7 +131,7 @@ class CoverageProof:
     def one(
         self, digit: MixedRadixDigit, factor: Polynomial, rest: Polynomial, span: Span
     ) -> DigitRange:
-        """Case `subscript = ±digit + const`."""
+        """Case `subscript = ±digit + const`: the values of the digit that cover `span`."""
         first, many = span
         if factor == constant_polynomial(1):
             return DigitRange(digit, minus(first, rest), many)
@@ -143,9 +145,9 @@ class CoverageProof:
         span: Span,
         axes: dict[Value, tuple[Op, LoopAxis]],
     ) -> list[DigitRange] | None:
-        """Case of a sum of digits with coefficients.
+        """Case of a sum of digits with coefficients: all values of each digit.
 
-        All values of the digits, if they cover the axis without gaps; None if that is not proved.
+        None if it is not proved that they cover `span` without gaps.
         """
         left = [(*term, self.values_of(term[0], axes)) for term in terms]
         found: list[DigitRange] = []
@@ -169,7 +171,6 @@ class CoverageProof:
         return found if is_enough else None
 
     def size(self, c: Polynomial) -> Polynomial:
-        """The absolute value of a coefficient, which is a term."""
         return negative(c) if next(iter(c.values())) < 0 else c
 
     def values_of(
@@ -188,7 +189,7 @@ class CoverageProof:
     # --- loops -----------------------------------------------------------------------------------
 
     def goes_round(self, loop: Op, axis: LoopAxis, needed: Sequence[DigitRange]) -> bool:
-        """True if a loop's index is proved to take all combinations of the needed digit values."""
+        """True if a loop index is proved to take all combinations of the needed digit values."""
         begin, t = self.bound(axis.begin), axis.param.type
         if begin is None or not isinstance(t, Scalar):
             return False
@@ -201,7 +202,6 @@ class CoverageProof:
         )
 
     def is_short(self, loop: Op) -> bool:
-        """True if each bound of a loop has at most MOST_OPS ops, so that the host computes it."""
         bounds = [v for axis in axes_of(loop) for v in (axis.begin, axis.end)]
         return all(count_ops(v, MOST_OPS) <= MOST_OPS for v in bounds)
 
@@ -220,9 +220,10 @@ class CoverageProof:
                 yield from self.bounds_under(x)
 
     def has_all(self, begin: Polynomial, trips: Polynomial, needed: Sequence[DigitRange]) -> bool:
-        """True if an index is proved to take all needed combinations.
+        """True if an index with at least `trips` values from `begin` is proved to take all
+        combinations.
 
-        It has at least `trips` values from `begin`.
+        `needed` are the values of its digits.
         """
         if not self.is_least(trips, constant_polynomial(1)):
             return False
@@ -255,7 +256,7 @@ class CoverageProof:
         return self.is_least(trips, room)
 
     def is_least(self, p: Polynomial, q: Polynomial) -> bool:
-        """True if p >= q is proved for all extents and ranges."""
+        """True if p >= q is proved for all non-empty shapes, from the ranges of symbols."""
         return is_least(p, q, self.forms.is_positive)
 
 
@@ -280,7 +281,7 @@ class ArrayCoverage(CoverageProof):
         )
 
     def is_stored(self, store: MustStore) -> bool:
-        """True if the store is proved to write all elements; false for wide arrays."""
+        """True if the store is proved to write all elements; false for 64-bit indices."""
         axes: dict[Value, LoopAxis] = {
             axis.param: axis for loop in store.loops for axis in axes_of(loop)
         }

@@ -66,9 +66,10 @@ class RoundedQuotient(NamedTuple):
 
 
 def find_quotient(kind: str, arg: Value, t: Type) -> RoundedQuotient | None:
-    """Match an op of this kind, argument and result type t as an integer division.
+    """Match an op of kind `floor`, `trunc` or `cast`, argument `arg` and result type t.
 
-    `kind` is `floor`, `trunc` or `cast`; None otherwise, or if operands are not integers.
+    The argument must be an f16 or f32 division of converted integers, or a product with a power of
+    two. A `cast` to an integer may have a `floor` or `trunc` inside. None if it is no such op.
     """
     if not isinstance(t, Scalar) or not isinstance(arg, Op):
         return None
@@ -88,7 +89,10 @@ def find_quotient(kind: str, arg: Value, t: Type) -> RoundedQuotient | None:
 
 
 def divisor(op: Op) -> Value | int | None:
-    """The integer divisor of a division, or of a product with 1 / 2**k; otherwise None."""
+    """The integer divisor of a float division; 2**k for a product with the constant 1 / 2**k.
+
+    None for other ops.
+    """
     if op.kind == "div":
         return whole(op.args[1])
     factor = constant_float(op.args[1])

@@ -1,8 +1,8 @@
 """Static work estimate: number of ops that a launch executes, weighted by trip counts.
 
-The result is a `Count` expression of launch arguments (`vkchi.target.shader`), or a constant.
-Unknown trip counts count as one: `while`, data-dependent bounds, and bounds that use an enclosing
-loop's index. Both sides of a branch are counted.
+Trip counts are `Count` expressions of launch arguments (`vkchi.target.shader`), or constants.
+Unknown ones count as one: `while`, data-dependent bounds, and bounds that use an enclosing loop's
+index. Both sides of a branch are counted.
 
     >>> work_of(fn)              # const 0; shape x [0]; parallel { 7 ops }; yield
     ((4, ('const', 1)), (7, ('dim', 'x', 0)))
@@ -25,13 +25,13 @@ Trips = Callable[[Op], "BoundedCount | None"]  # trip count of a loop, if known
 
 
 def work_of(fn: Func) -> Work:
-    """Static estimate for a launch: one pair (number of ops, executions) per distinct `Count`."""
+    """Estimate for a launch: pairs (number of ops, execution count), one per distinct count."""
     found = work_in(fn.body, partial(trips_of, given=frozenset(fn.params)))
     return tuple([(ops, rounds) for rounds, ops in found.items()])
 
 
 def known_work_of(region: Region) -> int:
-    """Number of ops that a region executes; loops without constant trip counts count as one
+    """Number of ops that a region executes. A loop without a constant trip count counts as one
     iteration."""
     return sum([ops * rounds[1] for rounds, ops in work_in(region, constant_trips).items()])
 
@@ -43,7 +43,7 @@ def constant_trips(loop: Op) -> BoundedCount | None:
 
 
 def work_in(region: Region, trips: Trips) -> dict[Count, int]:
-    """Number of ops in a region, by execution count."""
+    """Map each execution count to the number of ops in a region that are executed so often."""
     found: dict[Count, int] = {}
     add_work(region, constant_count(1), trips, found)
     return found
@@ -60,6 +60,5 @@ def add_work(region: Region, rounds: BoundedCount, trips: Trips, found: dict[Cou
 
 
 def rounds_in(op: Op, rounds: BoundedCount, trips: Trips) -> BoundedCount:
-    """Execution count of the regions of an op that is itself executed `rounds` times."""
     known = trips(op) if is_loop(op) else None
     return rounds if known is None else combine_counts("mul", (rounds, known)) or rounds
