@@ -1,8 +1,6 @@
-"""Description of one kernel argument, as the signature code passes it to the frontend.
+"""Description of one kernel argument, which the package `signature` passes to the frontend.
 
-It is a module of its own so that signing a call does not import the frontend.
-
-    >>> ArgSpec("a", "scalar", f32)
+>>> ArgSpec("a", "scalar", f32)
 """
 
 from __future__ import annotations

@@ -38,8 +38,9 @@ from vkchi.types.lazy_numpy import np
 def _convert(python: type, dtype: Any) -> Handler:
     """Make the handler of `int(x)` or `float(x)`.
 
-    Python converts numbers, strings and its own objects that define the conversion. For an object
-    of the kernel, its method is inlined. Other values are cast to `dtype`.
+    Numbers, strings and Python objects that define the conversion are converted at compile time. A
+    method `__int__`, `__float__` or `__index__` of a user's class is inlined. Other values are cast
+    to `dtype`.
     """
     names = (f"__{python.__name__}__", "__index__")
 

@@ -1,11 +1,12 @@
-"""Recursion elimination: a real function with 2 to 4 recursive calls in its source becomes a loop.
+"""Recursion elimination: a pure, recursive `ti.real_func` becomes a loop with an explicit stack.
 
-The loop has an explicit stack. Inlining such a function would make a number of copies that is
-exponential in the depth.
+The source has 2 to 4 recursive calls: inlining would make a number of copies that is exponential in
+the depth.
 
-The function is pure, so it is replayed from its beginning each time one of its recursive calls
-returns. Calls that have already returned are answered from their saved results. A frame has the
-arguments, and the position of its first result in the array of all results:
+The loop runs the body again from its start each time a recursive call returns. Calls that have
+already returned are answered from their saved results. A frame has the scalar arguments, and the
+position of its first result in the array of all results. A call that needs more than DEEPEST frames
+reports a failure and gives 0:
 
     def fib(n):                              while sp >= 0:
         if n < 2:                                if returned: drop a frame, keep its result
@@ -63,18 +64,19 @@ _PURE = {
 
 
 def too_deep() -> None:
-    """Placeholder that the loop calls on stack overflow: emits a failure report."""
+    """Placeholder that the loop calls on stack overflow. `_go_too_deep` lowers the call."""
 
 
 # --- which functions -----------------------------------------------------------------------------
 
 
 def is_stacked(fn: FunctionType, notes: Mapping[str, Any]) -> bool:
-    """True if calls of a real function become a loop with a stack.
+    """True if calls of a real function become a loop with a stack; the answer for `fn` is cached.
 
-    It must be pure, return a scalar on all paths, and have 2 to MOST_PLACES recursive calls. Their
-    arguments are positional, and scalars or parameters passed on unchanged. Parameters have no
-    defaults and are not keyword-only. `notes` are the annotations.
+    `notes` are the annotations. The function must return a scalar on all paths, have only
+    statements for which `is_plain` holds, and have 2 to MOST_PLACES recursive calls. These calls
+    have positional arguments only. An argument is a scalar by its annotation, or the same parameter
+    passed on unchanged. The function has no defaults and no keyword-only parameters.
     """
     known = _STACKED.get(fn)
     if known is None:
@@ -135,10 +137,10 @@ def meaning(n: ast.expr, fn: FunctionType) -> Any:
 
 
 def is_plain(n: ast.stmt, fn: FunctionType) -> bool:
-    """True if a statement only changes variables or leaves, and its calls of `fn` can be hoisted.
+    """True if a statement only assigns variables, branches, loops or leaves, by pure expressions.
 
-    Excluded are `return` and recursive calls in loops, and recursive calls in operands that may be
-    skipped.
+    False for a loop that contains a `return` or a recursive call of `fn`. False for a recursive
+    call in an operand that may be skipped, unless that is a returned `a if c else b`.
     """
     if not isinstance(n, _STATEMENTS):
         return False
@@ -162,10 +164,8 @@ def is_names(n: ast.expr) -> bool:
 
 
 def choices(n: ast.expr) -> Iterator[ast.expr]:
-    """Yield the conditions and values of a returned `a if c else b`; n itself if it is none.
-
-    A conditional expression in a `return` becomes an `if` statement.
-    """
+    """Yield the conditions and values of nested `a if c else b`; n itself if it is another
+    expression."""
     if isinstance(n, ast.IfExp):
         for part in (n.test, n.body, n.orelse):
             yield from choices(part)
@@ -174,10 +174,8 @@ def choices(n: ast.expr) -> Iterator[ast.expr]:
 
 
 def is_pure(n: ast.expr, fn: FunctionType) -> bool:
-    """True if an expression has no side effects, and its recursive calls are unconditional.
-
-    False if unknown.
-    """
+    """True if it is proved that n has no side effects and that its recursive calls are
+    unconditional."""
     for x in ast.walk(n):
         if isinstance(x, ast.expr) and not isinstance(x, _EXPRESSIONS):
             return False
@@ -189,7 +187,8 @@ def is_pure(n: ast.expr, fn: FunctionType) -> bool:
 
 
 def may_skip(n: ast.AST) -> bool:
-    """True if parts of an expression may be skipped, or are not analysed (`f(k=...)`)."""
+    """True if n may skip an operand (`and`, `a if c else b`, `a < b < c`), or is a keyword
+    argument."""
     is_chain = isinstance(n, ast.Compare) and len(n.ops) > 1
     return is_chain or isinstance(n, ast.BoolOp | ast.IfExp | ast.keyword)
 
@@ -247,7 +246,7 @@ _RETURN = "Z_returned = 1\ncontinue"
 def lower_stacked(cx: Lowering, act: Activation, notes: Mapping[str, Any]) -> Any:
     """Lower a call for which `is_stacked` holds; return its result.
 
-    The activation has the arguments.
+    `act` has the arguments as variables. Its source is replaced by the loop.
     """
     node = act.source.node
     names = [a.arg for a in node.args.args if isinstance(cook(notes.get(a.arg)), Scalar)]
@@ -277,7 +276,8 @@ class StackRewriter:
         self.fn, self.names, self.calls = fn, names, 0
 
     def body(self, stmts: Sequence[ast.stmt]) -> list[ast.stmt]:
-        """Return the loop that replaces the function's body."""
+        """Return the statements that replace the function's body: the stack's variables, then the
+        loop."""
         at = stmts[0]
         begin = template(_BEGIN, at)
         loop = begin[-1]
@@ -290,11 +290,13 @@ class StackRewriter:
         return begin
 
     def statements(self, stmts: Sequence[ast.stmt]) -> list[ast.stmt]:
-        """Return the statements, each preceded by its hoisted recursive calls."""
         return [new for n in stmts for new in self.statement(n)]
 
     def statement(self, n: ast.stmt) -> list[ast.stmt]:
-        """Return one statement, preceded by its hoisted recursive calls."""
+        """Return the statements that replace n: its hoisted recursive calls, then n.
+
+        A `return` becomes an assignment of the result and a `continue`.
+        """
         n = copy.copy(n)
         if isinstance(n, ast.Return) and isinstance(n.value, ast.IfExp):
             both = [ast.copy_location(ast.Return(x), n) for x in (n.value.body, n.value.orelse)]
@@ -345,7 +347,6 @@ class StackRewriter:
 
 
 def is_own(n: ast.Call, fn: FunctionType) -> bool:
-    """True if a call is a recursive call of fn."""
     return getattr(meaning(n.func, fn), "__vkchi_func__", None) is fn
 
 

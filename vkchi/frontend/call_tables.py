@@ -1,7 +1,8 @@
 """Tables of callable functions and methods.
 
-`intrinsics.py` and `methods.py` fill the tables at import. The modules of LATE add their functions
-once the program has imported the module of `vkchi.lang` that defines these, as few programs do.
+Importing `intrinsics` and `methods` fills the tables. The modules in LATE add rarely used
+functions. They are imported at the first lookup that fails after the program imported the
+corresponding module of `vkchi.lang`.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class PathRoot(NamedTuple):
     | `global`, `cell` | function | global or closure variable of it |
     | `argument` | kernel | argument of it |
     | `function` | function | attribute of it |
-    | `object` | weak reference to an object without a name | attribute of it |
+    | `object` | function that returns an object without a name, or None if that is gone | attribute of it |
     """
 
     kind: Literal["global", "cell", "argument", "function", "object"]
@@ -204,7 +204,7 @@ def same_matrix(value: Matrix) -> Test:
 
 
 def is_kept(value: Any) -> bool:
-    """True if a compiled kernel may keep the value alive.
+    """True for values that a compiled kernel may keep alive, and that are compared by identity.
 
     These are fields, arrays of structs, functions, classes, modules and enum members.
     """

@@ -82,7 +82,8 @@ def check_usable(cx: Lowering, node: Any) -> None:
 
 
 def activate_cells(cx: Any, node: Any, indices: Sequence[Value]) -> None:
-    """Activate the cells that contain an element of a node, unless they are known to be active."""
+    """Emit the activation of the cells that contain a node's element, unless they are known to be
+    active."""
     if cx.cells.is_known(cx.act, node, indices):
         return
     cx.cells.marked.update(node.sparse_path)
@@ -254,9 +255,10 @@ class ActivityTest:
             return number, cx.call(is_in, (number, self.level, list(indices)), {})
 
     def freeze(self, cx: Lowering, body: Region) -> Region:
-        """Return the body of a parallel loop with its final test.
+        """Return the body of a parallel loop with its final activity test.
 
-        If the loop changes the numbers that it tests, the body tests a copy, made before the loop.
+        If the loop may change the tested numbers, they are copied before it, and the body tests the
+        copy.
         """
         if self.block not in cx.cells.marked:
             return body

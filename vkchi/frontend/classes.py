@@ -27,7 +27,11 @@ _NUMBERS = {"f": float, "i": int, "u": int, "b": bool}
 
 
 def class_of(x: Any) -> type:
-    """Return the Python class of a value; for a kernel value, its class in Python scope."""
+    """Return the Python class of a value.
+
+    For a kernel value it is Vector, Matrix, float, int or bool; for a struct without a class,
+    Struct.
+    """
     if isinstance(x, StructValue):
         return x.type if isinstance(x.type, type) else Struct
     if isinstance(x, ArrayRef) and x.source is not None:
@@ -41,7 +45,8 @@ def class_of(x: Any) -> type:
 def is_instance(cx: Lowering, x: Any, classes: Any) -> bool:
     """True if x is an instance of one of the classes, or its `type` is one of the vkchi types.
 
-    Raises KernelTypeError for other objects in `classes`.
+    `classes` is a class, a vkchi type, or a tuple of them. Raises KernelTypeError for other
+    objects.
     """
     if isinstance(classes, tuple):
         return any(is_instance(cx, x, c) for c in classes)

@@ -65,8 +65,9 @@ Binding = tuple[Any, ...]
 class HandlerTables(NamedTuple):
     """Dispatch tables of the lowering: AST class -> handler(cx, node).
 
-    `leaves` are called without a span set, since they build no ops. `call` inlines a function, and
-    `body` lowers the statements of the current activation.
+    `leaves` are called without a span set, since they build no ops. `refuse` returns the error for
+    a node without a handler. `call` inlines a function, and `body` lowers the statements of the
+    current activation.
     """
 
     leaves: dict[type[ast.AST], Callable[..., Any]]
@@ -77,7 +78,10 @@ class HandlerTables(NamedTuple):
 
 
 class LaunchCondition(NamedTuple):
-    """A condition on a value at every call: `test` is a Python expression over it, as `n`."""
+    """A condition that the host checks before each launch, if it can compute `value`.
+
+    `test` is a Python expression in which `n` is the value.
+    """
 
     value: Value
     test: str
@@ -93,11 +97,13 @@ class LoopConfig(NamedTuple):
 
 
 class Lowering:
-    """Implementation of `values.Context`.
+    """State of one lowering; implements the protocol `values.Context`.
 
-    - `frames`: one dict per open region: the outer variables changed in it, with their old values.
-    - `stepped_calls`: number of calls in regions that a debugger may step through.
-    - `run_arm`: runs the selected one of two arms, if it can run at once (`python_mode`).
+    - `frames`: one dict per open region: the outer variables changed in it, with their old
+      values.
+    - `stepped_calls`: number of calls lowered into regions that a debugger may step through.
+    - `run_arm`: runs one of two branches at once, by a condition; None unless `python_mode` sets
+      it.
     """
 
     run_arm: Callable[[Value, Any, Any], Any] | None = None
@@ -132,14 +138,17 @@ class Lowering:
         self._found: dict[int, tuple[Any, Any]] = {}
 
     def leave_parallel(self) -> None:
-        """Reset the state of a parallel loop after it was lowered, at the top of the kernel."""
+        """Reset the state of a parallel loop after it was lowered.
+
+        Drops the loop's indices for failure messages, and its arrays without derivatives.
+        """
         self.in_parallel, self.reports.iteration = False, ()
         self.stopped = {v: is_inside for v, is_inside in self.stopped.items() if not is_inside}
 
     def stop_gradient(self, array: ArrayRef) -> None:
         """Block derivatives through later reads of an array.
 
-        That holds to the end of the parallel loop, or of the kernel outside of one.
+        It holds to the end of the current parallel loop; outside of one, to the end of the kernel.
         """
         self.stopped[array.value] = self.in_parallel
 
@@ -162,7 +171,7 @@ class Lowering:
         return value
 
     def expr(self, n: ast.expr) -> Any:
-        """Return an expression's compile-time value; a Target is read."""
+        """Return an expression's compile-time value; Targets, also in containers, are read."""
         value = self.ref(n)
         if isinstance(value, Value):
             return value
@@ -191,7 +200,6 @@ class Lowering:
         handler(self, n)
 
     def locate(self, n: ast.AST) -> None:
-        """Attribute the ops built from here on to n."""
         self.b.span = self.act.source.span(n, self.act.caller)
 
     @property
@@ -230,13 +238,13 @@ class Lowering:
         return not self.frames
 
     def declare(self, name: str, value: Any, kind: str = VARIABLE) -> Var:
-        """Declare a variable in the innermost block."""
+        """Declare a variable in the innermost block; a kernel value without a name gets its name."""
         if isinstance(value, Value) and not value.name:
             value.name = name
         return self.act.declare(Var(name, value, kind, len(self.frames), self.b.span))
 
     def assign(self, var: Var, value: Any) -> None:
-        """Set a variable's value, from here on in the current region."""
+        """Set a variable's value; the current region notes its old value, to restore it at its end."""
         if var.depth < len(self.frames):
             self.frames[-1].setdefault(var, var.value)
         var.value = value
@@ -279,7 +287,7 @@ class Lowering:
             )
 
     def capture(self, name: str) -> Any:
-        """Return the value of a name from outside the function, and record the read.
+        """Return the value of a name from outside the function, as `found`, and record the read.
 
         Raises KernelNameError.
         """
@@ -290,13 +298,13 @@ class Lowering:
         return self.found(plain_number(value))
 
     def outside(self, value: Any) -> Any:
-        """Record the use of a Python object without a name; return it as the kernel sees it."""
+        """Record the use of a Python object without a name; return it as `found`."""
         value = plain_number(value)
         self.dependencies.outside(value)
         return self.found(value)
 
     def part(self, base: Any, step: Step | None, value: Any) -> Any:
-        """Record the read of a part of a Python object, and return the part as the kernel sees it.
+        """Record the read of a part of a Python object, and return the part as `found`.
 
         The part is an attribute, an item, or a value that no path leads to (`step` is None).
         """
@@ -343,12 +351,11 @@ class Lowering:
         return items
 
     def found(self, value: Any) -> Any:
-        """Return a captured Python object as the kernel sees it, with widened vectors.
+        """Return a captured Python object as the kernel sees it.
 
-        It applies to names, defaults, attributes, items, and iteration (the methods above). Numbers
-        of a vector become at least as wide as literals, including vectors in lists, tuples and
-        dicts. Results of calls (`run_python`) stay as Python made them. The mapping preserves
-        identity: one object, one result.
+        Numbers of a vector or matrix become at least as wide as default_fp and default_ip, also in
+        lists, tuples and dicts. Other objects are unchanged. One object gives one result, until
+        `forget_changed` drops it.
         """
         if not isinstance(value, Matrix | list | tuple | dict):
             return value
@@ -361,9 +368,9 @@ class Lowering:
         return known[1]
 
     def forget_changed(self) -> None:
-        """Drop the widened copies that a Python function, which just ran, may have made stale.
+        """Drop the results of `found` that a Python function, which just ran, may have made stale.
 
-        Lists are searched again. A vector is widened again if its numbers changed.
+        These are all containers, and vectors and matrices whose numbers changed.
         """
         self._found = {key: pair for key, pair in self._found.items() if has_same_numbers(*pair)}
 
@@ -468,10 +475,10 @@ class Lowering:
     def run_python(
         self, fn: Callable[..., Any], args: Any, kwargs: Any = None, *, as_is: bool = False
     ) -> Any:
-        """Call a Python function at compile time. An exception in it becomes a compile error.
+        """Call a Python function at compile time; record the values that it may read.
 
-        A CompilationError with a span is raised unchanged. Numpy scalars become Python numbers,
-        unless `as_is`.
+        An exception in it becomes a compile error. A CompilationError with a span is raised
+        unchanged. Numpy scalars become Python numbers, unless `as_is`.
         """
         if fn is not super:
             record_reachable(self.dependencies, fn, (*args, *(kwargs or {}).values()))

@@ -1,6 +1,6 @@
 """Debug-mode checks: indices, integer division by zero, negative exponents, integer overflow.
 
-A `guard_*` function emits a failure report, a `watch_*` function a warning.
+A `guard_*` function emits a test with a failure report, a `watch_*` function one with a warning.
 
     guard_indices(cx, array, [i, j])        # before `elem`
     guard_division(cx, "mod", x, y)         # before the op
@@ -146,7 +146,7 @@ def watch_atomic(cx: Context, op: str, old: Value, v: Value) -> None:
 
 
 def _fits_sum(cx: Context, x: Value, y: Value, r: Value) -> Value:
-    """True if `x + y` did not overflow.
+    """Emit the test that `x + y` did not overflow.
 
     Signed: the result has the sign of an operand. Unsigned: it is not less than x.
     """
@@ -158,7 +158,7 @@ def _fits_sum(cx: Context, x: Value, y: Value, r: Value) -> Value:
 
 
 def _fits_difference(cx: Context, x: Value, y: Value, r: Value) -> Value:
-    """True if `x - y` did not overflow.
+    """Emit the test that `x - y` did not overflow.
 
     Signed: the operands have one sign, or the result has the sign of x. Unsigned: x is not less
     than y.
@@ -171,7 +171,10 @@ def _fits_difference(cx: Context, x: Value, y: Value, r: Value) -> Value:
 
 
 def _fits_product(cx: Context, x: Value, y: Value, r: Value) -> Value:
-    """True if `x * y` did not overflow: the result divided by x is y."""
+    """Emit the test that `x * y` did not overflow: x is 0, or the result divided by x is y.
+
+    A signed x of -1 is tested separately, because the least integer divided by -1 overflows.
+    """
     b, t = cx.b, x.type
     assert isinstance(t, Scalar | Tensor)
     is_zero = b.emit("eq", x, zero_like(cx, x))
@@ -189,7 +192,7 @@ def _fits_product(cx: Context, x: Value, y: Value, r: Value) -> Value:
 
 
 def _fits_quotient(cx: Context, x: Value, y: Value, r: Value) -> Value:
-    """True unless the least integer is divided by -1, whose result depends on the device."""
+    """Emit the test that this is not the least integer divided by -1: its quotient is undefined."""
     t = x.type
     assert isinstance(t, Scalar | Tensor)
     least = -1 << (scalar_of(t).bits - 1)
@@ -199,7 +202,7 @@ def _fits_quotient(cx: Context, x: Value, y: Value, r: Value) -> Value:
 
 
 def _fits_shift(cx: Context, x: Value, y: Value, r: Value) -> Value:
-    """True if `x << y` lost no bits: shifted back it is x, and the amount is below the width."""
+    """Emit the test that `x << y` lost no bits: shifted back it is x, and y is below the width."""
     b, t = cx.b, y.type
     unsigned = with_scalar(t, scalar_named(f"u{scalar_of(t).bits}"))
     amount: Value = y if unsigned is t else b.emit("bitcast", y, type=unsigned)

@@ -1,6 +1,6 @@
-"""Random numbers in kernels: `ti.random` and `ti.randn`, from 32 random bits per op.
+"""Random numbers in kernels: `ti.random` and `ti.randn`, from ops that give 32 random bits each.
 
-A float is a multiple of 2^-24 (f32), 2^-53 (f64) or 2^-11 (f16) in [0, 1).
+A float of `ti.random` is a multiple of 2^-24 (f32), 2^-53 (f64) or 2^-11 (f16) in [0, 1).
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def _draw_integer(cx: Context, t: Scalar) -> Value:
 
 
 def draw_normal(cx: Context, dt: Any = None) -> Value:
-    """Return a float of the standard normal distribution. Source: Box and Muller, 1958.
+    """Return a float of the standard normal distribution, in `dt` or default_fp.
 
-    Raises KernelTypeError if `dt` is not a float type.
+    Source: Box and Muller, 1958. Raises KernelTypeError if `dt` is not a float type.
     """
     t = dtype_of(cx, float if dt is None else dt)
     if not isinstance(t, Scalar) or t.kind != "f":

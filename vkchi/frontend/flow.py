@@ -103,11 +103,11 @@ def lower_branch(
 
 
 def join_arms(cx: Lowering, cond: Value, a: Arm, b: Arm) -> Any:
-    """Emit an `if` op from two arms; return the merged value.
+    """Emit an `if` op from two arms, assign the merged variables, and return the merged value.
 
     Its results are the values and changed variables that differ. If there are none, and no ops in
-    the arms, nothing is emitted. Arms with calls that a debugger may step through are not joined
-    where one can run at once (`Lowering.run_arm`).
+    the arms, nothing is emitted. Arms with calls that a debugger may step through are not joined:
+    `Lowering.run_arm`, if set, runs one of them at once.
     """
     if (a.calls or b.calls) and cx.run_arm is not None:
         return cx.run_arm(cond, a, b)
@@ -182,7 +182,8 @@ class PathMerge:
         return self._hole(a, b, self._common_type(a, b), name)
 
     def _half(self, v: Any, name: str, *, is_first: bool) -> Any:
-        """Merge a value that one path sets. Flags guarantee that the other path's is never used."""
+        """Merge a value that only one path sets; the other path gets 0, which flags keep from being
+        used."""
         if not isinstance(v, Value):
             return v
         t = v.type

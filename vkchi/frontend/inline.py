@@ -1,6 +1,7 @@
 """Inlining of Python functions into kernels, with arguments bound to new variables.
 
-An argument is passed by value, by reference (`ti.template()`), or converted to its annotation.
+An argument is passed by reference (`ti.template()`, `ti.ref`), or by value, converted to the type
+in its annotation if there is one.
 
     call_function(cx, fn, (x, VariableTarget(var)), {})
 """
@@ -81,10 +82,7 @@ def function_of(callee: Any) -> FunctionType:
 
 
 def check_fixed(fn: FunctionType) -> None:
-    """Check that a function has no `*args` or `**kwargs`; plain Python functions may have them.
-
-    Raises KernelSyntaxError.
-    """
+    """Check that a function has no `*args` or `**kwargs`. Raises KernelSyntaxError."""
     source = source_of(fn)
     for many in (source.node.args.vararg, source.node.args.kwarg):
         if many is not None:
@@ -106,7 +104,10 @@ def signature_of(fn: FunctionType) -> FunctionSignature:
 
 
 def annotations_of(fn: FunctionType, source: Source) -> dict[str, Any]:
-    """Return the function's annotations, strings evaluated. Raises KernelSyntaxError."""
+    """Return the function's annotations by name, strings evaluated.
+
+    Raises KernelSyntaxError for a string that cannot be evaluated.
+    """
     notes = fn.__annotations__
     if not any(isinstance(note, str) for note in notes.values()):
         return notes
@@ -139,7 +140,8 @@ def lower_recursive(cx: Lowering, act: Activation, notes: dict[str, Any]) -> tup
 def call_function(cx: Lowering, callee: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Inline a call and return its result.
 
-    Arguments are compile-time values, or Targets for parameters by reference. Raises
+    Arguments are compile-time values, or Targets for parameters by reference. A recursive real
+    function becomes a loop (`call_stack`), or is inlined up to a depth limit (`recursion`). Raises
     CompilationError for arguments that do not fit, and for errors in the body.
     """
     fn = function_of(callee)
@@ -183,7 +185,10 @@ def bind_arguments(
     args: Sequence[Any],
     kwargs: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return the arguments and defaults by parameter, in order. Raises KernelCallError."""
+    """Return the arguments and defaults by parameter, in order.
+
+    Raises KernelCallError for missing, unknown and surplus arguments.
+    """
     name = fn.__name__
     if len(args) > len(s.names) and not s.rest:
         takes = f"{len(s.names)} argument{'s' if len(s.names) != 1 else ''}"
@@ -213,7 +218,7 @@ def bind_arguments(
 
 
 def default(cx: Lowering, fn: FunctionType, s: FunctionSignature, name: str) -> Any:
-    """Return the default of a parameter as kernels see it, and record the dependency."""
+    """Return a parameter's default, and record it as a dependency of the kernel."""
     value = s.defaults[name]
     cx.dependencies.default(fn, name, value)
     return cx.found(plain_number(value))
@@ -227,7 +232,11 @@ def declare_argument(
     cx: Lowering, act: Activation, name: str, note: Any, x: Any, *,
     is_plain: bool, is_typed: bool = False,
 ) -> None:  # fmt: skip
-    """Declare the variable of one parameter. `is_typed`: the parameter of a real function."""
+    """Declare the variable of one parameter of `act`: x, converted to its annotation `note`.
+
+    A parameter by reference aliases x. `is_typed` is true for real functions: a vector under a
+    scalar annotation then raises KernelCallError; otherwise it is converted by component.
+    """
     depth, span = len(cx.frames), act.source.span(act.source.node, act.caller)
     if isinstance(x, Receiver) or is_reference(note):
         if isinstance(note, ref):
@@ -253,7 +262,10 @@ def declare_argument(
 
 
 def is_passed_as_it_is(x: Any) -> bool:
-    """True if a plain Python function receives an argument unconverted: numbers and containers."""
+    """True for Python's numbers, vectors and matrices, and for containers.
+
+    A plain Python function that does not assign the parameter receives them unconverted.
+    """
     return weak(x) is not None or is_container(x)
 
 
@@ -261,11 +273,10 @@ _NOTES = (None, int, float, bool, Any, inspect.Parameter.empty)
 
 
 def check_annotation(cx: Lowering, fn: FunctionType, name: str, note: Any, x: Any) -> None:
-    """Check the annotation of a ti.func's parameter.
+    """Check that an annotation of a ti.func's parameter fits the argument. Raises KernelCallError.
 
-    It may be absent, a vkchi type, a Python number type, `Any`, generic, or a class of the
-    argument. Raises KernelCallError for another annotation, and for a number under an
-    ndarray annotation.
+    It may be absent, a vkchi type, `int`, `float`, `bool`, `Any`, generic, or a class of the
+    argument. An ndarray annotation does not fit numbers, vectors and matrices.
     """
     if isinstance(note, ndarray) and (isinstance(x, Value) or weak(x) is not None):
         raise cx.fail(f"`{name}` of {fn.__name__}() is annotated as an array", kind=KernelCallError)
@@ -284,7 +295,10 @@ def check_annotation(cx: Lowering, fn: FunctionType, name: str, note: Any, x: An
 
 
 def check_referred(cx: Lowering, name: str, note: ref, x: Any) -> None:
-    """Check that x is a variable or element of the type in `ti.ref`. Raises KernelTypeError."""
+    """Check that x is assignable and has the type in the annotation `ti.ref(...)`.
+
+    Raises KernelTypeError.
+    """
     want = annotated_type(cx, note.tp)
     if not is_target(x):
         raise cx.fail(
@@ -300,7 +314,7 @@ def check_referred(cx: Lowering, name: str, note: ref, x: Any) -> None:
 def declare_reference(act: Activation, name: str, x: Any, depth: int, span: Span) -> None:
     """Declare a parameter as an alias of the caller's argument.
 
-    An argument that is not assignable becomes a REFERENCE, which cannot change.
+    An argument that is not assignable becomes a REFERENCE: assigning the parameter then raises.
     """
     is_receiver = isinstance(x, Receiver)
     is_copy = isinstance(x, Receiver) and x.is_copy
@@ -325,9 +339,9 @@ def annotated_type(cx: Lowering, note: Any) -> Scalar | Tensor | None:
 
 
 def result_of(cx: Lowering, act: Activation) -> Any:
-    """Return the result of an inlined function.
+    """Return the result of an inlined function; None if no path returns a value.
 
-    Raises KernelTypeError if only some paths return a value.
+    Raises KernelTypeError if only some paths return one.
     """
     returned, result = act.returned.value, act.result.value
     if returned is True or (returned is not False and always_leaves(act.source.node.body)):
@@ -341,7 +355,6 @@ def result_of(cx: Lowering, act: Activation) -> Any:
 
 
 def is_real(callee: Any) -> bool:
-    """True if a callee is a `ti.real_func`."""
     return function_kind(callee) == "real_func"
 
 
@@ -363,7 +376,10 @@ def check_annotated_result(cx: Lowering, act: Activation, result: Any, *, is_rea
 
 
 def returned_types(cx: Lowering, note: Any) -> tuple[Scalar | Tensor | StructType, ...]:
-    """Return the types of a return annotation, of one value or a tuple. Raises KernelTypeError."""
+    """Return the types of a return annotation, of one value or a tuple.
+
+    Raises KernelTypeError for an annotation that is no scalar, vector, matrix or struct type.
+    """
     if isinstance(note, tuple):
         notes: tuple[Any, ...] = note
     else:
@@ -379,10 +395,11 @@ def returned_types(cx: Lowering, note: Any) -> tuple[Scalar | Tensor | StructTyp
 
 
 def convert_result(cx: Lowering, x: Any, note: Any) -> Any:
-    """Convert a function's result to its return annotation. Raises KernelTypeError.
+    """Convert a function's result to its return annotation; a vector under a scalar type by
+    component.
 
-    The result is unchanged if it is a tuple under a struct annotation, or the annotation has no
-    type.
+    Returns x unchanged if the annotation has no type of numbers or structs, or if it is a struct
+    and x a tuple. Raises KernelTypeError.
     """
     if note is None or (isinstance(note, StructType) and isinstance(x, tuple)):
         return x
@@ -405,7 +422,7 @@ def convert_result(cx: Lowering, x: Any, note: Any) -> Any:
 
 
 def into_result(cx: Lowering) -> ConversionTarget:
-    """Return the words for a conversion to the result of the current function."""
+    """Return the description of the current function's result, for cautions about conversions."""
     help = "annotate the type that is returned, or write ti.cast(...) in the `return`"
     return ConversionTarget(f"the result of {cx.act.fn.__name__}()", help)
 
@@ -419,7 +436,7 @@ def _tuple_of(note: Any) -> tuple[Any, ...]:
 def check_count(cx: Lowering, x: Any, count: int) -> Sequence[Any]:
     """Return the parts of a returned tuple or list; any other value is one part.
 
-    Raises KernelTypeError if the annotation has another number.
+    Raises KernelTypeError if their number is not `count`.
     """
     parts = x if isinstance(x, list | tuple) else [x]
     if len(parts) != count:

@@ -1,7 +1,7 @@
 """Iteration at compile time, for unrolled loops, comprehensions, unpacking and `sum`.
 
-Vectors give their components, matrices their rows, structs their members. Python objects give the
-items of Python's iteration.
+Vectors give their components, matrices their rows, structs their members. Other Python objects give
+the items of Python's iteration.
 
     items_of(cx, v, "unpack")       # the components of a vector
 """
@@ -27,8 +27,8 @@ Begin = Callable[[Any], Iterable[Any]]
 def items_of(cx: Lowering, x: Any, use: str = "items", most: int | None = None) -> list[Any]:
     """Return the items of x, at most `most` if given.
 
-    `use` is a key of kinds.USES, for the message. Raises KernelTypeError if x is not iterable,
-    KernelSyntaxError if `use` is "unpack".
+    `use` is a key of kinds.USES, for the message. If x is not iterable, raises KernelSyntaxError if
+    `use` is "unpack", else KernelTypeError.
     """
     own = own_items(cx, x, use)
     return cx.items_of(x, most) if own is None else own[:most]
@@ -37,7 +37,7 @@ def items_of(cx: Lowering, x: Any, use: str = "items", most: int | None = None) 
 def lazy_items(cx: Lowering, x: Any, begin: Begin = iter, use: str = "items") -> Iterable[Any]:
     """Return the items of x, lazily for a Python object; `begin` is `iter` or `reversed`.
 
-    Raises KernelTypeError if x is not iterable.
+    Raises KernelTypeError if x is not iterable, or cannot be reversed.
     """
     own = own_items(cx, x, use)
     if own is not None:
@@ -48,7 +48,6 @@ def lazy_items(cx: Lowering, x: Any, begin: Begin = iter, use: str = "items") ->
 
 
 def is_reversible(x: Any) -> bool:
-    """True if Python can iterate over x in reverse."""
     is_sequence = defines(x, "__len__") and defines(x, "__getitem__")
     return defines(x, "__reversed__") or (is_sequence and not isinstance(x, Struct))
 

@@ -1,7 +1,7 @@
 """Kinds of compile-time values: the operations that each does not support, and words for messages.
 
-The kind depends on the value's class alone, never on attributes of the object: a user's class may
-define any attribute. Kinds without an entry support everything.
+The kind of a Python object depends on its class alone, since the attributes of a user's object may
+have any name. A kind supports every use that is not a key of its `helps`.
 
     check_supported(cx, x, "truth")      # KernelTypeError: a whole array is neither true nor false
 """
@@ -54,7 +54,7 @@ class Kind(NamedTuple):
 
 
 def _all_but(*meant: str, help: str = "", **helps: str) -> dict[str, str]:
-    """Return help texts for all uses except `meant`."""
+    """Return `help` by use for all uses except `meant`, updated with `helps`."""
     return {use: help for use in USES if use not in meant} | helps
 
 
@@ -188,7 +188,7 @@ def _members(x: Any) -> list[str]:
 
 
 def defines(x: Any, name: str) -> bool:
-    """True if the class of x has attribute `name`, a special method that is not None."""
+    """True if the class of x, or a base class, has an attribute `name` that is not None."""
     return any(vars(base).get(name) is not None for base in type(x).__mro__)
 
 

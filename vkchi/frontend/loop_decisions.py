@@ -1,9 +1,10 @@
 """Decisions about the outermost loops of a kernel: parallel or serial, and the reason.
 
-`loops` decides and records; loops inside of other loops have no records. The compiler adds trip
-counts. `kernel.explain` prints the records; long loops that became serial are warned of.
+`loops` decides and records; loops inside other loops have no records. The compiler adds trip
+counts. `kernel.explain` prints the records. A long loop that a variable makes serial gives a
+warning.
 
-    cx.decisions.append(serial_loop(cx, n, space, SerialReason(CONDITIONAL)))
+    cx.decisions.append(serial_loop(cx, n, space, CONDITIONAL))
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class PendingDecision(NamedTuple):
     is_warned: bool = False
 
     def caution(self, trips: Count) -> LoopCaution:
-        """The warning about the loop, whose number of iterations is `trips`."""
+        """Return the warning about the loop, whose trip count is `trips`."""
         found = self.decision
         assert found.span is not None
         sentence = f"this loop runs its {{count}} iterations serially: {found.reason}"
@@ -56,12 +57,10 @@ class PendingDecision(NamedTuple):
 
 
 def parallel_loop(cx: Lowering, n: ast.For, space: LoopSpace) -> PendingDecision:
-    """The record of a parallel loop."""
     return PendingDecision(Decision("parallel", span_of(cx, n.iter)), space)
 
 
 def serial_loop(cx: Lowering, n: ast.For, space: LoopSpace, reason: str) -> PendingDecision:
-    """The record of a serial loop."""
     help = CONDITIONAL_HELP if reason == CONDITIONAL else ""
     return PendingDecision(Decision("serial", span_of(cx, n.iter), reason, help), space)
 
@@ -69,7 +68,8 @@ def serial_loop(cx: Lowering, n: ast.For, space: LoopSpace, reason: str) -> Pend
 def carried_loop(
     cx: Lowering, n: ast.For, space: LoopSpace, found: CarriedVariable
 ) -> PendingDecision:
-    """The record of a loop that is serial because a variable carries values between iterations."""
+    """Return the record of a loop that is serial because a variable carries values between
+    iterations."""
     help = HELPS[found.kind].format(name=found.name, update=found.update)
     origin = span_of(cx, found.node)
     made = Decision("serial", span_of(cx, n.iter), found.sentence, help, origin, name=found.name)
@@ -77,7 +77,6 @@ def carried_loop(
 
 
 def while_loop(cx: Lowering, n: ast.While) -> PendingDecision:
-    """The record of a `while`."""
     return PendingDecision(Decision("serial", span_of(cx, n.test), WHILE))
 
 

@@ -1,10 +1,14 @@
-"""Loop-carried dependence test for top-level loops, on variables of the kernel.
+"""Loop-carried dependence test for top-level `for` loops, on variables of the kernel.
 
-A top-level loop runs in parallel. `+=`, `-=`, `&=`, `|=` and `^=` of a variable are atomic. They
-make the loop serial only if the loop reads the variable. In `a, b = b, a + b`, too,
-iterations depend on each other, so the loop must be serial. So must one with `last = i` if `last`
-is read after it. A variable is private to the iteration if every iteration assigns it before
-reading it, and nothing reads it after the loop. The test is syntactic and conservative.
+A top-level loop runs in parallel unless its iterations depend on each other. The test is syntactic
+and conservative:
+
+- `a, b = b, a + b` is a dependence. So is `last = i` if `last` is read after the loop.
+- `+=`, `-=`, `&=`, `|=` and `^=` of a scalar variable are atomic. They are a dependence only
+  if the loop also reads the variable.
+- Assignments of one constant to a variable that the loop does not read are no dependence.
+- A variable is private to the iteration if every iteration assigns it before reading it, and
+  nothing reads it after the loop.
 
     names = assigned_names(cx, loop)
     find_carried(cx, loop, names); own_variables(cx, loop, names)
@@ -44,7 +48,9 @@ class CarriedVariable(NamedTuple):
     """A variable by which iterations depend on each other.
 
     - node: the syntax that shows it; `{line}` in `sentence` is its line.
-    - kind: "after", "inside", or "reduction" if `update` does the same atomically.
+    - kind: "after" if it is read after the loop, "inside" if a later iteration may read it,
+      "reduction" if it is "inside" and the atomic statement `update` could replace the
+      assignment.
     """
 
     name: str
@@ -55,10 +61,10 @@ class CarriedVariable(NamedTuple):
 
 
 def find_carried(cx: Lowering, n: ast.For, assigned: Iterable[str]) -> CarriedVariable | None:
-    """Return the first of the assigned names that may make the order of iterations matter.
+    """Return the first of the assigned names by which iterations depend on each other, or None.
 
-    Variables that are private or flags (`why_carried`, `is_flag`) do not count. None for a loop
-    that uses `ti.simt`.
+    Private variables (`why_carried`) and flags (`is_flag`) do not count. None for a loop that uses
+    `ti.simt`.
     """
     names = [name for name in assigned if is_variable(cx.act.find(name))]
     if not names or any(is_of_workgroups(cx, x) for x in ast.walk(n)):
@@ -76,7 +82,7 @@ def is_of_workgroups(cx: Lowering, n: ast.AST) -> bool:
 
 
 def own_variables(cx: Lowering, n: ast.For, assigned: Iterable[str]) -> list[Var]:
-    """Return the assigned variables of the kernel that are private to each iteration."""
+    """Return the variables among the assigned names that are private to each iteration."""
     found = {name: cx.act.find(name) for name in assigned}
     return [
         v for k, v in found.items()
@@ -85,7 +91,7 @@ def own_variables(cx: Lowering, n: ast.For, assigned: Iterable[str]) -> list[Var
 
 
 def is_variable(var: Var | None) -> bool:
-    """True if var may change and holds kernel values, and is not an element of an array."""
+    """True if var may change, holds kernel values, and is no alias of an array element."""
     if var is None or var.kind not in CHANGING or not leaves(var.value):
         return False
     is_place = isinstance(var.value, MemoryTarget) and var.value.space == "local"
@@ -93,7 +99,7 @@ def is_variable(var: Var | None) -> bool:
 
 
 def assigned_names(cx: Lowering, n: ast.For) -> dict[str, None]:
-    """Return the names that a loop or its callees assign.
+    """Return the names that loop n assigns, itself or by calls with arguments by reference.
 
     `+= -= &= |= ^=` count only if the loop reads the name, or for a struct.
     """
@@ -204,7 +210,6 @@ def callee_of(n: ast.Call, see: See) -> FunctionType | None:
 
 
 def is_bound(callee: Any) -> bool:
-    """True if a callee is bound to its first argument."""
     return getattr(callee, "__self__", None) is not None
 
 
@@ -225,7 +230,7 @@ def changed_parameters(
     """Return the names that a function or its callees assign, its own variables included.
 
     `+= -= &= |= ^=` count only if the function reads the name. `known`: objects that the arguments
-    denote.
+    denote. `within`: functions on the call path.
     """
     node, names = source_of(fn).node, referred_names(fn) | known
 
@@ -254,7 +259,7 @@ def calls_super(n: ast.Call) -> bool:
 
 
 def reads(n: ast.AST, name: str) -> Iterator[ast.Name]:
-    """Yield the nodes that read a name."""
+    """Yield the nodes that read a name; the target of `name += x` is one."""
     for x in ast.walk(n):
         if isinstance(x, ast.Name) and x.id == name and isinstance(x.ctx, ast.Load):
             yield x
@@ -277,7 +282,6 @@ def is_flag(n: ast.For, name: str) -> bool:
 
 
 def assigned_by(n: ast.Assign | ast.AugAssign | ast.NamedExpr | ast.AnnAssign) -> list[str]:
-    """Return the names under the targets of a statement."""
     targets = n.targets if isinstance(n, ast.Assign) else [n.target]
     return [name for t in targets for name in bottom_names(t)]
 
@@ -285,9 +289,8 @@ def assigned_by(n: ast.Assign | ast.AugAssign | ast.NamedExpr | ast.AnnAssign) -
 def why_carried(cx: Lowering, n: ast.For, name: str) -> CarriedVariable | None:
     """Return how a loop carries an assigned name between its iterations; None if it is private.
 
-    It is private if it is proved that each iteration assigns the whole of it before reading it.
-    Nothing may read it after the loop. If the loop is in another loop, nothing outside the inner
-    loop may read it.
+    It is private if each iteration is proved to assign the whole of it before reading it, and
+    `carried_out` finds no read outside of the loop.
     """
     found = carried_inside(n, name)
     if found is not None and found.node in [*reads(n, name)]:
@@ -296,7 +299,10 @@ def why_carried(cx: Lowering, n: ast.For, name: str) -> CarriedVariable | None:
 
 
 def carried_out(cx: Lowering, n: ast.For, name: str) -> CarriedVariable | None:
-    """Return the read of a name after a loop, or in another run of it, if there may be one."""
+    """Return the first read of a name outside of loop n that may see the loop's value, or None.
+
+    Reads before the loop count only if another loop contains n.
+    """
     node = cx.act.source.node
     inside = set(reads(n, name))
     outside = [x for x in reads(node, name) if x not in inside]
@@ -343,9 +349,10 @@ def is_whole(s: ast.stmt, name: str) -> bool:
 
 
 def reads_first(s: ast.stmt, name: str) -> bool:
-    """True if a statement, where it uses a name, reads it before it assigns it.
+    """True if a statement reads a name before it assigns it.
 
-    For a compound statement, that is the first statement inside that uses the name.
+    For a compound statement, its header and then the first inner statement that uses the name
+    decide.
     """
     for part in ("test", "iter", "items"):
         parts = getattr(s, part, [])
@@ -365,9 +372,9 @@ ATOMIC = {
 
 
 def update_of(n: ast.For, s: ast.stmt, name: str) -> str:
-    """Return the atomic update that does the same as a statement; "" if there is none.
+    """Return the source of an atomic update that could replace statement s, such as `x += ...`.
 
-    "" also if the loop reads the name in another statement.
+    "" if there is none, or if the loop reads the name in another statement.
     """
     if any([*reads(x, name)] for x in n.body if x is not s):
         return ""

@@ -1,9 +1,8 @@
-"""Loop bounds as values: integers of any type become i32 or i64, with conditions on their range.
+"""Loop bounds as values: integers of any type become i32 or i64.
 
-A bound that the loop's type cannot represent is clamped to it. That leaves the iterations unchanged
-if the type can represent all indices and the one after the last. The host rejects other calls at
-launch, where it can compute the bound; in debug mode the device checks the rest. A step of 0 is
-checked in every mode, unless the pass `bounds` proves that it is not 0.
+A run-time bound beyond the range of that type is clamped to it. The host rejects a launch with such
+a bound if it can compute the bound and the loop always runs; in debug mode the kernel reports it. A
+run-time step of 0 is rejected by the host or reported by the kernel in every mode.
 
     begin = materialise(cx, as_bound(cx, x), i32)
 """
@@ -35,8 +34,8 @@ MOST_GIVEN = 48  # values; the host's limit is 100 ops, at most two for each val
 def as_bound(cx: Lowering, x: Any, want: Scalar | None = None) -> Bound:
     """Return a bound as an int, or a value of i32 or i64 (or `want`); floats are truncated.
 
-    Raises KernelValueError for constants beyond 64 bits, inf and nan; KernelTypeError for other
-    objects than scalars.
+    A truncated float may add a caution. Raises KernelValueError for constants beyond 64 bits, inf
+    and nan; KernelTypeError for other objects than scalars.
     """
     if isinstance(x, float) and not math.isfinite(x):
         raise cx.fail(f"{x} cannot be a bound of a loop", kind=KernelValueError)
@@ -88,7 +87,7 @@ def check_step(cx: Lowering, step: int) -> int:
 def narrowed(cx: Lowering, v: Value, t: Scalar) -> Value:
     """Return an integer or bool as type t (i32 or i64), clamped to its range.
 
-    If it may be out of range, its range is a condition (`demand`).
+    If the type of v exceeds that range, the range becomes a condition (`demand`).
     """
     old = v.type
     assert isinstance(old, Scalar)
@@ -132,7 +131,7 @@ def materialise(cx: Lowering, bound: Bound, t: Scalar) -> Value:
 
 
 def same_type(cx: Lowering, begin: Bound, end: Bound) -> tuple[Bound, Bound]:
-    """Convert both bounds to i64 if one is a value of i64."""
+    """Convert both bounds to values of i64 if one is a value of i64; else return them unchanged."""
     if any(isinstance(b, Value) and b.type is i64 for b in (begin, end)):
         return materialise(cx, begin, i64), materialise(cx, end, i64)
     return begin, end

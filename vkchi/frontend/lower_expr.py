@@ -71,7 +71,7 @@ _WORDS = {ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in"}
 
 
 def operator_text(op: ast.AST) -> str:
-    """Return the key in `operator_lowering` of an operator's AST node."""
+    """Return the operator of an AST node as text: "+"."""
     return _BINARY[type(op)]
 
 
@@ -211,9 +211,10 @@ def _chain(cx: Lowering, left: Any, ops: list[ast.cmpop], rights: list[ast.expr]
 
 
 def compare(cx: Lowering, op: ast.cmpop, x: Any, y: Any) -> Any:
-    """Lower one comparison. `is` and `in` require compile-time constants, except `is None`.
+    """Lower one comparison.
 
-    Raises KernelTypeError or KernelSyntaxError.
+    The operands of `is` and `in` must be compile-time constants, except in `x is None`. Raises
+    KernelTypeError or KernelSyntaxError.
     """
     text = _COMPARE.get(type(op))
     cx.looked_into(x, y)
@@ -286,7 +287,7 @@ def _can_select(x: Any, y: Any) -> bool:
 
 
 def lower_named(cx: Lowering, n: ast.NamedExpr) -> Any:
-    """Lower `(a := b)`: assign a, or declare it in the enclosing block."""
+    """Lower `(a := b)`: assign a, or declare it in the enclosing block; return its value."""
     value = cx.expr(n.value)
     assign_to(cx, n.target, value)
     mark_shared(cx, n.target, n.value)

@@ -31,7 +31,6 @@ from vkchi.types.struct_types import StructType
 
 
 def lower_assign(cx: Lowering, n: ast.Assign) -> None:
-    """Lower `a = b = value`."""
     value = cx.expr(n.value)
     is_static = is_static_call(cx, n.value)
     for target in n.targets:
@@ -40,7 +39,10 @@ def lower_assign(cx: Lowering, n: ast.Assign) -> None:
 
 
 def lower_annassign(cx: Lowering, n: ast.AnnAssign) -> None:
-    """Lower `a: ti.f32 = value` or `s: S = value`: the value is converted."""
+    """Lower `a: ti.f32 = value` or `s: S = value`: the value is converted to the annotated type.
+
+    Raises KernelSyntaxError without a value.
+    """
     if n.value is None:
         raise cx.fail(
             "a variable needs a value", kind=KernelSyntaxError,
@@ -92,7 +94,7 @@ def any_call(n: ast.expr) -> bool:
 
 
 def lower_expression(cx: Lowering, n: ast.Expr) -> None:
-    """Lower an expression statement; constants are docstrings.
+    """Lower an expression statement; a constant, such as a docstring, does nothing.
 
     Raises KernelSyntaxError for a `ti.stop_grad` of a value, whose result is not used. The same
     error is raised for a call of a debugger, unless the kernel runs as Python.
@@ -186,7 +188,6 @@ def lower_continue(cx: Lowering, n: ast.Continue) -> None:
 
 
 def lower_return(cx: Lowering, n: ast.Return) -> None:
-    """Lower `return` of a kernel or an inlined function."""
     act = cx.act
     value = None if n.value is None else cx.expr(n.value)
     if act.is_kernel:
@@ -198,7 +199,10 @@ def lower_return(cx: Lowering, n: ast.Return) -> None:
 
 
 def return_from_kernel(cx: Lowering, n: ast.Return, value: Any) -> None:
-    """Store a kernel's result. Raises KernelSyntaxError where a kernel cannot return."""
+    """Store a kernel's result.
+
+    Raises KernelSyntaxError in a loop or branch, and for a value without a return type.
+    """
     act = cx.act
     if not cx.is_top:
         raise cx.fail(

@@ -1,10 +1,10 @@
 """Proof that a text is the source of a code object: it compiles to an equal code object.
 
-Equal means the same instructions, names, constants and lines. A file may change between import and
-the first call of a kernel, and Python may run an old `.pyc`. The definition alone is compiled,
-inside stand-ins for the enclosing functions and classes. If the code differs, the whole text is
-compiled. Rewritten code (pytest's assertions, import hooks, coverage tools) must only have all
-constants and names of the text.
+Equal means the same instructions, names, constants and lines, up to a shift of all lines. A file
+may change between import and the first call of a kernel, and Python may run an old `.pyc`. The
+definition alone is compiled, inside stand-ins for the enclosing functions and classes. If the code
+differs, the whole text is compiled. Rewritten code (pytest's assertions, import hooks, coverage
+tools) must only have all constants and names of the text.
 
 See also: `interactive_source`, which searches for the source of code that is in no file.
 """
@@ -165,7 +165,10 @@ def _global_names(code: CodeType) -> set[str]:
 def _compiled(
     fn: FunctionType, node: ast.FunctionDef | ast.Lambda, imported: list[str], optimize: int
 ) -> CodeType | None:
-    """Compile a module with these imports and this definition, nested by its qualified name."""
+    """Compile a module with these imports and this definition, nested by its qualified name.
+
+    Returns None if that is not a program.
+    """
     code = fn.__code__
     at: dict[str, Any] = {
         "lineno": node.lineno, "col_offset": 0, "end_lineno": node.lineno, "end_col_offset": 0,

@@ -51,7 +51,7 @@ def is_makeable(cls: Any) -> bool:
 
 
 def init_of(cls: type) -> FunctionType | None:
-    """Return the `__init__` that a user wrote, or None; that of a dataclass is generated."""
+    """Return the `__init__` of a class if a user wrote it; None for a dataclass's or `object`'s."""
     init = inspect.getattr_static(cls, "__init__")
     return init if isinstance(init, FunctionType) and not _is_generated(init) else None
 
@@ -64,7 +64,11 @@ def _is_generated(fn: FunctionType) -> bool:
 def make_object(
     cx: Lowering, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> StructValue:
-    """Lower `cls(*args, **kwargs)`. Raises KernelCallError where the arguments do not fit."""
+    """Construct an object in the kernel: `cls(*args, **kwargs)`; return its StructValue.
+
+    `__init__` is inlined. A dataclass gets its members, then `__post_init__` is inlined. Raises
+    KernelCallError where the arguments do not fit.
+    """
     name = f"a new {cls.__name__}"
     me = cx.declare(name, StructValue({}, methods_of(cls), cls, new_object()), VARIABLE)
     init, receiver = init_of(cls), Receiver(VariableTarget(me))
@@ -87,7 +91,10 @@ def make_object(
 def _members_of_dataclass(
     cx: Lowering, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the members that the `__init__` of a dataclass sets."""
+    """Return the members that the `__init__` of a dataclass sets, defaults included.
+
+    Raises KernelCallError where the arguments do not fit.
+    """
     import dataclasses  # already imported by the dataclass
 
     try:

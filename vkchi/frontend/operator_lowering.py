@@ -1,8 +1,8 @@
 """Operators on compile-time values: type promotion, broadcasting, constant folding.
 
-Two Python operands give a Python result, by Python's rules. Otherwise both become IR values of a
-common type (`operands`), and a scalar is broadcast to the other's shape. `value`, `cast` and
-`is_static` are re-exported from `operands`.
+Two Python operands give a Python result, by Python's rules. Otherwise both become IR values, of a
+common type except for shifts and integer powers, and a scalar is broadcast to the other's shape.
+`value`, `cast` and `is_static` are re-exported from `operands`.
 
     binary(cx, "+", v, 1.5)        # v: i32 -> cast to f32, added to a constant of f32
 """

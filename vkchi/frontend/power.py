@@ -1,7 +1,8 @@
 """Lowering of `x ** y` to multiplications, to a loop (integers) or to `pow` (floats).
 
-A scalar constant exponent that is integral gives multiplications; a negative one also gives a
-division. For floats it is at most LARGEST_FLOAT_EXPONENT, and 0.5 gives `sqrt`.
+A scalar constant exponent that is integral gives multiplications by squaring. A negative one gives
+a division too, and an error for integers. A float's power beyond LARGEST_FLOAT_EXPONENT is a `pow`,
+and an exponent 0.5 a `sqrt`.
 
     z ** 2                      # one multiplication
 """
@@ -39,9 +40,10 @@ def power(cx: Context, a: Operand, b: Operand) -> Value:
 
 
 def result_scalar(cx: Context, a: Operand, b: Operand) -> Scalar:
-    """Return the common type of base and exponent; if it is an integer, that of a base value.
+    """Return the common type of base and exponent, or default_ip if that is a bool.
 
-    A bool becomes default_ip. Source: Taichi's documentation of `pow`.
+    If it is an integer type and the base is a kernel value, the base's type. Source: Taichi's
+    documentation of `pow`.
     """
     elem = common_scalar(cx, [a, b])
     if elem.kind in "iu" and isinstance(a, Value):

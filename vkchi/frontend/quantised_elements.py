@@ -1,6 +1,7 @@
 """Bit-packed numbers in kernels: elements are encoded at writes and decoded at reads.
 
-In the IR such an array holds slots (`types.quant_encoding`), which passes treat as integers.
+An encoded number is in the highest bits of a slot, an integer of 32 or 64 bits
+(`types.quant_encoding`). In the IR the array has these slots as elements.
 
     x[i] = v        # store %p, (v << 27)
     x[i] += v       # atomic_add %p, (v << 27); a compare-and-swap loop for floats
@@ -20,7 +21,10 @@ from vkchi.types.quant_encoding import Quantised
 
 
 class QuantisedTarget(MemoryTarget):
-    """An element, or a component of one, whose encoding by `number` is at target `slots`."""
+    """Target of a bit-packed element, or of a component of one.
+
+    `slots` is the target of the encoded integers, `number` their encoding.
+    """
 
     __slots__ = ("number", "slots")
 
@@ -40,8 +44,8 @@ class QuantisedTarget(MemoryTarget):
     def atomic(self, cx: Context, kind: str, v: Value) -> Any:
         """Apply the ops.ATOMICS row `kind`; return the old value.
 
-        Additions and bitwise ops combine the slots directly if `number.adds_slots`. Other results
-        are encoded and stored by compare-and-swap, one component at a time.
+        Additions and bitwise ops are applied to the encoded integers if `number.adds_slots`. Other
+        results are encoded and stored by compare-and-swap, one component at a time.
         """
         combine = ATOMICS[kind].combine
         if self.number.adds_slots and (combine == "add" or combine in BITWISE):

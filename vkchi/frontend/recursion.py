@@ -101,9 +101,9 @@ def _recursive(cx: Lowering, first: Activation, chain: list[str]) -> Exception:
 def give_up(
     cx: Lowering, fn: FunctionType, types: Sequence[Scalar | Tensor | StructType], *, is_one: bool
 ) -> Any:
-    """Lower a call beyond the depth limit: a failure, and zeros as results.
+    """Lower a call beyond the depth limit: emit a failure report, and return zeros of `types`.
 
-    Raises KernelSyntaxError for structs.
+    Returns None without types, a tuple unless `is_one`. Raises KernelSyntaxError for structs.
     """
     deep = f"{fn.__name__}() calls itself more than {depth_of(fn)} times inside each other"
     if any(isinstance(t, StructType) for t in types):

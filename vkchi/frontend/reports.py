@@ -36,7 +36,8 @@ class ReportBuilder:
         self.iteration: tuple[tuple[str, tuple[Value, ...]], ...] = ()
 
     def emit(self, cx: Context, kind: str, parts: Sequence[Part]) -> None:
-        """Emit a report here: a line, a warning (`overflow`) or a failure, by `kind`.
+        """Emit a report op here, and add its site. `kind` tells a line, a warning (`overflow`) or a
+        failure.
 
         Raises KernelTypeError for a failure whose record exceeds FAILURE_WORDS.
         """
@@ -69,7 +70,7 @@ class ReportBuilder:
         cx.b.emit(op, cx.b.emit("thread_index"), *values, attr=len(self.sites) - 1)
 
     def emit_unless(self, cx: Context, ok: Value, kind: str, parts: Sequence[Part]) -> None:
-        """Emit a report where `ok`, a u1, is false."""
+        """Emit a report that the kernel makes where `ok`, a u1, is false."""
         with cx.b.region() as nothing:
             cx.b.emit("yield")
         with cx.b.region() as then:

@@ -1,4 +1,4 @@
-"""Scopes: variables, the lexical blocks that hold them, and an activation per inlined function.
+"""Scopes: variables, the lexical blocks that hold them, and one activation per inlined call.
 
 A name first assigned in an `if` or loop ends with that block. An activation also has the flags that
 `break`, `continue` and `return` set.
@@ -38,8 +38,8 @@ UNSET = Unset()
 class Var:
     """A name and its compile-time value.
 
-    The value of a VARIABLE is a kernel value, a tree of them, or a Target that the name aliases.
-    `depth` counts the regions that were open at the declaration.
+    The value of a VARIABLE is a kernel value, a container with kernel values, or a Target that the
+    name aliases. `depth` counts the regions that were open at the declaration.
     """
 
     __slots__ = ("depth", "kind", "name", "span", "value")
@@ -51,7 +51,8 @@ class Var:
 
 
 class LoopScope:
-    """A loop being lowered. The flags `broken` and `continued` are False, True or a u1."""
+    """A loop being lowered. The values of the flags `broken` and `continued` are False, True or a
+    u1."""
 
     __slots__ = ("broken", "continued", "is_parallel")
 
@@ -65,10 +66,11 @@ class Activation:
     """A function being lowered: the kernel, or one call of an inlined function.
 
     - `outer`: the caller's activation
-    - `gone`: spans at which names of closed blocks were assigned, for messages
+    - `gone`: spans at which names of closed blocks were declared, for messages
     - `returned`, `result`: set by `return`
     - `why_serial`: the reason that no loop in it is parallel, or ""
-    - `is_plain`: a Python function without a decorator; an assignment may change a variable's type
+    - `is_plain`: a Python function without a decorator; an assignment may change a variable's
+      type
     - `repeats`: in a real function's outermost call, number of calls of it inside, at any depth
     """
 
@@ -114,7 +116,8 @@ class Activation:
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """Open a block; its names end with it."""
+        """Context with a new innermost block; at its end the names are dropped, and noted in
+        `gone`."""
         block: dict[str, Var] = {}
         self.blocks.append(block)
         try:
@@ -127,7 +130,7 @@ class Activation:
 
     @contextmanager
     def loop(self, loop: LoopScope) -> Iterator[None]:
-        """Enter a loop's body: `break` and `continue` refer to this loop."""
+        """Context of a loop's body: `break` and `continue` refer to this loop."""
         self.loops.append(loop)
         try:
             yield
@@ -135,7 +138,8 @@ class Activation:
             self.loops.pop()
 
     def flags(self) -> list[Var]:
-        """Return the flags (bools or u1 values) that skip the code that follows."""
+        """Return the flags that skip the code that follows: `returned`, and those of the innermost
+        loop."""
         if not self.loops:
             return [self.returned]
         return [self.returned, self.loops[-1].broken, self.loops[-1].continued]

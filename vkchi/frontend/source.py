@@ -146,7 +146,7 @@ def _parse(fn: FunctionType, code: CodeType) -> Source:
 
 
 def _statement_in(lines: list[str]) -> ast.stmt | None:
-    """Parse lines of equal indentation with one line before them.
+    """Parse lines of equal indentation after an extra first line, which permits their indentation.
 
     Returns None if they are not exactly one statement.
     """
@@ -224,7 +224,7 @@ def _read_lines(fn: FunctionType, code: CodeType) -> tuple[list[str], str]:
 
 
 def _lines_of(file: str, fn: FunctionType) -> list[str]:
-    """Return the current lines of a file; empty if it does not exist, or is no regular file.
+    """Return the current lines of a file by linecache; empty if it has none, or is no regular file.
 
     linecache discards exceptions, including those of signal handlers. It is therefore called in a
     thread that signals do not interrupt.
@@ -281,11 +281,10 @@ def _block_in(lines: list[str], code: CodeType) -> tuple[list[str], ast.stmt | N
 
 
 def _block_of(lines: list[str], code: CodeType) -> list[str]:
-    """Return the lines of a function's definition, found by indentation; empty if that fails.
+    """Return the lines of a function's definition, found by indentation.
 
-    The block ends before the next line that is indented no further, after all lines of the code. If
-    the block parses as a statement, no string or bracket continues after it. Indentation other than
-    spaces is not handled. Tokenizing would take five times as long.
+    The block ends at the first line after all lines of the code that is indented no further than
+    the first. Empty if a line begins with a tab or form feed.
     """
     depth = _depth(lines[0])
     end = _last_line(code) - code.co_firstlineno + 1

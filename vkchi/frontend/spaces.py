@@ -44,8 +44,8 @@ TOO_LONG = "this loop has more iterations than can be counted: split it"
 class LoopSpace(NamedTuple):
     """An iteration space: axes (begin, end).
 
-    Only a range has a `step`. `name` is range, ndrange or array. `guard` is the activity test for
-    indices in sparse blocks.
+    Only a range has a `step`. `name` is range, ndrange or array. `guard` tests if the cell of a
+    sparse block at an index is active.
     """
 
     axes: tuple[tuple[Bound, Bound], ...]
@@ -130,7 +130,7 @@ def cannot_loop(cx: Lowering, x: Any) -> Exception:
 
 
 def _as_ndrange(ranges: Sequence[range | RangeOf]) -> str:
-    """Return the `ti.ndrange(...)` over the same ranges, for a message."""
+    """Return a `ti.ndrange(...)` for a help text; n, m and k are the names of run-time ranges."""
     axes = []
     for r, name in zip(ranges, "nmk" + "k" * len(ranges)):
         if isinstance(r, RangeOf):

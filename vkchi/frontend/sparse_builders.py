@@ -1,8 +1,8 @@
 """Sparse matrix builders in kernels: `A[i, j] += v` appends a triplet.
 
 A builder has four arrays: the count of triplets, their rows, columns and values. Rows and columns
-have another element type than the count, so that they cannot alias it. Derivatives flow through the
-values as through any array. A triplet beyond the capacity is dropped, but counted.
+have another element type than the count, so that they cannot alias it. A triplet beyond the
+capacity is counted, but its stores are out of range.
 
     SparseRef(count, rows, columns, numbers).cell(cx, [i, j]).atomic(cx, "atomic_add", v)
 """
@@ -44,7 +44,8 @@ class SparseRef(InlineOnly):
     def cell(self, cx: Context, indices: list[Any]) -> SparseCell:
         """Return `A[i, j]`, which supports addition and subtraction only.
 
-        Raises KernelIndexError for another number of indices, and for floats and vectors.
+        Raises KernelIndexError for another number of indices than 2, and for floats and vectors as
+        indices.
         """
         if len(indices) != 2:
             raise cx.fail(
@@ -72,7 +73,7 @@ class SparseCell(MemoryTarget):
 
     @property
     def space(self) -> str:
-        """The address space: other invocations write to it too."""
+        """The address space "global": other invocations write to the entry too."""
         return "global"
 
     def load(self, cx: Context) -> Op:

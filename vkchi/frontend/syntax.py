@@ -215,7 +215,7 @@ def bottom_names(n: ast.expr) -> Iterator[str]:
 
 
 def bottom_nodes(n: ast.expr) -> Iterator[ast.Name]:
-    """Yield the nodes of these names."""
+    """Yield the Name nodes of `bottom_names`."""
     if isinstance(n, ast.Name):
         yield n
     elif isinstance(n, ast.Subscript | ast.Attribute | ast.Starred):

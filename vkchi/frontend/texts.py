@@ -90,7 +90,8 @@ def joined(parts: Sequence[Part]) -> str | RuntimeString:
 
 
 def print_parts(cx: Context, x: Any, arg: int | None = None) -> list[Part]:
-    """Return a compile-time value as `print` shows it: lists and vectors in brackets.
+    """Return the parts of x's text as `print` shows it: lists, tuples and Python's vectors in
+    brackets.
 
     Raises KernelTypeError for kinds without output, such as arrays, at the call's argument `arg` if
     given.
@@ -138,7 +139,7 @@ def as_stored(cx: Context, x: float) -> float:
 
 
 def format_parts(cx: Context, x: Any, spec: str = "", conversion: str = "") -> list[Part]:
-    """Return a value formatted as in an f-string or `format`.
+    """Return the parts of x's text, formatted as in an f-string or `format`.
 
     Raises KernelTypeError where the format does not fit.
     """
@@ -172,9 +173,10 @@ def _is_python(x: Any) -> bool:
 
 
 def spec_for(cx: Context, v: Value, spec: str) -> str:
-    """Return the complete format spec for numbers of v's type. Raises KernelTypeError.
+    """Return `spec` with the defaults of v's type (`completed`).
 
-    As in Taichi, a float without a letter uses `f`, with the decimals of `print`.
+    As in Taichi, a float without a letter uses `f`, with the decimals of `print`. Raises
+    KernelTypeError if the format does not fit the type.
     """
     t = v.type
     if not isinstance(t, Scalar | Tensor):

@@ -33,7 +33,8 @@ class Tracer(Traced):
         self.cx, self.value = cx, value
 
     def apply(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the result of calling `fn` in the kernel."""
+        """Call `fn`, a type or a function in CALLS, on kernel values; return its result for the
+        traced function."""
         plain = tuple(map(unwrap, args))
         if isinstance(fn, Type | DefaultTensor):
             return self.give(call_type(self.cx, fn, plain))
@@ -113,7 +114,8 @@ def wrap(cx: Context, x: Any) -> Any:
 def traced(python: Callable[..., Any] | None) -> Handler:
     """Make the call handler of a traced function.
 
-    Its errors without a span are reported at the user's call.
+    Its errors without a span are reported at the user's call. Arguments that do not fit the
+    function raise KernelTypeError.
     """
     assert python is not None
 

@@ -42,9 +42,7 @@ class Context(Protocol):
     def span(self) -> Span: ...
 
     @property
-    def called(self) -> str:
-        """Name of the function in the call being lowered; "" outside calls."""
-        ...
+    def called(self) -> str: ...
 
     def fail(
         self,
@@ -55,29 +53,22 @@ class Context(Protocol):
         help: str = "",
         arg: int | None = None,
         notes: tuple[tuple[str, Span | None], ...] = (),
-    ) -> CompilationError:
-        """Return the error to raise at the current expression, or at its `arg`-th call argument."""
-        ...
+    ) -> CompilationError: ...
 
-    def array_of(self, obj: Any) -> ArrayRef:
-        """Return the array of a captured field, which becomes a parameter of the Func."""
-        ...
+    def array_of(self, obj: Any) -> ArrayRef: ...
 
-    def stop_gradient(self, array: ArrayRef) -> None:
-        """Block derivatives through later reads of an array."""
-        ...
+    def stop_gradient(self, array: ArrayRef) -> None: ...
 
-    def seed(self) -> None:
-        """Record that the kernel draws random numbers: adds the Func parameter `.seed`."""
-        ...
+    def seed(self) -> None: ...
 
-    def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Inline a Python function (a `@func`, or a plain one) on compile-time values."""
-        ...
+    def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
 
 
 class Target(Protocol):
-    """An assignable reference (lvalue): memory or a variable. Implementations are Assignable."""
+    """The protocol of assignable references (lvalues): memory or a variable.
+
+    Implementations derive from Assignable.
+    """
 
     @property
     def type(self) -> Scalar | Tensor: ...
@@ -104,7 +95,7 @@ class Assignable(Deferred):
 
 
 class RangeOf(Deferred):
-    """`range(begin, end, step)` with an argument that is not a Python int."""
+    """`range(begin, end, step)` in which at least one argument is not a Python int."""
 
     __slots__ = ("begin", "end", "step")
 

@@ -3,8 +3,8 @@
 A warp is a subgroup of the device's size (`ti.simt.subgroup.group_size()`). A subgroup of more than
 32 invocations is divided into aligned warps of 32 (AMD's GCN has 64 and no other size). Bit k of a
 mask is invocation k. SPIR-V leaves shuffles beyond the first or last invocation undefined. As in
-CUDA, `shfl_up_*` and `shfl_down_*` return the own value there. In warps of fewer than 32
-invocations, `shfl_sync_*` and `shfl_xor_*` with a source beyond the last one stay undefined.
+CUDA, `shfl_up_*` and `shfl_down_*` return the invocation's own value there. In warps of fewer than
+32 invocations, `shfl_sync_*` and `shfl_xor_*` with a source beyond the last one stay undefined.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def _ballot(cx: Context, predicate: Any) -> Value:
 def _shuffled(kind: str, t: Scalar) -> Handler:
     """Make the handler of a shuffle of type t.
 
-    `up` and `down` return the own value for a source outside the warp. Source indices and xor masks
-    are taken modulo WARP.
+    For a source outside the warp, `up` and `down` return the invocation's own value. Source indices
+    of `shfl_sync` and xor masks are taken modulo WARP.
     """
 
     def emit(cx: Context, mask: Any, val: Any, offset: Any) -> Value:
@@ -138,10 +138,8 @@ BEYOND: dict[str, Callable[[Context, Value], Value]] = {
 
 
 def _match_any(cx: Context, mask: Any, value: Any) -> Value:
-    """Return the bits of the mask's active invocations that have this invocation's value.
-
-    Found in a loop over the warp.
-    """
+    """Emit a loop over the warp; return the active invocations in the mask with the same value, as
+    bits."""
     v, b = operator_lowering.value(cx, value), cx.b
     asked = b.emit("and", as_mask(cx, mask), _active(cx))
     size = _size(cx)
@@ -157,7 +155,7 @@ def _match_any(cx: Context, mask: Any, value: Any) -> Value:
 
 
 def _match_all(cx: Context, mask: Any, val: Any) -> Value:
-    """Return the active part of the mask if all its invocations have the same value, else 0."""
+    """Return the mask's active invocations, as bits, if all of them have the same value; else 0."""
     asked = cx.b.emit("and", as_mask(cx, mask), _active(cx))
     same = cx.b.emit("eq", _match_any(cx, mask, val), asked)
     return cx.b.emit("select", same, asked, cx.b.const(0, scalar_of(asked.type)))
