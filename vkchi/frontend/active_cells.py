@@ -18,10 +18,10 @@ from vkchi.tuples import NamedTuple
 
 
 class ActiveElement(NamedTuple):
-    """An element whose cells are active because a loop over its node is at this element.
+    """An element of a sparse block whose cells are active because a loop over its node is at it.
 
-    Equal for nodes with one `spot`, at the same indices, in the same activation and at the same
-    loop depth. Iterations of an inner loop may come after a deactivation, so the fact does not hold
+    `spot` is equal for nodes whose elements at equal indices are in the same cells. `depth` is the
+    loop depth: iterations of an inner loop may come after a deactivation, so the fact does not hold
     there.
     """
 

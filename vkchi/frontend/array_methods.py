@@ -21,7 +21,10 @@ def fill(array: Any, value: Any) -> None:
 
 
 def copy_from(array: Any, other: Any) -> None:
-    """Copy the elements of an array of the same shape, which is not checked. Origins may differ."""
+    """Copy the elements of `other` to `array`.
+
+    The shapes must be equal, which is not checked. Origins may differ.
+    """
     for place in grouped(array):
         if static(array.__vkchi_origin__ == other.__vkchi_origin__):
             array[place] = other[place]

@@ -11,7 +11,6 @@ from vkchi.types import Scalar
 
 
 def clamp_indices(cx: Context, array: ArrayRef, indices: Sequence[Value]) -> list[Value]:
-    """Clamp each index to its axis: `clamp_index`."""
     rows = zip(indices, array.shape(cx), strict=True)
     return [clamp_index(cx, k, extent) for k, extent in rows]
 

@@ -50,7 +50,7 @@ class PathRoot(NamedTuple):
     | `global`, `cell` | function | global or closure variable of it |
     | `argument` | kernel | argument of it |
     | `function` | function | attribute of it |
-    | `object` | function that returns an object without a name, or None if that is gone | attribute of it |
+    | `object` | function that returns an object, or None if it is gone | attribute of that object |
     """
 
     kind: Literal["global", "cell", "argument", "function", "object"]

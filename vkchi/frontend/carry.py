@@ -70,9 +70,10 @@ def carried_variables(cx: Lowering, n: ast.For | ast.While) -> list[Var]:
 
 
 def share_variables(cx: Lowering, n: ast.For, own: Collection[Var] = ()) -> None:
-    """Move variables that a parallel loop assigns into memory shared by its invocations.
+    """Move the outer variables that a parallel loop assigns to `local` memory, shared by its
+    invocations.
 
-    Variables private to an iteration (`own`) are excluded.
+    The private variables in `own` are left out.
     """
     for var in assigned_variables(cx, n):
         if var in own:
@@ -181,7 +182,8 @@ def loop_while(
     *,
     may_leave: bool,
 ) -> None:
-    """Emit a `while` op; none if the condition is the constant False.
+    """Emit a `while` op and set the variables to its results; none if the condition is constant
+    False.
 
     With `may_leave`, `break` and `return` end it without evaluating the condition.
     """

@@ -64,10 +64,11 @@ class PendingCaution(NamedTuple):
 
 
 class ConversionTarget(NamedTuple):
-    """The words for the target of a conversion; none: the source of the current expression.
+    """The target of a conversion, for cautions about it.
 
-    For a variable `name`, `origin` is its declaration and `source` that of its function. `help`
-    replaces the usual one.
+    `words` describe it; by default the source of the current expression does. For a variable
+    `name`, `origin` is its declaration and `source` that of its function. `help` replaces the usual
+    help.
     """
 
     words: str = ""
@@ -192,7 +193,8 @@ def is_whole(v: Value) -> bool:
 
 
 def whole_if(v: Value, carried: dict[Value, Reasons]) -> Reasons | None:
-    """Return floats whose integrality implies that of v; none if v is integral, None if unknown.
+    """Return floats whose integrality implies that of v; no floats if v is integral, None if
+    unknown.
 
     Loop-carried values are integral if their first and next values are, by induction (`carried`).
     """
@@ -227,7 +229,10 @@ def whole_if(v: Value, carried: dict[Value, Reasons]) -> Reasons | None:
 
 
 def is_widened(v: Value, t: Scalar) -> bool:
-    """True if a value was cast from type t, a narrower type of its kind, or a bool."""
+    """True if v is a cast of a bool, of a value of type t, or of a narrower type of t's kind.
+
+    Its conversion to t then loses nothing.
+    """
     op = find_cast(v)
     if op is None:
         return False

@@ -30,9 +30,9 @@ from vkchi.types.lazy_numpy import np
 
 
 def emit_repeat(cx: Context, step: Callable[..., Any], state: Any, most: int) -> list[Value]:
-    """Emit `lang.loop.repeat`: a `while` that carries the state, a flag and a count.
+    """Emit `lang.loop.repeat`: a `while` of at most `most` iterations, which a false flag ends.
 
-    Returns the last state.
+    It carries the state, the flag and a count. Returns the last state.
     """
     first = [operator_lowering.value(cx, x) for x in state]
     carried = [*first, constant(cx, 1, u1), constant(cx, 0, i32)]
@@ -71,7 +71,8 @@ def _float_type(cx: Context, dt: Any, *values: Value) -> Scalar:
 def on_matrix(fn: Function, sizes: decompose.Formulas) -> Handler:
     """Make the handler of a decomposition: the formula for the matrix's size, in f32 or f64.
 
-    The results are cast to `dt`.
+    The results are cast to `dt`; by default to the promotion of default_fp and the matrix's float
+    type.
     """
 
     def call(cx: Context, A: Any, dt: Any = None) -> tuple[Value, ...]:

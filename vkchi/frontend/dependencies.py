@@ -41,7 +41,10 @@ MOST_PATHS = 8  # of one object
 
 
 class ValueUse:
-    """A value at a path. `uses` counts its uses other than as a step to one of its parts."""
+    """A value at a path. `uses` counts its uses other than as a step to one of its parts.
+
+    `is_compared`: its identity matters.
+    """
 
     __slots__ = ("is_compared", "span", "uses", "value")
 
@@ -94,9 +97,10 @@ class Dependencies:
         self._note((path,), value, span)
 
     def root(self, fn: FunctionType, name: str, value: Any) -> None:
-        """Record an argument of the kernel, which is part of the signature.
+        """Record a template argument of the kernel, or its `self`, as the start of paths to its
+        parts.
 
-        Its attributes are not.
+        Its own value is part of the signature.
         """
         self._arguments[name] = value
         path = Path(PathRoot("argument", fn, name))
@@ -246,8 +250,9 @@ class Dependencies:
     def ran(self, callee: Any) -> None:
         """Record that a Python callable was run at compile time.
 
-        All names that a function refers to count as read. Results of C code in Python, math and
-        numpy depend on the arguments alone.
+        The names in a function, and in functions that it names, count as read. Results of Python's
+        builtins, math and numpy depend on the arguments alone. Names of other callables go to
+        `opaque`.
         """
         if isinstance(callee, FunctionType):
             if callee in self.functions:
@@ -334,7 +339,10 @@ def may_change(value: Any) -> bool:
 
 
 class IdentityReference:
-    """A reference that compares by identity; weak if the object's class permits it."""
+    """A reference to an object, weak if its class permits it; calling it gives the object.
+
+    References have the identity of Python objects: two of them are never equal.
+    """
 
     __slots__ = ("_of",)
 

@@ -1,6 +1,7 @@
 """Elementwise functions in kernels: handlers from the function object to its IR op.
 
-Integers become default_fp where a function takes floats. Python arguments are computed in Python.
+Integers become default_fp where a function takes floats. Most functions of Python numbers, vectors
+and matrices are computed in Python.
 
     ELEMENTWISE[lang.elementwise.sqrt](cx, v)       # an op `sqrt` of v, cast to float
 """
@@ -54,9 +55,9 @@ def on_floats(fn: Function, kind: str) -> Handler:
 
 
 def on_bits(fn: Function, kind: str) -> Handler:
-    """Make the handler of a function of integers; bools are cast to default_ip.
+    """Make the handler of a function of integers, one op; bools are cast to default_ip.
 
-    It raises KernelTypeError for floats.
+    The handler raises KernelTypeError for floats.
     """
 
     def call(cx: Context, x: Any) -> Value:
@@ -73,7 +74,7 @@ def _as_number(cx: Context, v: Value) -> Value:
 
 
 def on_class(fn: Function, kind: str) -> Handler:
-    """Make the handler of a predicate of floats, which is false for integers."""
+    """Make the handler of a predicate of floats, such as `isnan`. It is false for integers."""
 
     def call(cx: Context, x: Any) -> Any:
         if is_plain(x):
@@ -118,10 +119,7 @@ _INTRINSICS: dict[object, Handler] = {
 
 
 def _halves_away(cx: Context, v: Value) -> Value:
-    """Round half away from zero, as C's `round` and Taichi's kernels do.
-
-    Taichi rounds Python numbers as Python does.
-    """
+    """Round half away from zero, as C's `round` and Taichi's kernels do."""
     t = v.type
     assert isinstance(t, Scalar | Tensor)
     whole = cx.b.emit("trunc", v)
@@ -156,7 +154,10 @@ _PARTS = {f32: _Parts(i32, 23, 126, 255), f64: _Parts(i64, 52, 1022, 2047)}
 
 
 def frexp(cx: Context, x: Any) -> tuple[Any, Any]:
-    """Lower `ti.frexp`: return the mantissa, and the exponent as i32."""
+    """Lower `ti.frexp`: return the mantissa in [0.5, 1), and the exponent as i32.
+
+    Zero, subnormals, inf and nan give themselves and 0.
+    """
     if is_plain(x):
         return elementwise.frexp(x)
     v = operator_lowering.floating(cx, x)

@@ -1,8 +1,9 @@
 """Alias analysis of objects that kernels construct: all names of an object must see its changes.
 
 A variable holds its object's members by value. An object with two names therefore cannot change:
-the change raises an error. `StructValue.objects` is the set of objects that a record may be: one
-where it was made, the union where paths join. Copies and parts keep it (`trees.with_branches`).
+the change raises KernelSyntaxError. `StructValue.objects` is the set of objects that a record may
+be: one where it was made, the union where paths join. Copies and parts keep it
+(`trees.with_branches`).
 
     q = p           # both records hold the same object
     p.x = 1.0       # check_unshared raises

@@ -2,8 +2,7 @@
 
 The text is searched in the command line, a file redirected to standard input, the histories of
 readline and IPython, and linecache. A candidate is accepted only if it compiles to the same
-instructions, names, constants and lines as the code. A kernel therefore never gets the source of
-other code.
+instructions, names, constants and lines as the code.
 
     >>> find_lines(fn.__code__)      # `@ti.kernel` typed at the prompt
     ['@ti.kernel\\n', 'def f():\\n', '    pass\\n']

@@ -1,12 +1,14 @@
 """Loop lowering: parallel at the top of a kernel, serial below, unrolled anywhere.
 
-- A top-level `for` becomes a `parallel` op. Exceptions are loops that options or `ti.loop_config`
-  serialize, and constant ranges of at most one item. A loop whose iterations depend on each other
-  is serial too, unless it has a `block_dim`. Kernel variables that a `parallel` assigns become
-  `local` memory, which is read, written and combined atomically. Variables that are private to an
-  iteration stay values.
-- A serial loop carries every variable that it may assign. With a `break` or `return` in it, it is a
-  `while` op that also carries flags.
+- A top-level `for` usually becomes a `parallel` op. Exceptions are loops that options or
+  `ti.loop_config` serialize, and constant ranges of at most one item. A loop whose iterations
+  depend on each other is serial too, unless it has a `block_dim`. Kernel variables that a
+  `parallel` assigns become `local` memory, to which `+=` and the like are atomic. Variables
+  that are private to an iteration stay values.
+- A serial loop carries every variable that it may assign. With a `break` or `return` in it,
+  it is a `while` op that also carries flags.
+- A loop over `ti.static(...)` is unrolled, in Python functions also one over a short constant
+  range, a list or a vector.
 """
 
 from __future__ import annotations
@@ -111,9 +113,11 @@ def lower_for(cx: Lowering, n: ast.For) -> None:
 
 
 def choose_form(cx: Lowering, n: ast.For) -> LoopForm:
-    """Evaluate the iterable of a loop, and choose the loop's form.
+    """Evaluate the iterable of a loop, choose the loop's form, and record the decision in
+    `cx.decisions`.
 
-    Raises KernelSyntaxError or KernelTypeError for a loop that kernels do not have.
+    Consumes the options of a `ti.loop_config` before the loop. Raises KernelSyntaxError or
+    KernelTypeError for a loop that kernels do not have.
     """
     config, cx.config = cx.config, LoopConfig()
     refuse_else(cx, n)
@@ -154,7 +158,8 @@ def in_serial(cx: Lowering) -> Iterator[None]:
 def is_put_in_order(cx: Lowering, n: ast.For) -> bool:
     """True if the options serialize this loop, by its number among the kernel's parallel loops.
 
-    That happens if its iterations race, and the user chose `ti.cpu`.
+    Such loops conflict between iterations, and the user chose `ti.cpu`. A loop that is asked for
+    first gets the next number.
     """
     cx.locate(n.iter)
     number = cx.parallel_loops.setdefault(cx.span, len(cx.parallel_loops))
@@ -162,10 +167,10 @@ def is_put_in_order(cx: Lowering, n: ast.For) -> bool:
 
 
 def is_unrolled(x: Any) -> bool:
-    """True if a Python function's loop over x is unrolled.
+    """True if a loop over x in a plain Python function is unrolled.
 
-    These are lists, tuples, dicts, vectors and matrices of Python, and ranges of at most SHORT
-    items.
+    That holds for lists, tuples, dicts, vectors and matrices of Python, and for ranges of at most
+    SHORT items.
     """
     if isinstance(x, range):
         return len(x) <= SHORT
@@ -249,7 +254,6 @@ def bind_indices(cx: Lowering, n: ast.For, space: LoopSpace, indices: list[Value
 
 
 def as_index(cx: Lowering, k: Value) -> Value:
-    """Convert an index to i32."""
     return k if k.type is i32 else operator_lowering.cast(cx, k, i32)
 
 
@@ -315,11 +319,11 @@ def parallel(
 
 
 def check_count(cx: Lowering, bounds: list[Value], body: Region, block: int | None) -> None:
-    """Emit a failure report for a trip count beyond the limit.
+    """Emit a failure report for a trip count beyond the limit, if that must be checked.
 
-    Only a loop with several axes or a barrier has the check, if its invocations must equal its
-    iterations. Constant counts, and those that the host can compute, are checked elsewhere. A loop
-    that is counted in 64 bits has no check. Raises KernelTypeError if it has a barrier.
+    It must be in a loop with several axes or a barrier, if its invocations must equal its
+    iterations. Bounds that the host can compute are checked elsewhere. A loop that is counted in 64
+    bits has no check, and raises KernelTypeError if it has a barrier.
     """
     is_tied = block is not None or has_kind(body, GROUPED | SYNCS)
     has_barriers = has_kind(body, BARRIERS)
@@ -474,7 +478,6 @@ def lower_while(cx: Lowering, n: ast.While) -> None:
 
 
 def lower_iterations(cx: Lowering, n: ast.While) -> None:
-    """Lower a `while` to its op."""
     source = cx.act.source
 
     def goes_on() -> Any:
@@ -518,9 +521,9 @@ def test_and_run(cx: Lowering, n: ast.While, goes_on: Callable[[], Any]) -> Loop
 
 
 def unroll(cx: Lowering, n: ast.For, items: list[Any]) -> None:
-    """Unroll a loop: lower its body once per item.
+    """Unroll a loop: lower its body once per item. A `break` or `return` skips the rest.
 
-    A `break` or `return` skips the rest.
+    Adds a caution if that gives too many ops.
     """
 
     def lower_from(start: int) -> None:

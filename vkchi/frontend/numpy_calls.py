@@ -71,5 +71,6 @@ def number_of(cx: Lowering, x: Any) -> Any:
 
 
 def own_scalar(cx: Lowering, x: WeakNumbers) -> Any:
-    """Return the type of a number by itself; default_ip even for integers that do not fit it."""
+    """Return the type of a number by itself: default_ip for an int, even if that cannot represent
+    it."""
     return cx.options.default_ip if x.kind == "i" else weak_scalar(cx, x)

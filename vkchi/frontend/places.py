@@ -78,7 +78,6 @@ def lower_name(cx: Lowering, n: ast.Name) -> Any:
 
 
 def lower_attribute(cx: Lowering, n: ast.Attribute) -> Any:
-    """Lower `x.name` in a read."""
     inner = n.value
     if not isinstance(inner, ast.Subscript):
         return attribute_of(cx, cx.way(inner), n.attr)
@@ -95,7 +94,6 @@ def member_of_item(cx: Lowering, array: Any, inner: ast.Subscript, name: str) ->
 
 
 def lower_subscript(cx: Lowering, n: ast.Subscript) -> Any:
-    """Lower `x[...]` in a read."""
     base = cx.way(n.value)
     return item_of(cx, base, lower_indices(cx, n.slice))
 
@@ -103,7 +101,7 @@ def lower_subscript(cx: Lowering, n: ast.Subscript) -> Any:
 def lvalue(cx: Lowering, n: ast.expr) -> Any:
     """Lower an assignment target: a Target, which for a variable is a VariableTarget.
 
-    Any other result cannot be assigned.
+    A result that is no Target cannot be assigned.
     """
     if isinstance(n, ast.Name):
         var = cx.act.find(n.id)
@@ -404,11 +402,12 @@ def _instead_of_index(held: Any) -> str:
 
 
 def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> MemoryTarget:
-    """Return the memory location of an array's element.
+    """Return the Target of an array's element.
 
-    Indices are clamped with `array.clamps`, and checked with `options.checks_indices`, except in
-    code of `cells.own`. Raises KernelIndexError for a wrong number of indices, and the errors of
-    `array_index`. Without clamping and with origin 0, a negative constant raises KernelSyntaxError.
+    Indices are clamped with `array.clamps`. With `options.checks_indices`, the kernel reports those
+    out of bounds, except in code of `cells.own`. Raises KernelIndexError for a wrong number of
+    indices, and the errors of `array_index`. Without clamping and with origin 0, a negative
+    constant raises KernelSyntaxError.
     """
     flat = [] if indices == [None] else flatten_indices(cx, indices)
     ndim = array.type.ndim
@@ -575,7 +574,10 @@ def flat_place(cx: Lowering, row: Component, col: Component, cols: int) -> Compo
 
 
 def pick(cx: Lowering, base: Any, places: list[Component], shape: tuple[int, ...]) -> Any:
-    """Return components of a value or Target: one of them, or a vector or matrix of `shape`."""
+    """Return components of a value or Target: one of them, or a vector or matrix of `shape`.
+
+    Raises KernelIndexError for an empty slice.
+    """
     is_value = isinstance(base, Value)
     if not shape:
         part = extract if is_value else component

@@ -99,7 +99,7 @@ def _reduction(name: str) -> Handler:
 
 
 def exchange(cx: Context, name: str, value: Any, at: Any) -> Value:
-    """Return the value of another invocation, by the op `subgroup_<name>`.
+    """Emit the op `subgroup_<name>` on `value`, by component; `at` is a lane, offset or mask.
 
     Raises KernelTypeError if `at` is not an integer.
     """

@@ -1,7 +1,7 @@
 """Construction of vectors and matrices in kernels: calls of types, `ti.Vector`, `ti.Matrix`.
 
-A single scalar is broadcast. Otherwise scalars, vectors and lists are concatenated, and must give
-exactly the type's components.
+In a call of a type, a single scalar is broadcast. Otherwise scalars, vectors and lists are
+concatenated, and must give exactly the type's components.
 
     construct(cx, f32<3>, (v.xy, 1))
 """
@@ -130,9 +130,10 @@ def _of_parts(cx: Context, t: Tensor, parts: list[Operand]) -> Value:
 
 
 def make_matrix(cx: Context, arr: Any, dt: Any = None) -> Value:
-    """Lower `ti.Vector(arr, dt)` and `ti.Matrix(arr, dt)` of a list, of rows, or of a value.
+    """Lower `ti.Vector(arr, dt)` and `ti.Matrix(arr, dt)`.
 
-    Without `dt` the element type is the common type.
+    `arr` is a list, a list of rows, a numpy array, or a vector or matrix. Without `dt` the element
+    type is the common type of its parts. Raises KernelTypeError for other objects.
     """
     elem = None if dt is None else _scalar(cx, dt)
     if isinstance(arr, list | tuple):
@@ -220,6 +221,6 @@ def make_cols(cx: Context, cols: Any) -> Value:
 
 
 def make_like(cx: Context, x: Any, number: int) -> Value:
-    """Lower `ti.zero(x)` and `ti.one(x)`: a constant of x's own type."""
+    """Lower `ti.zero(x)` and `ti.one(x)`: a constant `number` of x's own type."""
     t = own_type(cx, operand(cx, x))
     return constant(cx, number, t)

@@ -96,7 +96,7 @@ class Evaluator(DispatchRun):
         return Invocation(self, self.env, index, block, grid, {})
 
     def begin_invocation(self, index: int, count: int) -> None:
-        """Make an iteration of a parallel loop the current invocation."""
+        """Make iteration `index` of `count` of a parallel loop the current invocation."""
         grid = -(-count // DEFAULT_BLOCK) * DEFAULT_BLOCK
         self.current = self.invocation(index, DEFAULT_BLOCK, grid)
 
@@ -104,7 +104,6 @@ class Evaluator(DispatchRun):
         """Do nothing: the user ends a program that takes too long."""
 
     def value(self, op: HeldOp) -> Value:
-        """Evaluate an op without regions."""
         if op.kind == "const":
             op.held = constant(op)
             return op
@@ -115,7 +114,7 @@ class Evaluator(DispatchRun):
         return Held(op.type, op.held, op.name)
 
     def control(self, op: Op) -> tuple[Value, ...]:
-        """Evaluate an op with regions, and return its results."""
+        """Evaluate an op with regions; return its results, and forget all other values."""
         found = self.current.results(op)
         self.env.clear()
         return tuple([Held(r.type, v, r.name) for r, v in zip(op.results, found, strict=True)])
@@ -167,7 +166,6 @@ class EvaluatingBuilder(Builder):
         return op
 
     def extend(self, ops: Sequence[Op]) -> None:
-        """Append ops, or evaluate them."""
         if not self.is_direct:
             super().extend(ops)
             return

@@ -18,7 +18,8 @@ from vkchi.types.lazy_numpy import np
 
 
 def mirror(x: Any, arrays: dict[Value, Any]) -> Any:
-    """Return a compile-time value as Python shows it.
+    """Return a compile-time value as Python shows it; None for a kernel value that was not
+    evaluated.
 
     `arrays` are the user's objects of the kernel's array parameters. Objects that only kernels have
     are returned as they are.
@@ -45,7 +46,7 @@ def mirror(x: Any, arrays: dict[Value, Any]) -> Any:
 
 
 def of_numpy(held: Any) -> Any:
-    """Return a scalar as it is, an array of numbers as a vector or matrix."""
+    """Return an array of one or two axes as a vector or matrix, other values as they are."""
     if not isinstance(held, np.ndarray) or held.ndim not in (1, 2):
         return held
     return Vector(held) if held.ndim == 1 else Matrix(held)

@@ -1,7 +1,8 @@
 """The plan of a kernel that runs as plain Python: a launch evaluates it on the device's arrays.
 
 Arguments, checks and copies of host arrays are those of `launch.Plan`. Arrays that the host can
-address are used in place; others are copied before the launch, and written back after it.
+address are used in place. Others are copied when the kernel first uses them, and written back after
+the launch, also if it fails.
 """
 
 from __future__ import annotations
@@ -168,9 +169,11 @@ class PythonLaunch:
         return ArrayValue(self.contents(array), param.type)
 
     def contents(self, array: Any) -> Any:
-        """Return an array's memory as numpy: in place, or values that are written back.
+        """Return an array's memory as numpy: in place, or a copy that is written back after the
+        launch.
 
-        Of an array of numpy or torch that was copied to the device, these are the user's values.
+        For an array of numpy or torch that was copied to the device, the user's array is used
+        instead of a copy, if its type and shape fit.
         """
         array.ready_to_write()
         if id(array) in self.copies:
@@ -193,7 +196,7 @@ class PythonLaunch:
     # --- running -------------------------------------------------------------------------------
 
     def run(self) -> Any:
-        """Run the kernel's statements, then write copied arrays back.
+        """Run the kernel's statements, then write copied arrays back, also after an error.
 
         Returns the trace function that is active after the kernel.
         """
@@ -217,7 +220,7 @@ class PythonLaunch:
             vars(cx).clear()  # break reference cycles, which would keep the user's arrays alive
 
     def deliver(self, report: InterpreterReport) -> None:
-        """Print, warn or raise a report of the kernel."""
+        """Print a line, warn of an overflow, or raise KernelAssertionError for a failed check."""
         site = self.cx.reports.sites[report.site]
         values = tuple([np.asarray(v).tolist() for v in report.values])
         record = ReportRecord(site, report.thread, values)
