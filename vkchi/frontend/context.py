@@ -238,13 +238,14 @@ class Lowering:
         return not self.frames
 
     def declare(self, name: str, value: Any, kind: str = VARIABLE) -> Var:
-        """Declare a variable in the innermost block; a kernel value without a name gets its name."""
+        """Declare a variable in the innermost block. A nameless kernel value takes its name."""
         if isinstance(value, Value) and not value.name:
             value.name = name
         return self.act.declare(Var(name, value, kind, len(self.frames), self.b.span))
 
     def assign(self, var: Var, value: Any) -> None:
-        """Set a variable's value; the current region notes its old value, to restore it at its end."""
+        """Set a variable's value. The current region notes the old value, and restores it at its
+        end."""
         if var.depth < len(self.frames):
             self.frames[-1].setdefault(var, var.value)
         var.value = value
