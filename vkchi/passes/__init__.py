@@ -1,4 +1,5 @@
-"""Optimization and lowering passes, run by `pipeline`: functions `Func -> Func`.
+"""Optimization and lowering passes, run by `pipeline`.
 
-Only `split` returns a Program.
+A pass takes a Func, and some also device capabilities, options, a memo or a log. It returns a Func.
+`split` returns a Program and the temporary arrays that it needs.
 """

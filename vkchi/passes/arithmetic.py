@@ -1,13 +1,14 @@
-"""Expansion of arithmetic ops without a single instruction: floor division, trip counts, shifts.
+"""Expansion of arithmetic ops whose instruction is missing, broken or slow: divisions, trip counts,
+shifts.
 
-FORMULAS maps an op kind and a scalar type to a formula. A formula returns None if the operands need
-no expansion, such as a shift by an amount that is provably in range.
+FORMULAS maps an op kind and the name of a scalar type to a formula. A formula returns None if the
+operands need no expansion, such as a shift by an amount that is provably in range.
 
-Signed remainders are computed from quotients, since Vulkan leaves those of negative numbers
-undefined (specification, appendix "Precision and Operation of SPIR-V Instructions"). Floor division
-by a constant power of two becomes a shift, its remainder a mask.
+Floor division by a constant power of two becomes a shift, its remainder a mask. Other signed
+remainders are computed from quotients, since Vulkan leaves those of negative numbers undefined
+(specification, appendix "Precision and Operation of SPIR-V Instructions").
 
-Runs after all passes that match the original ops, and after `legalize`.
+Runs after `legalize`, and after all passes that match the original ops.
 
     floordiv %a, %b : i32    ->    truncdiv, mul, sub; 1 less if the remainder is not 0 and
                                    differs in sign from %b
@@ -75,7 +76,6 @@ def same_number(x: Num) -> Any:
 
 
 def unsigned(x: Num) -> Num:
-    """Reinterpret an integer as the unsigned type of the same width."""
     t = scalar_of(x.type)
     return x if t.kind == "u" else x.bits(SCALARS[f"u{t.bits}"])
 
@@ -138,7 +138,6 @@ def steps_of(low: Num, high: Num, size: Num | int, has_some: Num) -> Num:
 
 
 def distance(low: Num, high: Num) -> Num:
-    """Return `high - low` as an unsigned integer, for low <= high."""
     return unsigned(high) if same_number(low) == 0 else unsigned(high) - unsigned(low)
 
 
@@ -172,9 +171,11 @@ def is_below(amount: Num, bits: int) -> bool:
 
 
 def power(kind: str, x: Num, y: Num) -> Num:
-    """Expand `pow` of f32 where GLSL's Pow is undefined: x negative, or zero with y not positive.
+    """Expand `pow` of f32 to GLSL's Pow of |x|, with selects where that is undefined or wrong:
+    negative or zero x, |x| = 1, y = 0.
 
-    An integer y gives a negative x the correct sign; any other y gives NaN.
+    For x < 0, an integer or infinite y gives |x| ** y with the correct sign, any other y NaN. A
+    constant y or an `abs` as x needs fewer selects.
     """
     exponent = same_number(y)
     if exponent is not None:
@@ -196,7 +197,6 @@ def is_absolute(x: Num) -> bool:
 
 
 def power_known(x: Num, y: Num, exponent: float) -> Num:
-    """Expand `pow` with a constant exponent."""
     if exponent in (0.0, 1.0):
         return x if exponent else x.number(1.0)
     at_zero = 0.0 if exponent > 0 else math.inf if exponent < 0 else exponent
@@ -213,18 +213,15 @@ def power_known(x: Num, y: Num, exponent: float) -> Num:
 
 
 def choose(kind: str, a: Num, b: Num) -> Num:
-    """Expand integer `min` and `max` to a comparison and a select, where instructions are
-    broken."""
     return where(a < b if kind == "min" else a > b, a, b)
 
 
 def choose_float(kind: str, a: Num, b: Num) -> Num | None:
     """Expand `min` or `max` of an f32 and a constant to one comparison and a select. Returns None
-    if neither operand is a constant other than NaN.
+    if neither operand is a constant, or if the constant is NaN.
 
-    The comparison is false for NaN, which gives the constant. On a tie, the result is the constant,
-    except for `min` with 0.0 and `max` with -0.0. CPU drivers need four more instructions per `min`
-    or `max` to order zeros.
+    If the other operand is NaN, the result is the constant. If both are equal, it is the constant
+    too, except for `min` with 0.0 and `max` with -0.0.
     """
     if same_number(b) is None:
         a, b = b, a
@@ -238,8 +235,8 @@ def choose_float(kind: str, a: Num, b: Num) -> Num | None:
 
 
 def divide_zero(kind: str, a: Num, b: Num) -> Num | None:
-    """Expand a quotient whose constant dividend contains 0, for drivers that fold it to 0; return
-    None for other dividends."""
+    """Expand a quotient whose constant dividend contains 0, for drivers that fold it to 0 even if
+    the divisor is 0 or NaN. Returns None for other dividends."""
     if not has_zero(a.v):
         return None
     zero = where(b > 0, a, where(b < 0, -a, a.number(math.nan)))
@@ -287,7 +284,8 @@ KINDS = frozenset(kind for kind, _ in FORMULAS)
 def formulas_for(
     *, chooses_integers: bool, chooses_floats: bool, divides_zero: bool
 ) -> dict[tuple[str, str], Formula]:
-    """Return FORMULAS without those whose instruction is correct and fast on the device."""
+    """Return FORMULAS without `choose`, `choose_float` and `divide_zero`, as far as their flags are
+    False. Cached."""
     choices = {choose: chooses_integers, choose_float: chooses_floats, divide_zero: divides_zero}
     left_out = {formula for formula, is_in in choices.items() if not is_in}
     return {key: formula for key, formula in FORMULAS.items() if formula not in left_out}

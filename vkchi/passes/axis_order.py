@@ -1,12 +1,10 @@
 """Iteration order of multi-axis loops: choose the fastest axis so that memory accesses coalesce.
 
-Adjacent invocations should access adjacent elements. So each access whose indices are all the axes
-votes for the order in which it traverses memory. The order with most votes is used, the source
-order if no other has more. Fields with a blocked layout are iterated block by block, if the loop
-covers their axis. The source order is kept if the body has ops that depend on the invocation.
-
-A rival is another axis along which some access is contiguous. A transpose, for example, reads
-along one axis and writes along the other.
+Adjacent invocations should access adjacent elements. So each `elem` op of an array parameter whose
+indices are all the axes, plus constants, votes for the order in which it traverses memory. The
+order with most votes is used, the source order if no other has more. Fields with a blocked layout
+vote for an order block by block, if the loop covers their axis. The source order is kept if the
+body has ops that depend on the invocation.
 
 The order is derived from the accesses, and is no attribute of `parallel`: layout changes, gradients
 and fission would otherwise have to maintain it.
@@ -42,7 +40,11 @@ def find_order(op: Op) -> Order:
 
 def iteration_digits(op: Op) -> tuple[Order, bool]:
     """Return the digits of the best order (never empty), and True if a rival axis is next to the
-    fastest one. A rival is moved there where possible."""
+    fastest one.
+
+    A rival is another axis along which some access is contiguous, as in a transpose. It is moved
+    next to the fastest axis where possible.
+    """
     plain = plain_order(op)
     votes = votes_of(op)
     best = plain if is_numbered(op) else best_of(votes, plain)
@@ -60,12 +62,10 @@ def iteration_digits(op: Op) -> tuple[Order, bool]:
 
 
 def plain_order(op: Op) -> Order:
-    """The source order: one digit for each axis."""
     return tuple([(k, 0, 1) for k in range(len(op.args) // 2)])
 
 
 def votes_of(op: Op) -> Counter[Order]:
-    """Count the accesses that `orders_of` yields, by the order in which they traverse memory."""
     return Counter(orders_of(op, axes_of(op)))
 
 
@@ -76,8 +76,8 @@ def best_of(votes: Counter[Order], plain: Order) -> Order:
 
 
 def orders_of(op: Op, axes: Sequence[LoopAxis]) -> Iterator[Order]:
-    """Yield the traversal order of each `elem` of an array parameter whose indices are the axes,
-    each once, plus constants."""
+    """Yield the result of `order_in` for each `elem` of an array parameter whose indices are the
+    axes, each once, plus constants."""
     numbers: dict[Value, int] = {axis.param: k for k, axis in enumerate(axes)}
     for inner in walk(op.regions[0]):
         if inner.kind == "elem" and isinstance(inner.args[0], Param):

@@ -9,12 +9,12 @@ loops.
 The two sums are equal if the offset alone is not negative. There are two proofs:
 
 - by its interval (`analysis.interval_analysis`);
-- by this or an earlier access with the same offset and a constant of 0 or less. Addresses are
-  never outside their array, so the offset is the index of a scalar in it, or greater.
+- by this or an earlier access with the same offset and a constant of 0 or less. Addresses are never
+  outside their array, so the offset is the index of a scalar in it, or greater.
 
 Applies to global arrays with 32-bit offsets, on devices with 64-bit integers. Addresses with a
-verdict operand are skipped, since they may be invalid where the verdict is false. Runs last: only
-the emitter reads the mark.
+third operand, the result of a bounds check, are skipped. Runs last: only the emitter reads the
+mark.
 
     address %x, %o [1]    ->    address %x, %o [(1, nneg)]
 """
@@ -66,7 +66,6 @@ class Marker(Rebuilder):
         self.shared, self.loops = shared, 0  # depth of enclosing loops
 
     def keep(self, op: Op, args: tuple[Value, ...]) -> Op:
-        """Track the loop depth."""
         self.loops += op.kind in LOOPS
         new = super().keep(op, args)
         self.loops -= op.kind in LOOPS
@@ -80,7 +79,6 @@ class Marker(Rebuilder):
         return new
 
     def visit_address(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Return the marked address, or None to keep the op."""
         if op.kind != "address" or len(args) != 2 or args[1].type is not u32:
             return None
         assert isinstance(op.type, Ptr)

@@ -93,7 +93,6 @@ class Binned(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The constant extents."""
         assert self.type.shape is not None
         return self.type.shape
 
@@ -169,13 +168,11 @@ class HistogramEmitter:
         self.lane: Value
 
     def build(self, args: Sequence[Value]) -> None:
-        """Append the loop with these bounds."""
         plan = self.plan
         crowd = ThreadBudget(plan.groups * plan.block, plan.block, self.caps.is_cpu, plan.least)
         build_shared(self.b, self.op, args, crowd, self.run, plan.block)
 
     def run(self, shared: WorkDistribution, t: Value) -> None:
-        """Append the body of an invocation."""
         b = self.b
         for a in self.arrays:
             own = (self.plan.block,) if self.plan.has_own else ()
@@ -193,7 +190,7 @@ class HistogramEmitter:
         self.where(has_any, self.flush)
 
     def where(self, condition: Value | None, act: Callable[[], object]) -> None:
-        """Emit the output of `act`, inside an `if` on the condition if there is one."""
+        """Emit the output of `act`, inside an `if` on `condition` unless that is None."""
         b = self.b
         if condition is None:
             act()
@@ -235,12 +232,14 @@ class HistogramEmitter:
         return b.emit("bitcast", b.emit("min", b.emit("bitcast", found, type=u32), most), type=i32)
 
     def element(self, array: Value, number: Value) -> Op:
-        """Append the pointer to a bin, that of this invocation if each has its own."""
+        """Append the pointer to the bin with linear index `number`; to this invocation's own bin if
+        each invocation has its own."""
         own = (self.lane,) if self.plan.has_own else ()
         return self.b.emit("elem", self.bins[array], number, *own, attr="inbounds")
 
     def empty(self) -> None:
-        """Append the initialization of this invocation's bins, or of its share of shared bins."""
+        """Append stores of the atomic's identity to this invocation's own bins, or to its share of
+        the workgroup's bins."""
         b = self.b
         for a in self.arrays:
             b.span = a.atomic.span
@@ -252,7 +251,8 @@ class HistogramEmitter:
             self.each(a, act)
 
     def flush(self) -> None:
-        """Append the update of the array from this invocation's share of the bins."""
+        """Append the atomics that combine this invocation's own bins, or its share of the
+        workgroup's bins, into the array."""
         for a in self.arrays:
             self.b.span = a.atomic.span
 
@@ -277,7 +277,6 @@ class HistogramEmitter:
         b.for_(b.const(0, i32), b.const(-(-count // step), i32), (), region)
 
     def split(self, a: Binned, e: Value) -> Sequence[Value]:
-        """Return the indices of the element with linear index `e`."""
         b = self.b
         zero = b.const(0, i32)
         digits = [IterationDigit(k, b.const(n, i32)) for k, n in enumerate(a.shape)]

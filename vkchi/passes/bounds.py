@@ -1,12 +1,15 @@
 """Bounds-check elimination: mark `elem` ops whose indices are proved in range with attr "inbounds".
 
-It also removes checks that a value is not 0 if that is proved. Loops with a provably constant trip
-count are counted from 0. Ops that range facts simplify are rewritten (`proved`). An unmarked access
-is checked on the device, at a cost; a wrongly marked one corrupts memory. So each mark is proved
-from facts (`lattice`) about indices, which `ranges` derives from loops, enclosing conditions and
-ops. An index is in range of axis k if it is at least the axis's first index and at most its last.
-The upper limit is proved by intervals if the extent is static, by `index <= extent - 1` if it is
-known at launch.
+Unmarked accesses are checked on the device. Each mark is proved from facts (`lattice`) about
+indices, which `ranges` derives from loops, enclosing conditions and ops. An index is in range of an
+axis if it is at least the axis's first index and at most its last. The upper limit is proved by
+intervals if the extent is static, by `index <= extent - 1` if it is known at launch.
+
+The pass has three other rewrites:
+
+- An `if` that only reports that an integer is 0 is removed if the integer is proved nonzero.
+- A `for` with a non-constant begin and a provably constant trip count is counted from 0.
+- Ops in the table of `proved` are expanded if their precondition is proved.
 
 Facts by construct:
 
@@ -57,7 +60,7 @@ DEEPEST_GUESS = 2
 
 
 def eliminate_bounds_checks(fn: Func) -> Func:
-    """Mark every access that is proved in range, and apply rewrites based on ranges."""
+    """Mark every `elem` that is proved in range, and apply the other rewrites of this module."""
     if not any(may_rewrite(op) for op in walk(fn.body)):
         return fn
     prover = Prover(fn)
@@ -82,7 +85,7 @@ def eliminate_bounds_checks(fn: Func) -> Func:
 
 
 def may_rewrite(op: Op) -> bool:
-    """True if range facts may rewrite an op."""
+    """True if the pass might rewrite an op, without regard to facts."""
     return op.kind in REWRITES or is_unmarked(op) or is_check(op) or distance(op) is not None
 
 
@@ -118,12 +121,12 @@ def offsets_of(op: Op) -> tuple[int, int]:
 
 
 def is_unmarked(op: Op) -> bool:
-    """True for an `elem` that is not marked as in range."""
     return op.kind == "elem" and op.attr is None
 
 
 def is_check(op: Op) -> bool:
-    """True for an `if` whose only effect is a report that an integer is 0."""
+    """True for an `if x != 0` without results whose first region is empty and whose second only
+    computes and reports."""
     if op.kind != "if" or op.results or len(op.regions[0].ops) > 1:
         return False
     test, then = op.args[0], op.regions[1].ops[:-1]
@@ -133,7 +136,6 @@ def is_check(op: Op) -> bool:
 
 
 def is_integer(t: Type) -> bool:
-    """True for a scalar integer type: only its values have facts."""
     return isinstance(t, Scalar) and t.kind in "iu"
 
 
@@ -180,7 +182,6 @@ class Prover:
         return all(self.is_index(op.args[0], k, v) for k, v in enumerate(op.args[1:]))
 
     def is_index(self, array: Value, axis: int, v: Value) -> bool:
-        """True if `v` is proved in range for an axis of the array."""
         f, t = self.facts.of(v), array.type
         assert isinstance(t, Array)
         if t.shape is None:
@@ -214,7 +215,7 @@ class Prover:
         return f.lo > 0 or f.hi < 0
 
     def loop(self, op: Op) -> None:
-        """Analyze a `for` or `parallel`."""
+        """Analyze a `for` or `parallel`; mark it if `is_counted`."""
         (body,) = op.regions
         first, axes = self.facts_of(initial_values(op)), axes_of(op)
         if self.is_counted(op):
@@ -247,7 +248,8 @@ class Prover:
         return self.facts_of(body.yielded)
 
     def while_(self, op: Op) -> None:
-        """Analyze a `while`: its condition region, then its body under the condition."""
+        """Analyze a `while`: its condition region, then its body under the condition. The results
+        get the facts of the carried values under the negated condition."""
         first = self.facts_of(op.args)
         saved = self.facts.open()
         self.carry(op.regions[0].params, first, lambda: self._run_round(op))
@@ -281,8 +283,13 @@ class Prover:
     def carry(
         self, params: Sequence[Param], first: list[ValueFact], run: Callable[[], list[ValueFact]]
     ) -> list[ValueFact]:
-        """Analyze a loop under facts about its carried values that hold in every iteration. Returns
-        the facts that the last `run` yielded."""
+        """Call `run` under the assumption that carried integers `params` are at least the lower
+        bounds of their initial facts `first`.
+
+        If a yielded value does not prove its assumption, the marks of that `run` are removed, and
+        it is called again without that assumption, at last without any. Returns the facts that the
+        last `run` returned.
+        """
         guesses = [
             f.lo if is_integer(p.type) and self.guesses < DEEPEST_GUESS else None
             for p, f in zip(params, first)
@@ -315,7 +322,6 @@ class Prover:
         return [lasting(self.facts.of(v)) if is_integer(v.type) else nothing for v in values]
 
     def set_base(self, v: Value, f: ValueFact) -> None:
-        """Set the fact of a result, if it is an integer."""
         if is_integer(v.type):
             self.facts.set_base(v, f)
 

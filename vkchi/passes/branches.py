@@ -2,10 +2,10 @@
 
 - `if` with a known condition: replaced by its region. A condition is also known in the regions of
   an enclosing `if` that tests it.
-- If-conversion: an `if` whose regions have few cheap ops becomes these ops and `select`. Floats are
-  not computed unconditionally, so no NaN can leak into a gradient.
-- A result that is yielded alike by both regions is that value. A result that is true in one region
-  and false in the other is the condition, or its negation.
+- If-conversion: an `if` whose regions have few cheap ops becomes these ops and `select`. Ops with
+  float results are not cheap, so no NaN can leak into a gradient.
+- A result for which both regions yield the same value is that value. A result that is true in one
+  region and false in the other is the condition, or its negation.
 - `for` without iterations: its initial values. With one: its region, inlined. `parallel` without
   iterations: removed.
 - A carried value that no iteration changes is replaced by its initial value, in and after the loop.
@@ -62,8 +62,8 @@ def known_result(s: Simplifier, cond: Value, result: Value, a: Value, b: Value) 
 
 
 def can_flatten(then: Region, orelse: Region) -> bool:
-    """True if the regions' ops may run unconditionally: at most MOST_FLATTENED, cheap and pure. The
-    `if` must have results."""
+    """True if the `if` has results, and its regions have at most MOST_FLATTENED ops, all cheap and
+    pure. Constants do not count."""
     ops = [op for r in (then, orelse) for op in r.ops[:-1] if op.kind != "const"]
     if not then.yielded or len(ops) > MOST_FLATTENED:
         return False
@@ -71,8 +71,8 @@ def can_flatten(then: Region, orelse: Region) -> bool:
 
 
 def is_cheap(op: Op) -> bool:
-    """True for an op with integer or bool results. Casts, and divisions by anything but a scalar
-    constant, are excluded; the latter take longer than a branch."""
+    """True for an op with integer or bool results, except casts, and divisions and remainders whose
+    divisor is not a scalar constant."""
     if op.kind in ROUNDED_DOWN and constant_int(op.args[1]) is None:
         return False
     return scalar_kind_of(op.type) in ("i", "u", "b") and op.kind != "cast"
@@ -90,7 +90,6 @@ def flatten(
 
 
 def choose(s: Simplifier, cond: Value, a: Value, b: Value, name: str) -> Value:
-    """Return a if cond, else b; for scalars and tensors."""
     if is_equal_value(a, b):
         return a
     t = a.type

@@ -109,8 +109,6 @@ class LikelyDivergence(Flow):
 
 
 class CooperativeLoadFinder:
-    """Finds cooperative loads in the loop over invocations."""
-
     def __init__(self, grid: Op, width: int) -> None:
         self.grid, self.width, self.changes = grid, width, SideEffectTable()
 
@@ -125,7 +123,8 @@ class CooperativeLoadFinder:
         return Flow(self.grid.regions[0], own_values(self.grid)).found
 
     def turns(self, loop: Op) -> CooperativeLoads | None:
-        """Return the profitable cooperative loads of a serial loop, or None."""
+        """Return the profitable cooperative loads of a serial loop, or None if there are none, or
+        the loop does not qualify."""
         (axis,), body = axes_of(loop), loop.regions[0]
         if not (is_long(loop, self.width) and is_plain(body)):
             return None
@@ -151,7 +150,6 @@ class CooperativeLoadFinder:
         return CooperativeLoads(loads, asked) if is_cheap and is_short else None
 
     def is_same(self, v: Value) -> bool:
-        """True if a value is provably uniform."""
         return v not in self.own
 
 
@@ -198,7 +196,6 @@ def is_small(load: Op) -> bool:
 
 
 def is_word(v: Value) -> bool:
-    """True for a 32-bit scalar, which lanes can compare."""
     return isinstance(v.type, Scalar) and v.type.bits == 32
 
 
@@ -218,7 +215,8 @@ class Slice:
         self.ops = [op for op in body.ops if op in found]
 
     def reach(self, v: Value, found: set[Op]) -> bool:
-        """Add a value and its operands to the slice.
+        """Add a value and its operands to the slice: ops of the loop to `found`, other values to
+        `outside`.
 
         False if it depends on a region parameter other than the index, on a result of a control op
         in the loop, or on an op of the loop that is not pure.
@@ -265,7 +263,8 @@ class CooperativeLoadEmitter:
         return b.if_(can, then, orelse).results
 
     def agree(self) -> Value:
-        """Return a bool: all lanes of the subgroup are active, and `asked` values are uniform."""
+        """Return a bool: all lanes of the subgroup are active, and each value in `asked` is the
+        same in all of them."""
         b = self.b
         here = b.emit("subgroup_ballot", b.const(True, u1))
         found = [b.emit("eq", here, b.const((1 << self.width) - 1, u32))]
@@ -278,7 +277,6 @@ class CooperativeLoadEmitter:
         return self.b.emit("bitcast", v, type=u32) if scalar_of(v.type).kind == "f" else v
 
     def tiled(self, loop: Op, args: Sequence[Value], tiles: Value) -> Sequence[Value]:
-        """Append the loop over tiles; return its results."""
         b, body = self.b, loop.regions[0]
         index, *carried = body.params
         t = scalar_of(index.type)
@@ -312,7 +310,6 @@ class CooperativeLoadEmitter:
             yield load, known[load]
 
     def sent(self, v: Value, whose: Value) -> Value:
-        """Append the broadcast of `v` from lane `whose`."""
         b, t = self.b, v.type
         if not isinstance(t, Tensor):
             return b.emit("subgroup_broadcast", v, whose)
@@ -320,13 +317,11 @@ class CooperativeLoadEmitter:
         return b.emit("pack", *[b.emit("subgroup_broadcast", x, whose) for x in parts], type=t)
 
     def copy(self, body: Region, known: dict[Value, Value]) -> None:
-        """Append a body without the cooperative loads, and its `yield`."""
         copy = Cloner(self.b, known)
         copy.run(op for op in body.ops if op not in self.loads)
         self.b.emit("yield", *map(copy.get, body.yielded))
 
     def plain(self, loop: Op, args: Sequence[Value]) -> Sequence[Value]:
-        """Append the unmodified loop; return its results."""
         b, (body,) = self.b, loop.regions
         params = [Param(p.type, p.name) for p in body.params]
         known: dict[Value, Value] = {**self.map, **dict(zip(body.params, params, strict=True))}

@@ -36,8 +36,8 @@ def pruned_op(walk: Rebuilder, op: Op, args: Sequence[Value], keep: Sequence[int
 def pruned_region(
     walk: Rebuilder, region: Region, index: int, keep: Sequence[int], whole_yield: bool
 ) -> Region:
-    """Return the region with the kept parameters after the first `index`, and the kept yields, or
-    all if `whole_yield`."""
+    """Rewrite a region. Its first `index` parameters are kept, of the others those numbered in
+    `keep`, of the yields likewise, or all if `whole_yield`."""
     kept = [region.params[index + k] for k in keep] if region.params[index:] else []
     yielded = region.yielded if whole_yield else [region.yielded[k] for k in keep]
     with walk.inside(*region.params[:index], *kept) as new:

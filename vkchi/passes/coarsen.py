@@ -41,8 +41,8 @@ SHORTEST = 4  # iterations of a strip, if known at compile time
 
 
 def coarsen(fn: Func, caps: Caps) -> Func:
-    """Strip-mine an axis of each loop with atomics whose addresses are invariant along it, where
-    profitable."""
+    """Strip-mine an axis of each loop with atomics whose addresses are invariant along that axis,
+    where profitable."""
     used = used_in(fn.body)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -61,8 +61,8 @@ def coarsen(fn: Func, caps: Caps) -> Func:
 
 
 def may_coarsen(op: Op) -> bool:
-    """True if one invocation may run several iterations of a `parallel` with several axes. Its
-    bounds must be i32, and its trip count host-computable."""
+    """True if a `parallel` has several axes, one invocation may run several of its iterations, its
+    bounds are i32, and the host can compute its trip count."""
     return (
         len(op.args) > 2
         and all(scalar_of(v.type) is i32 for v in op.args)
@@ -99,7 +99,8 @@ def choose_axis(op: Op, used: set[Value]) -> int | None:
 
 
 def is_worth_it(op: Op, axis: int, caps: Caps) -> bool:
-    """True if strips have at least SHORTEST iterations, or a length that is known only at launch.
+    """True if strips have at least SHORTEST iterations, or if the length of some axis is known only
+    at launch.
 
     False if the host cannot compute an axis's length, or it may exceed i32.
     """
@@ -118,8 +119,8 @@ def is_worth_it(op: Op, axis: int, caps: Caps) -> bool:
 
 
 def build_strips(b: Builder, op: Op, args: Sequence[Value], axis: int, least: int) -> None:
-    """Append the `parallel` with these bounds, with strips instead of an axis. A single strip needs
-    no axis."""
+    """Append the `parallel` with these bounds, in which an axis over strips replaces axis `axis`.
+    If there is one strip, the axis is removed."""
     ends, count = args[2 * axis : 2 * axis + 2], count_strips(b, args, axis, least)
     is_one = constant_int(count) == 1
     params = [Param(p.type, p.name) for p in op.regions[0].params]
@@ -135,7 +136,8 @@ def build_strips(b: Builder, op: Op, args: Sequence[Value], axis: int, least: in
 
 
 def count_strips(b: Builder, args: Sequence[Value], axis: int, least: int) -> Value:
-    """Return the number of strips: enough for `least` invocations, at most the trip count."""
+    """Append code for the number of strips, and return it: enough for `least` invocations in all,
+    at most the length of the axis."""
     known = [n for n in map(constant_int, args) if n is not None]
     if len(known) == len(args):
         sizes = [max(0, last - first) for first, last in zip(known[::2], known[1::2])]
@@ -173,9 +175,8 @@ def build_loop(
 
 
 def count_trips(b: Builder, strips: Sequence[Value], start: Value) -> Value:
-    """Return the trip count of the strip that begins at `start`. If constant bounds give all strips
-    the same length, it is a constant: control flow stays uniform, and unrolling leaves no
-    remainder."""
+    """Append code for the trip count of the strip that begins at `start`, and return it. It is a
+    constant if constant bounds give all strips the same length."""
     known = [n for n in map(constant_int, strips) if n is not None]
     if len(known) == len(strips):
         begin, end, count = known

@@ -10,21 +10,15 @@
                                 if the group is a majority: one lane adds the group's reduction
                                 else: each lane adds its own value, and none is left
 
-Motivation. If a device lacks an atomic, `legalize` expands it to a loop around compare-and-swap. Of
-the lanes with one address, one succeeds in each iteration: 64 iterations for 64 lanes. A uniform
-address (`r[i] += x[i, j]`, or `f[k] += ...` in a serial loop over k) takes one iteration after this
-pass. For data-dependent addresses, a group of more than half of the lanes takes one iteration,
-which saves at least half of the iterations. Smaller groups are not combined, since each would cost
-an iteration. So the loop has at most log2(lanes) iterations and a few more. Lanes with few
-conflicts succeed before any communication.
+If a device lacks an atomic, `legalize` expands it to a loop around compare-and-swap, in which one
+of the lanes with one address succeeds per iteration. A uniform address (`r[i] += x[i, j]`, or `f[k]
++= ...` in a serial loop over k) takes one iteration after this pass. For data-dependent addresses,
+groups of half of the lanes or less are not combined, since each would cost an iteration.
 
 An address that depends on the index of the innermost axis may be distinct in each lane, or shared
 by some. It counts as data, unless it is the index plus uniform values; then the lanes are distinct
-and the op is skipped.
-
-CPUs are skipped: their subgroups have four or eight lanes, and communication costs as much as it
-saves. Measured on lavapipe: uniform addresses 1.2 times as fast, all others up to 1.6 times as
-slow.
+and the op is skipped. CPUs are skipped, as communication in their small subgroups costs as much as
+it saves.
 
 Correctness does not depend on which lanes run together, or on the guesses above. Lanes exchange
 data only by subgroup ops among active lanes: the first address, the membership of the group, the
@@ -162,12 +156,10 @@ def emulated_atomics(fn: Func, caps: Caps) -> Iterator[Op]:
 
 
 def is_elected(op: Op) -> bool:
-    """True for a branch that one lane of a subgroup takes."""
     return op.kind == "if" and isinstance(op.args[0], Op) and op.args[0].kind == "subgroup_elect"
 
 
 def width_of(op: Op) -> int:
-    """Return the number of scalars that an atomic updates."""
     t = op.args[1].type
     return t.size if isinstance(t, Tensor) else 1
 
@@ -244,7 +236,8 @@ def emit_attempts(b: Builder, op: Op, args: Args) -> Value:
 
 
 def emit_rounds(b: Builder, kind: str, args: Args, indices: Sequence[Value], caps: Caps) -> None:
-    """Append the loop over groups; each iteration handles lanes that are left."""
+    """Append the loop over groups. Each iteration handles the group of the first lane, or all lanes
+    that are left."""
     seen, left = Param(u1, "left"), Param(u1, "left")
     with b.region(seen) as cond:
         b.emit("yield", seen)

@@ -7,7 +7,8 @@ becomes
 
 Loads form a chain if each accesses, one iteration later, the element of the next load
 (`analysis.sums`). The loop must not write the array. The values for the first iteration are loaded
-before the loop. Unless the loop is known to run, these loads are bounds-checked.
+before the loop. These loads are bounds-checked, unless the loop is known to run and the original
+loads are proved in range.
 
     >>> common_loads(fn)
 """
@@ -60,7 +61,8 @@ def common_loads(fn: Func) -> Func:
 
 
 def find_chains(loop: Op, changes: SideEffectTable) -> list[Chain]:
-    """Return the chains of at least two loads in a loop that can share values."""
+    """Return the chains of at least two loads in a loop whose values can be reused, up to
+    MOST_CARRIED carried scalars."""
     loads = loads_of_several(loop)
     if not loads:
         return []
@@ -154,7 +156,8 @@ def limited(chains: list[Chain]) -> list[Chain]:
 def carry(
     r: Rebuilder, loop: Op, args: Sequence[Value], chains: Sequence[Chain]
 ) -> Sequence[Value]:
-    """Append the loop that carries all but the last value of each chain."""
+    """Append the loop with a carried value for each load of a chain but the last; return the
+    results of the original loop."""
     b, (body,) = r.b, loop.regions
     first: list[Value] = []
     params: list[Param] = []
@@ -177,7 +180,6 @@ def carry(
 
 
 def load_first(r: Rebuilder, loop: Op, load: ChainedLoad, begin: Value) -> Value:
-    """Append the load of a chain's value for the first iteration."""
     b, (axis,) = r.b, axes_of(loop)
     b.span = load.op.span
     indices = [sum_at(r, f, axis.param, begin, scalar_of(v.type))
@@ -190,7 +192,7 @@ def load_first(r: Rebuilder, loop: Op, load: ChainedLoad, begin: Value) -> Value
 
 
 def sum_at(r: Rebuilder, form: Polynomial, index: Param, begin: Value, t: Scalar) -> Value:
-    """Append a polynomial, evaluated at the loop's first index."""
+    """Append a polynomial, with `begin` in place of the loop's index."""
     b = r.b
     parts: list[Value] = []
     for v, n in terms_of(form).items():

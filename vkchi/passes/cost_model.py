@@ -105,15 +105,15 @@ def least_threads(caps: Caps) -> int:
 
 
 def is_worth_sharing(most: int, caps: Caps, *, is_light: bool) -> bool:
-    """True if a loop of at most `most` iterations is best partitioned; False on GPUs. A light
-    iteration costs less than starting an invocation for it."""
+    """True if a loop of at most `most` iterations is best partitioned among few invocations; False
+    on GPUs. A light iteration costs less than starting an invocation for it."""
     least = WORTH_A_LOOP * most_threads(caps)
     return caps.is_cpu and most >= (min(least, FEWEST_LIGHT) if is_light else least)
 
 
 def sharing_threads(count: Count | None, caps: Caps) -> tuple[int, int | None]:
-    """Return the invocations that partition a loop of `count` iterations, and their workgroup size;
-    None is the default size."""
+    """Return the number of invocations that partition a loop of `count` iterations, and their
+    workgroup size; None is the default size."""
     most = most_threads(caps)
     if count is None or count[0] != "const" or count[1] >= WORTH_A_LOOP * most:
         return most, None
@@ -127,8 +127,9 @@ def is_worth_splitting(work: int, middle: int, boundary: int, caps: Caps) -> boo
     """True if index-set splitting of a loop is profitable; False on GPUs, where whole subgroups
     branch.
 
-    An iteration has `work` ops. The `middle` interior iterations gain; those that are alone in
-    their memory lines lose. The code is compiled twice.
+    An iteration has `work` ops. Each of the `middle` interior iterations gains in proportion to
+    `work`, and each of the `boundary` iterations loses, as it is alone in its memory line. The code
+    is compiled twice.
     """
     gain = SAVED * work * middle - ALONE * boundary
     return caps.is_cpu and LAUNCHES * gain >= DISPATCH + OP * work
@@ -150,8 +151,12 @@ def is_worth_lanes(rounds: int, width: int) -> bool:
 
 
 def is_worth_gathering(atomics: int, ops: int, iterations: int, caps: Caps) -> bool:
-    """True if replacing atomics by a gather is profitable. Per iteration it saves `atomics` and
-    recomputes `ops`; in all it adds two or three dispatches."""
+    """True if replacing atomics by a gather is profitable. An iteration saves `atomics` atomics and
+    recomputes `ops` ops.
+
+    On CPUs, the gain in all `iterations` must also repay the compilation of three dispatches and of
+    the ops.
+    """
     if not caps.is_cpu:
         return ops <= GATHERED * atomics
     gain = (ATOMIC * atomics - SAVED * ops) * iterations
@@ -181,12 +186,11 @@ class RepeatedLoads(NamedTuple):
 
 
 def is_worth_hoisting_loads(repeated: RepeatedLoads, caps: Caps) -> bool:
-    """True if the loads are best hoisted out of the outer loop and kept; False on GPUs.
+    """True if the loads are best hoisted out of the outer loop and kept in registers; False on
+    GPUs, and beyond KEPT scalars or WRITTEN ops.
 
-    On CPUs this pays even for many times the number of registers. A spilled value is one vector
-    load from the stack; an array load is a masked scalar load per lane. Uniform loads are already
-    single, and many of them are made cooperatively. GPUs cache shared values, and each register per
-    invocation reduces occupancy.
+    Also False if the loads are uniform and the outer loop is long enough for cooperative loads
+    (`broadcast`).
     """
     if not caps.is_cpu or repeated.numbers > KEPT or repeated.ops > WRITTEN:
         return False
@@ -194,8 +198,8 @@ def is_worth_hoisting_loads(repeated: RepeatedLoads, caps: Caps) -> bool:
 
 
 def reduction_threads(count: Count | None, caps: Caps) -> int | None:
-    """Return the invocations that partition a reduction loop, a power of two; None for too few
-    iterations."""
+    """Return the number of invocations that partition a reduction loop, a power of two; None for
+    less than SMALLEST_SUM iterations."""
     most = most_threads(caps)
     if count is None or count[0] != "const":
         return most
@@ -209,10 +213,10 @@ def reduction_threads(count: Count | None, caps: Caps) -> int | None:
 class Binning(NamedTuple):
     """Plan of a privatized histogram.
 
-    - arrays: the first so many arrays get bins.
-    - groups: most workgroups; block: invocations of each.
-    - least: iterations of each invocation at least.
-    - has_own: True if each invocation has bins, else the workgroup has.
+    - arrays: the number of arrays that get bins, from the first.
+    - groups: the largest number of workgroups; block: invocations of each.
+    - least: the least number of iterations of an invocation.
+    - has_own: True if each invocation has bins, False if a workgroup has.
     """
 
     arrays: int
@@ -223,7 +227,7 @@ class Binning(NamedTuple):
 
 
 def plan_bins(count: Count | None, sizes: Sequence[tuple[int, int]], caps: Caps) -> Binning | None:
-    """Plan the bins of a loop of `count` iterations, for arrays with `sizes` (number of elements,
+    """Return the plan of a loop of `count` iterations, for arrays with `sizes` (number of elements,
     bytes of each). As many of the first arrays get bins as fit and are profitable; None if not even
     one."""
     block = subgroup_width(caps) if caps.is_cpu else min(DEFAULT_BLOCK, caps.workgroup_invocations)
@@ -248,8 +252,12 @@ def plan_bins(count: Count | None, sizes: Sequence[tuple[int, int]], caps: Caps)
 
 
 def choose_block(count: Count, caps: Caps) -> int:
-    """Return a workgroup size. A constant count gets one that needs no guard if `exact_block` finds
-    it, and a smaller one if the count is small."""
+    """Return the workgroup size of a loop over one axis.
+
+    It is DEFAULT_BLOCK or the device's limit, halved while it is more than a subgroup and half of
+    it holds a constant count. A constant count gets the size of `exact_block` instead, if there is
+    one.
+    """
     most = min(DEFAULT_BLOCK, caps.workgroup_invocations)
     if count[0] != "const":
         return most
@@ -295,7 +303,6 @@ class PreferredTile(NamedTuple):
 
 
 def wish_for(caps: Caps, *, is_square: bool, demand: int | None) -> PreferredTile:
-    """Return the best tile for unlimited extents."""
     most = caps.workgroup_invocations
     if demand is not None:
         width = TILE if is_square and demand >= TILE * TILE and not caps.is_cpu else ROW
@@ -369,7 +376,7 @@ def lengths(extent: int | None, most: int, caps: Caps, wish: PreferredTile) -> l
 def cost_of(
     tile: tuple[int, ...], extents: Sequence[int | None], caps: Caps, wish: PreferredTile
 ) -> tuple[float, float]:
-    """Return a tile's invocations per iteration, idle ones included, and its cost."""
+    """Return the invocations of a tile per iteration, idle ones included, and the tile's cost."""
     idle, guards = 1.0, 0
     for n, extent in zip(tile, extents, strict=True):
         long = HUGE if extent is None else max(1, extent)

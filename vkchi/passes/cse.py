@@ -40,13 +40,11 @@ class Available:
         return None if not may_swap(kind, args) else self.values.get((kind, args[::-1], attr, t))
 
     def enter(self, key: Key, op: Op) -> None:
-        """Add an op under its key."""
         self.values[key] = op
         self.entered.append(key)
 
     def leave(self, mark: int) -> None:
-        """Remove the entries beyond the first `mark`. An interrupt in here is harmless: enclosing
-        scopes remove the rest."""
+        """Remove the entries beyond the first `mark`."""
         for key in self.entered[mark:]:
             self.values.pop(key, None)
         del self.entered[mark:]

@@ -45,8 +45,8 @@ def remove_unread(fn: Func) -> Func:
     """Remove dead code from a gradient's Func, including its private arrays.
 
     Arrays of copies and saved values (parameters named with a prefix in HIDDEN) count as private
-    memory: they are removed if they are not read. Unused random numbers are removed; used ones are
-    rejected before (`autodiff.gradient_checks`).
+    memory. Stores to them, and the parameters, are removed if they are not read. Unused random
+    numbers are removed; used ones are rejected before (`autodiff.gradient_checks`).
     """
     hidden = frozenset(p for p in fn.params if p.name.startswith(HIDDEN))
     made = sweep(fn, Liveness(fn, hidden, ROOTS - {"random"}))
@@ -56,7 +56,6 @@ def remove_unread(fn: Func) -> Func:
 
 
 def sweep(fn: Func, needs: Liveness) -> Func:
-    """Keep only the needed ops and values; returns `fn` itself if all are needed."""
     if needs.all_needed():
         return fn
     return Sweeper(needs).run(fn)
@@ -92,7 +91,6 @@ class Liveness:
                     self.scan(inner, op)
 
     def own(self, op: Op, region: Region) -> None:
-        """Record the owner of a region's parameters."""
         index = control_of(op).index_params
         for k, p in enumerate(region.params):
             self.owners[p] = (op, k - index)
@@ -119,7 +117,6 @@ class Liveness:
         return [] if op is None else [op, op.results[slot]] if slot >= 0 else [op]
 
     def follow_op(self, op: Op) -> Sequence[Value]:
-        """Return the values that a needed op makes needed."""
         parent, found = self.parents[op], control_operands(op) if op.regions else op.args
         if parent is not None and parent not in self.met:
             self.met.add(parent)
@@ -127,7 +124,6 @@ class Liveness:
         return (*found, *self.writers.get(op, ())) if op.kind in PRIVATE else found
 
     def all_needed(self) -> bool:
-        """True if there is no dead code."""
         needed = self.values
         return all(op in needed and needed.issuperset(op.results) for op in self.parents)
 

@@ -9,16 +9,16 @@ enough; concurrent readers race with an atomic too. An atomic is private in four
 - it is outside of a `parallel`, where only one invocation runs;
 - all writes to its `shared` array use `local_index` as the same subscript;
 - iterations are proved to write disjoint elements of its array (`analysis.dependence`), and the
-  loop writes no array that may alias.
+  loop writes no other array that may alias it.
 
 There are three variants:
 
-- `demote_atomics` skips atomics that `reduce` can hoist out of a serial loop, which is better
-  still.
+- `demote_atomics` skips atomics whose address is invariant in a serial loop: `reduce` hoists those
+  out of it.
 - `demote_all_atomics` runs after `reduce`. Both run before `map_grid`, whose loops hide the
   iteration.
-- `demote_but_sums` serves differentiation: it leaves only rules of plain ops to apply. Plain sums
-  stay atomic, as their gradient reads nothing.
+- `demote_but_sums` runs before differentiation, and skips each `atomic_add` with an unused result.
+  The gradient of such an addition reads nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def demote_atomics(fn: Func) -> Func:
 
 
 def demote_all_atomics(fn: Func, log: Log | None = None) -> Func:
-    """Replace all private atomics. Records those of loops that are not private in `log`."""
+    """Replace all private atomics. Records in `log` those atomics in parallel loops that are not
+    replaced."""
     return replace_atomics(fn, lambda survey, write: True, log)
 
 
@@ -69,7 +70,8 @@ def replace_atomics(
     is_wanted: Callable[[DependenceTest, WriteAccess], bool],
     log: Log | None = None,
 ) -> Func:
-    """Replace the private atomics that `is_wanted` selects."""
+    """Replace the private atomics that `is_wanted` selects. Records in `log` those in parallel
+    loops that are not replaced."""
     serial = DependenceTest([op for op in fn.body.ops if op.kind != "parallel"], None)
     loops = [op for op in fn.body.ops if op.kind == "parallel"]
     surveys = [serial, *(DependenceTest(op.regions[0].ops, op) for op in loops)]

@@ -5,10 +5,10 @@ becomes
     parallel 0, n, 0, m {(i, j) atomic_add x[j], y[i] * w[i, j] }
     parallel 0, n {(i) ... the rest of the loop ... }
 
-Motivation: different iterations add to the same elements, so each addition is an atomic, in a loop
-that cannot be interchanged. In the new loop, `coarsen` makes strips along the axes that the element
-does not depend on, and each strip is one reduction. Examples are gradients of matrix products,
-all-pairs interactions, and reductions along several axes in one loop.
+Different iterations add to the same elements, so each addition is an atomic. In the new loop,
+`coarsen` makes strips along the axes that the element does not depend on, and each strip is one
+reduction. Examples are gradients of matrix products, all-pairs interactions, and reductions along
+several axes in one loop.
 
 The new loop has an axis for each axis of the old one, for each serial loop whose index is used in
 the subscripts, and for the loops around these. All bounds must be constants. The added value is
@@ -69,8 +69,9 @@ def groups_in(shifts: ScatterAnalysis, caps: Caps) -> list[list[ScatterAdd]]:
 
 
 def is_worth_it(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd], caps: Caps) -> bool:
-    """True if the new loop is profitable. Its bounds must be constants, and the recomputed ops
-    contain no loop. At most MOST_ROUNDS iterations to one element are left to `unroll_sums`."""
+    """True if the new loop is legal and profitable: its bounds are constants, the recomputed ops
+    contain no loop, and `is_worth_gathering` holds. False for additions that are left to
+    `unroll_sums`."""
     ends = ends_of(shifts, sums)
     lengths = [max(0, end - begin) for begin, end in zip(ends[::2], ends[1::2])]
     rounds = prod(lengths[len(shifts.survey.own_axes) :])

@@ -161,7 +161,6 @@ def costs_behind(cut: RematerializationPlan, caps: Caps) -> dict[Op, float]:
 
 
 def cost_of(ops: Collection[Op], rounds: int) -> float:
-    """Return the cost of running ops `rounds` times, in nanoseconds."""
     return rounds * sum(LOADED if op.kind in READS else SAVED for op in ops)
 
 
@@ -273,7 +272,7 @@ class Tail(Half):
         self.bring(op.results)
 
     def open(self, op: Op) -> None:
-        """Copy a control op around scatter-adds, without carried values."""
+        """Copy a control op around scatter-adds, without its carried values and results."""
         control = control_of(op)
         args = tuple([self.get(v) for v in op.args[: control.fixed]])
         regions = []

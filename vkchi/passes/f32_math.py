@@ -99,7 +99,6 @@ def acos(x: Num) -> Num:
 
 
 def atan_of_part(t: Num) -> Num:
-    """Arc tangent of t in [0, 1]."""
     large = t > TAN_PI_8
     y = odd(where(large, (t - 1.0) / (t + 1.0), t), ATAN)
     return where(large, math.pi / 4 + y, y)
@@ -113,7 +112,6 @@ def atan(x: Num) -> Num:
 
 
 def atan2(y: Num, x: Num) -> Num:
-    """The angle of the point (x, y)."""
     ax, ay = abs(x), abs(y)
     steep = ay > ax
     big, small = where(steep, ay, ax), where(steep, ax, ay)

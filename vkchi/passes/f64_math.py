@@ -86,7 +86,6 @@ SINH = (
 
 
 def copy_sign(x: Num, sign: Num) -> Num:
-    """|x| with the sign of `sign`."""
     top = -(2**63)
     return ((x.bits(i64) & ~top) | (sign.bits(i64) & top)).bits(f64)
 
@@ -363,7 +362,6 @@ def atan(x: Num) -> Num:
 
 
 def atan2(y: Num, x: Num) -> Num:
-    """The angle of the point (x, y)."""
     ax, ay = abs(x), abs(y)
     steep = ay > ax
     big, small = where(steep, ay, ax), where(steep, ax, ay)

@@ -1,15 +1,14 @@
 """Instrumentation of float stores: report NaN and infinities (`ti.init(debug="nan")`).
 
-Each store and atomic of floats to an array is followed by a test of the stored value. A failed test
-reports the values of the expression that computed it, down to its leaves. `FiniteSite` then finds
-the operation in it that first gave a value that is not finite.
-
-Exempt are constants, private variables, and arrays other than `names`.
+Each store and atomic of floats to an array in `names` is followed by a test of the stored value. A
+failed test reports the values of the expression that computed it, down to its leaves, as far as the
+record has room. `FiniteSite` then finds the operation in it that first gave a value that is not
+finite. Stores of constants are not tested.
 
     store %e, %v   ->   store %e, %v; if not finite(%v) {report_first %iteration, %v, ...}
 
-Reports are ordered by iteration. An atomic whose old value was not finite already comes after all
-others: another store of the loop may have caused it.
+Reports are ordered by iteration. If an atomic's operand was finite and its old value was not, its
+report comes after all others: another store of the loop may have caused it.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class StoreWatcher(Rebuilder):
         return made
 
     def visit_op(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Replace a watched store by itself and its test."""
+        """Append a watched store and its test; return None to keep any other op."""
         root = base_memory(op.args[0]) if op.kind in WRITES else None
         if not isinstance(root, Param) or root.name not in self.names:
             return None
@@ -117,7 +116,7 @@ class StoreWatcher(Rebuilder):
         return b.emit("ne", exponent, b.const(mask, t))
 
     def report(self, b: Builder, op: Op, name: str, stored: Value, rank: Value) -> None:
-        """Emit the report of a store, and add its site."""
+        """Emit the report of a store, and add its site to `sites`."""
         record = RecordedValues()
         iteration = tuple(
             [
@@ -136,7 +135,8 @@ class StoreWatcher(Rebuilder):
 
 
 def describe(name: str) -> str:
-    """An array of a Func, in messages: gradients are named after their array."""
+    """Return the description of an array parameter in messages: its name, or "the gradient of" or
+    "the dual of" its primal array's name."""
     primal = name.partition("..")[0]
     if primal == name:
         return f"`{name}`"
@@ -152,7 +152,7 @@ class RecordedValues:
         self.words = RECORD_HEAD
 
     def place(self, v: Value) -> int:
-        """Position of a value in the record, to which it is added."""
+        """Return the position of a value in the record; append it if it is not there yet."""
         if v not in self.places:
             self.places[v] = len(self.values)
             self.values.append(v)
@@ -165,7 +165,8 @@ def words_of(v: Value) -> int:
 
 
 def steps_of(record: RecordedValues, v: Value, at: Span | None) -> list[FloatStep]:
-    """The ops that computed a float value, operands first, as far as the record has room."""
+    """Return the ops with float results that computed `v`, operands first. Adds their operands and
+    results to `record`, as far as it has room."""
     found: list[FloatStep] = []
     seen: set[Value] = set()
 
@@ -190,8 +191,8 @@ def steps_of(record: RecordedValues, v: Value, at: Span | None) -> list[FloatSte
 
 
 def iteration_of(loop: Op | None) -> list[tuple[str, list[Value]]]:
-    """Names of a parallel loop's indices, each with its values; those of `ti.grouped` have
-    several."""
+    """Return the named indices of a parallel loop: each name with its values. Adjacent parameters
+    of one name, as of `ti.grouped`, share an entry. Empty without a loop."""
     if loop is None:
         return []
     found: list[tuple[str, list[Value]]] = []
@@ -206,7 +207,8 @@ def iteration_of(loop: Op | None) -> list[tuple[str, list[Value]]]:
 
 
 def index_of(region: Region, param: Param, header: Span | None) -> Value:
-    """The user's index of an axis: for a range with a step, it is computed at the loop's line."""
+    """Return the sum that computes the user's index from `param`: an `add` of its name and type on
+    the line of `header`; else `param`. A range with a step has such a sum."""
     for op in region.ops:
         is_index = op.name == param.name and op.kind == "add" and op.type is param.type
         if is_index and op.span is not None and header is not None:

@@ -34,7 +34,6 @@ FOLDABLE = frozenset(
 
 
 def array_of(c: Constant) -> Any:
-    """Return a constant as a numpy scalar, or as an array of the tensor's shape."""
     if isinstance(c.type, Scalar):
         return value_of(c.attr, c.type)
     elem = c.type.elem
@@ -62,5 +61,4 @@ def fold(kind: str, args: tuple[Constant, ...], attr: Any, t: Number) -> Any:
 
 
 def has_zero(c: Constant) -> bool:
-    """True if the integer constant, or a component of it, is zero."""
     return c.attr == 0 if isinstance(c.type, Scalar) else 0 in c.attr

@@ -1,7 +1,7 @@
 """Expansions of float functions and bit counts for `legalize`.
 
-They adapt ops to the formulas of f64 (`f64_math`), f32 (`f32_math`, `powers`) and quotients
-(`quotient`).
+They apply the formulas of f64 (`f64_math`), f32 (`f32_math`, `powers`) and quotients (`quotient`)
+to the arguments of ops.
 
     expand_f64(b, op, args)      # atan2 of f64
 """
@@ -21,7 +21,6 @@ Args = tuple[Value, ...]
 
 
 def expand_f64(b: Builder, op: Op, args: Args) -> Value:
-    """Expand an f64 function to arithmetic."""
     return f64_math.FUNCTIONS[op.kind](*[Num(b, v) for v in args]).v
 
 
@@ -32,7 +31,7 @@ def in_f32(kind: str, args: Sequence[Num]) -> Num:
 
 
 def expand_f32(b: Builder, op: Op, args: Args) -> Value:
-    """Expand an f32 function to a formula that is more precise than Vulkan requires."""
+    """Expand an f32 function by `in_f32`."""
     return in_f32(op.kind, [Num(b, v) for v in args]).v
 
 
@@ -42,7 +41,7 @@ def expand_power(b: Builder, op: Op, args: Args) -> Value:
 
 
 def expand_quotient(b: Builder, op: Op, args: Args) -> Value:
-    """Expand an integer-valued quotient or a remainder of floats."""
+    """Expand `floordiv`, `mod` or `rem` of f32 or f64."""
     return quotient.FUNCTIONS[op.kind](*[Num(b, v) for v in args]).v
 
 

@@ -15,9 +15,9 @@ Conditions:
 - Neither loop synchronizes, reports, draws random numbers, reads invocation numbers or demands a
   workgroup size. So reports and random streams keep their order.
 - Fusion is profitable (`is_worth_it`). Both loops traverse memory in the same order of axes, and
-  both or neither are transposes. At most one has serial loops inside. (Such loops run long and need
-  the registers: two fused matrix products run 0.8 times as fast.) The fused loop has at most
-  MOST_ACCESSES accesses, or SHORT if the loops have no array in common.
+  both or neither are transposes. At most one has serial loops inside, which run long and need the
+  registers. The fused loop has at most MOST_ACCESSES accesses, or SHORT if the loops have no array
+  in common.
 
     >>> fuse_loops(fn)
 """
@@ -131,7 +131,6 @@ def append_body(first: Op, second: Op) -> tuple[Op, list[Op]]:
 
 
 def is_worth_it(first: Op, second: Op) -> bool:
-    """True if fusion is profitable."""
     some, others = (accesses_in(op.regions[0].ops) for op in (first, second))
     total = sum(map(len, some.values())) + sum(map(len, others.values()))
     if total > (SHORT if some.keys().isdisjoint(others) else MOST_ACCESSES):
@@ -172,7 +171,6 @@ def part(between: Sequence[Op], first: Op, second: Op) -> tuple[list[Op], list[O
 
 
 def used_by(op: Op) -> set[Value]:
-    """Return the operands of an op and of all ops nested in it."""
     return {v for inner in walk(Region((), [op])) for v in inner.args}
 
 

@@ -12,12 +12,11 @@ becomes
     parallel 1, n - 1 {(i) ... the rest of the loop ... }
 
 Motivation: gradients of stencils and convolutions are such loops, and so are programs that scatter.
-Several atomics per iteration become one store (`demote`). Each atomic was a compare-and-swap loop,
-or an access to the last-level cache. The result is a stencil, to which all stencil optimizations
-apply.
+Several atomics per iteration become one, which `demote` replaces by a load and a store. The result
+is a stencil, to which all stencil optimizations apply.
 
-- A periodic subscript (`x[(i + 1) % n]`) has a periodic inverse, and needs no guard.
-- If two to four neighbors share an element (`x[i // 2]`), the new loop evaluates all of them.
+- A periodic subscript (`x[(i + 1) % n]`) has a periodic inverse.
+- If a few neighbors share an element (`x[i // 2]`), the new loop evaluates all of them.
 - The added value is recomputed for each element that it is added to, so it must be short.
 
 The additions are unordered atomics, so any order is correct. -0.0 is the neutral element of
@@ -275,7 +274,6 @@ class Gathering:
         return moved(begin, by[0]), moved(end, by[1])
 
     def pointer(self, one: ScatterAdd, indices: Sequence[Value]) -> Value:
-        """Append the pointer to the element of an iteration of the new loop."""
         element = element_of(one.op)
         place = zip(one.place.axes, element.args[1:], strict=True)
         args = [self.steady(v) if axis is None else indices[axis] for axis, v in place]
@@ -352,8 +350,8 @@ class Gathering:
         """Yield the tests that a source iteration exists along an axis, without those that always
         hold.
 
-        For element index q, p is the iteration's index. The range of the new loop makes the lower
-        test needless for the least shift, and the upper test for the greatest.
+        For element index q, p is the iteration's index. A test against the loop's axis is left out
+        if `ScatterRange.may_leave` proves it.
         """
         axis, shift, reach = self.axes[k], term.shifts[k], self.reach[k]
         asked = q if shift.modulus is not None else p
@@ -395,7 +393,8 @@ class Gathering:
         return self.b.emit("mod", p, self.steady(modulus))
 
     def steady(self, v: Value) -> Value:
-        """Return the copy of a loop-invariant value in the new loop."""
+        """Return a loop-invariant value in the new loop: its recorded new value, itself if it is
+        defined outside the old loop, else a copy that is appended."""
         if v in self.made or v not in self.shifts.survey.loops:
             return self.made.get(v, v)
         assert isinstance(v, Op)
@@ -404,7 +403,6 @@ class Gathering:
 
 
 def element_of(op: Op) -> Op:
-    """Return the `elem` op of an access."""
     ptr = op.args[0]
     while isinstance(ptr, Op) and ptr.kind != "elem":
         ptr = ptr.args[0]
@@ -443,7 +441,6 @@ class Iteration(Cloner):
             self.map[op] = self.b.emit("load", self.get(op.args[0]))
 
     def carries(self, op: Op) -> bool:
-        """True if a control op contains scatter-adds."""
         return any(x in self.slots for region in op.regions for x in walk(region))
 
     def carry(self, op: Op) -> Sequence[Value]:
@@ -459,13 +456,10 @@ class Iteration(Cloner):
         return new
 
     def begin(self, op: Op, region: Region, more: Sequence[Param]) -> None:
-        """Set the totals at the beginning of a region."""
         self.totals = list(more) if more else list(self.before[-1])
 
     def end(self, op: Op, region: Region, more: Sequence[Param]) -> Sequence[Value]:
-        """Return the totals that a region yields, nothing if its op contains no scatter-adds."""
         return self.totals if self.carries(op) else ()
 
     def finish(self, op: Op, more: Sequence[Value]) -> None:
-        """Set the totals after a control op."""
         self.totals = list(more) if more else list(self.before[-1])

@@ -87,7 +87,6 @@ def ordered(
 
 
 def cost(terms: dict[Value, int], constant: int) -> int:
-    """Return the number of ops of a sum."""
     count = sum(1 + (abs(n) != 1) for n in terms.values())
     return max(0, count - 1) + (constant != 0) + all(n < 0 for n in terms.values())
 

@@ -5,16 +5,16 @@
       s, t, u, v = for q { w = b[q]; s + a[4g, q] * w, ..., v + a[4g + 3, q] * w }
       c[4g] = s; ...; c[4g + 3] = v }
 
-Motivation: loads and other ops that are invariant along the axis are executed once
-(`analysis.variance`). Atomics to an invariant element are merged into one. The axis is the one
-along which serial loops save most loads per iteration. That must be a quarter of the loads or more,
-and enough invocations to keep the device busy must remain. The pass unrolls by four, then once more
-by two. The second step gives two-axis blocks, or serves loops that carry too much for four. A
-remainder loop runs the last iterations.
+Loads and other ops that are invariant along the axis are executed once (`analysis.variance`).
+Atomics to an invariant element are merged into one. The axis is the one along which serial loops
+save most loads per iteration. That must be a quarter of the loads or more, and enough invocations
+to keep the device busy must remain. The pass unrolls by four, then once more by two. The second
+step gives two-axis blocks, or serves loops that carry too much for four. If the trip count may not
+be a multiple, a branch runs the last iterations one by one.
 
-Straight-line code that accesses contiguous memory along the last axis is also unrolled. Its
-adjacent loads and stores become vector accesses (`neighbours`); on CPUs, one access is a word. The
-first iteration must be aligned. Code that only loads and reduces takes several words at once.
+Straight-line code that accesses contiguous memory along the last axis is also unrolled, if the
+first iteration is aligned. Its adjacent loads and stores become vector accesses, or on CPUs words
+(`neighbours`). `jam_reductions` does the same for code that only loads and reduces.
 
 Legality: iterations of a `parallel` may run concurrently in any order, so every interleaving is
 allowed. Loops are skipped if they demand a workgroup size, or if their iterations read invocation
@@ -73,15 +73,14 @@ def jam_reductions(fn: Func, caps: Caps) -> Func:
 
 
 def jam_by(fn: Func, factor: int, caps: Caps) -> Func:
-    """Unroll-and-jam by one factor, where profitable."""
     return jam_loops(
         fn, lambda op: choose_axis(op, factor, caps) or choose_neighbours(op, factor, caps)
     )
 
 
 def jam_loops(fn: Func, choose: Callable[[Op], JamPlan | None]) -> Func:
-    """Unroll-and-jam each loop for which `choose` returns a plan. The loop must satisfy `may_jam`
-    and keep the source order of its axes."""
+    """Unroll-and-jam each loop for which `choose` returns a plan, if it satisfies `may_jam` and its
+    iteration order is the source order (`find_order`)."""
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         choice = choose(op) if may_jam(op) else None
@@ -111,7 +110,6 @@ def may_jam(op: Op) -> bool:
 
 
 def has_small_body(op: Op, most: int) -> bool:
-    """True if the body of a loop has at most `most` ops."""
     count, todo = 0, [op.regions[0]]
     while todo and count <= most:
         region = todo.pop()
@@ -153,7 +151,10 @@ def choose_axis(op: Op, factor: int, caps: Caps) -> JamPlan | None:
 
 def choose_neighbours(op: Op, factor: int, caps: Caps) -> JamPlan | None:
     """Return a plan for the last axis if most accesses of straight-line code are contiguous along
-    it, so that `neighbours` can vectorize them."""
+    it, so that `neighbours` can vectorize them; else None.
+
+    Also None if the first iteration is not aligned, or if a GPU would need a remainder.
+    """
     body, last = op.regions[0], len(op.args) // 2 - 1
     axis = axes_of(op)[last]
     index, first = axis.param, constant_int(axis.begin)
@@ -183,8 +184,8 @@ def elements_per_access(op: Op, caps: Caps) -> int | None:
 def is_mostly_contiguous(op: Op) -> bool:
     """True for straight-line code whose accesses are mostly contiguous along the last axis.
 
-    At least three quarters of the accesses must be contiguous, and at least two must exist. Loads
-    that are invariant along the axis, and accesses to private memory, do not count.
+    At least three quarters of the accesses must be contiguous, and at least two must exist.
+    Accesses that are invariant along the axis, and accesses to private memory, do not count.
     """
     body, index = op.regions[0], axes_of(op)[-1].param
     if not has_small_body(op, MOST_IN_WORDS) or not all(map(is_straight, body.ops)):
@@ -228,7 +229,11 @@ def choose_terms(op: Op, caps: Caps) -> JamPlan | None:
 
 def words_of(op: Op, factor: int) -> int:
     """Return the best number of words of each array to reduce at once, where a word holds `factor`
-    elements. It leaves no remainder, and the unrolled body has at most MOST_OPS ops."""
+    elements.
+
+    It is a power of two up to WORDS, and leaves no remainder. For n > 1 words, the body has at most
+    MOST_OPS / n ops.
+    """
     axes, most = axes_of(op), WORDS
     lengths = [axis_length(axis) for axis in axes]
     total = prod(n.lo if n is not None and n.lo == n.hi else 0 for n in lengths)
@@ -312,7 +317,6 @@ def carried_scalars(region: Region, variance: AxisVariance) -> int:
 
 
 def scalars(t: Type) -> int:
-    """Return the number of scalars in a value."""
     return t.size if isinstance(t, Tensor) else 1
 
 
@@ -413,7 +417,8 @@ class Jammer:
                     map.update((v, once[v]) for v in op.results)
 
     def is_own(self, op: Op) -> bool:
-        """True if each copy needs its own instance of an op."""
+        """True if an op must be copied: it has an effect other than a read, it has regions, or its
+        results vary along the axis."""
         effect = effect_of(op.kind)
         return (
             effect not in (Effect.PURE, Effect.READ)
@@ -422,11 +427,9 @@ class Jammer:
         )
 
     def is_sum(self, op: Op) -> bool:
-        """True if one atomic serves all copies."""
         return is_common_sum(op, self.variance, self.used)
 
     def sum(self, op: Op) -> None:
-        """Append one atomic with the combined operands of all copies."""
         b, combine = self.b, ATOMICS[op.kind].combine
         values = [map.get(op.args[1], op.args[1]) for map in self.maps]
         total = reduce(lambda x, y: b.emit(combine, x, y), values)

@@ -117,7 +117,6 @@ class Threader(Rebuilder):
             self.map[old] = result
 
     def answer(self, op: Op, region: Region) -> None:
-        """Map the op's results to the values that a region yields."""
         yielded = [self.map.get(v, v) for v in region.yielded]
         self.map.update(zip(op.results, yielded, strict=True))
 
@@ -156,7 +155,6 @@ def is_result_of(v: Value, op: Op) -> bool:
 
 
 def is_apart(op: Op, ifs: Sequence[Op]) -> bool:
-    """True if no operand of an op is a result of the `if`s."""
     return not any(is_result_of(v, made) for v in op.args for made in ifs)
 
 

@@ -1,7 +1,7 @@
 """Available memory values at a program point, for store-to-load forwarding.
 
-Regions open a scope; closing it restores the facts from before. That takes time proportional to the
-bases that changed in the scope. A write to a `local` compares only the known elements of that base.
+`open` begins a scope; `close` restores the facts from before. That takes time proportional to the
+bases that changed in the scope.
 
     known = KnownMemory(); known.learn(place, KnownElement(v)); known.element(place).whole    # v
 """
@@ -24,7 +24,6 @@ class KnownElement(NamedTuple):
     parts: tuple[tuple[int | Value, Value], ...] = ()
 
     def part(self, component: int | Value) -> Value | None:
-        """Return the value recorded for a component, or None."""
         return next((v for k, v in self.parts if k == component), None)
 
     def loaded(self, component: Component, v: Value) -> KnownElement:
@@ -49,7 +48,6 @@ class KnownElement(NamedTuple):
         )
 
     def certain_parts(self, changed: int) -> tuple[tuple[int | Value, Value], ...]:
-        """Return the known components at other constant indices than the changed one."""
         return tuple([(k, v) for k, v in self.parts if isinstance(k, int) and k != changed])
 
 
@@ -67,11 +65,9 @@ class KnownMemory:
         self._visible: dict[Value, None] = {}  # bases that other invocations or aliases may write
 
     def open(self) -> None:
-        """Begin a scope."""
         self._before.append({})
 
     def close(self) -> None:
-        """End the scope, and restore the facts from its beginning."""
         self._elements.update(self._before.pop())
 
     def _own(self, base: Value) -> Elements:
@@ -85,8 +81,6 @@ class KnownMemory:
         return elements
 
     def element(self, place: MemoryLocation) -> KnownElement:
-        """Return the known values of the element that contains a location, NOTHING if there are
-        none."""
         elements = self._elements.get(place.base)
         return NOTHING if elements is None else elements.get(place.indices, NOTHING)
 
@@ -99,7 +93,8 @@ class KnownMemory:
             del elements[next(iter(elements))]
 
     def forget(self, place: MemoryLocation) -> None:
-        """Invalidate all that may alias a location, after a write of an unknown value to it."""
+        """Invalidate everything that may alias a location, after a write of an unknown value to it.
+        Components at other constant indices of its element stay known."""
         self.forget_others(place)
         elements = self._elements.get(place.base)
         if elements and place.indices in elements:
@@ -118,7 +113,7 @@ class KnownMemory:
             )
 
     def forget_visible(self) -> None:
-        """Invalidate all memory that other invocations may write."""
+        """Invalidate all memory except private variables."""
         self._forget_bases(list(self._visible))
 
     def _forget_bases(self, bases: list[Value]) -> None:

@@ -92,7 +92,8 @@ class LanePlan:
         self.is_worth_it = bool(self.shared) and self.is_possible(fn.body, self.depth(fn.body))
 
     def find(self, region: Region) -> bool:
-        """Collect the loops to distribute, and the ops around them (`spine`); True if any."""
+        """Add the loops to distribute to `shared`, and the ops around them to `spine`. True if the
+        region contains any. Does not look into a distributed loop or a `while`."""
         found = False
         for op in region.ops:
             if op.kind == "for" and self.may_partition(op):
@@ -149,7 +150,8 @@ class LanePlan:
         return True
 
     def role(self, op: Op) -> str:
-        """Role of an op in a region of the spine."""
+        """Return SHARED for a distributed loop, FIRST for another op that stores to arrays, else
+        ALIKE. Precondition: the op is directly in a region of the spine."""
         if op in self.shared:
             return SHARED
         writes = any(x.kind == "store" and not is_private(x) for x in inside(op))
@@ -167,7 +169,6 @@ class LanePlan:
         )
 
     def touches(self, op: Op) -> frozenset[RoleAccess]:
-        """Array accesses of an op, with their roles."""
         if op in self.spine:
             return frozenset().union(*[self.touches(x) for r in op.regions for x in r.ops])
         role = self.role(op)
@@ -179,7 +180,6 @@ class LanePlan:
 
 
 def inside(op: Op) -> Iterator[Op]:
-    """Walk an op and all ops nested in it."""
     return walk(Region((), [op]))
 
 
@@ -190,7 +190,6 @@ def loops_in(op: Op) -> int:
 
 
 def is_private(access: Op) -> bool:
-    """True if an access is to a private variable."""
     base = base_memory(access.args[0])
     return isinstance(base, Op) and base.kind == "local"
 
@@ -234,7 +233,8 @@ class LaneParallelizer(Rebuilder):
         return Func(fn.name, fn.params, body, fn.span)
 
     def visit_spine(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Emit an op of the spine according to its role, after a barrier if one is needed."""
+        """Emit an op in a region of the spine according to its role, after a barrier if one is
+        needed."""
         touched = self.plan.touches(op)
         if op in self.plan.spine:
             return self.control(op, args, touched)
@@ -273,7 +273,6 @@ class LaneParallelizer(Rebuilder):
         return self.b.insert(self.copy(op, args, tuple(regions))).results
 
     def whole(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
-        """Copy an op with its regions; return its results."""
         self.visit = lambda b, op, args: None
         new = self.keep(op, args)
         self.visit = self.visit_spine

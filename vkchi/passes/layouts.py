@@ -9,8 +9,7 @@ Out-of-range indices:
 
 - By default, an access whose element offset is not below the limit goes to a spare element behind
   the array. The comparison is unsigned, so negative indices are out of range too. The allocator of
-  the array provides the spare element. The clamp is one instruction per access; a select between
-  two addresses halves the speed on CPU drivers.
+  the array provides the spare element.
 - Without a spare element, each index is compared with its extent. The result is an operand of the
   address. That is so for arrays interleaved with others, packed arrays, and memory of other
   libraries (a `noguard` array).
@@ -111,14 +110,14 @@ class IndexedArray(NamedTuple):
 
 
 def component(place: ElementLocation, k: int) -> ElementLocation:
-    """Location of component k, a compile-time constant."""
     return place._replace(components=(place.components[k],), type=scalar_of(place.type))
 
 
 def component_offset(
     w: ArithmeticBuilder, components: tuple[int, ...], k: Value, t: Scalar
 ) -> Offset:
-    """Offset of component k from the first component; k is clamped."""
+    """Return the offset of component `k` from the first component, in the unit of `components`. The
+    run-time index `k` is clamped."""
     last = w.number(len(components) - 1, i32)
     k = w.op("max", w.op("min", k, last, type=i32), w.number(0, i32), type=i32)
     first, step = components[0], components[1] - components[0] if len(components) > 1 else 0
@@ -150,7 +149,8 @@ def runs_of(components: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
 
 
 def address(w: ArithmeticBuilder, place: ElementLocation, first: int, t: Scalar | Tensor) -> Value:
-    """Address of a value of type t that begins at component offset `first`."""
+    """Append the `address` of a value of type `t` that begins `first` behind the location's offset.
+    It has the location's bounds check, if any, as an operand."""
     assert isinstance(place.array.type, Array)
     value, constant = place.offset.value, place.offset.constant + first
     ok = () if place.ok is None else (place.ok,)
@@ -186,7 +186,6 @@ def to_stored(w: ArithmeticBuilder, v: Value, stored: Scalar) -> Value:
 
 
 def split_components(w: ArithmeticBuilder, v: Value) -> list[Value]:
-    """Components of a scalar or tensor."""
     t = v.type
     if not isinstance(t, Tensor):
         return [v]
@@ -196,7 +195,6 @@ def split_components(w: ArithmeticBuilder, v: Value) -> list[Value]:
 
 
 def from_components(w: ArithmeticBuilder, parts: list[Value], t: Scalar | Tensor) -> Value:
-    """Build a scalar or tensor from its components."""
     return w.op("pack", *parts, type=t) if isinstance(t, Tensor) else parts[0]
 
 
@@ -205,7 +203,6 @@ def from_components(w: ArithmeticBuilder, parts: list[Value], t: Scalar | Tensor
 
 @lru_cache(maxsize=4096)
 def layout_of(t: Array) -> Layout:
-    """Layout of an array of static shape."""
     assert t.shape is not None
     return t.layout or row_major(t.shape, t.scalars_per_element)
 
@@ -337,7 +334,7 @@ def may_be_vectors(place: ElementLocation) -> bool:
 
 
 def _chunks(place: ElementLocation) -> list[tuple[int, Scalar | Tensor]]:
-    """Accesses that make up a location, as (first offset, type)."""
+    """Return the accesses that make up a location, as pairs of first component offset and type."""
     if not may_be_vectors(place):
         return [(c, place.stored) for c in place.components]
     runs, stored = runs_of(place.components), place.stored

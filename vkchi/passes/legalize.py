@@ -10,7 +10,8 @@ Expansions:
 
 - atomics: a compare-and-swap loop, on the containing word for types below 32 bits;
 - atomics on private memory: load and store;
-- subgroup operations of other widths: those of 32 bits; scans: shuffles (`subgroups`);
+- subgroup exchanges of other widths, and reductions of narrow types: those of 32 bits;
+- subgroup scans: shuffles (`subgroups`);
 - functions of f64 and some of f32: arithmetic; of f16: those of f32 (`functions`);
 - integral quotients and remainders of floats (`functions`);
 - bit counts of widths other than 32: those of 32 bits (`functions`).
@@ -99,7 +100,7 @@ def legalize(fn: Func, caps: Caps, log: Log | None = None) -> Func:
 
 
 def note_atomics(fn: Func, found: dict[Op, Expand], log: Log) -> None:
-    """Record the atomics on arrays, with the reason if they are emulated."""
+    """Record the atomics on array parameters, with the reason if they are emulated."""
     for op in walk(fn.body):
         base = base_memory(op.args[0]) if op.kind in UPDATES else None
         if isinstance(base, Param):
@@ -108,7 +109,7 @@ def note_atomics(fn: Func, found: dict[Op, Expand], log: Log) -> None:
 
 
 def find_expansions(fn: Func, table: Expansions) -> dict[Op, Expand]:
-    """Select the ops to expand, with their expansions."""
+    """Return the expansion of each op to expand."""
     kinds = table.kinds
     keys = [(op, expansion_key(op)) for op in walk(fn.body) if op.kind in kinds]
     found = {op: table[key] for op, key in keys if key in table}
@@ -123,7 +124,8 @@ def find_expansions(fn: Func, table: Expansions) -> dict[Op, Expand]:
 
 
 def arrays_swapped(fn: Func, table: dict[Key, Expand]) -> set[Value]:
-    """Workgroup arrays of floats with an exchange, a compare-and-swap, or an atomic expanded to it.
+    """Return the workgroup arrays of floats with an exchange, a compare-and-swap, or an atomic that
+    is expanded to a compare-and-swap.
 
     `lower_access` stores them as integers, so all their atomics must be expanded.
     """
@@ -143,11 +145,12 @@ PASSED_ON = kinds_with(Trait.CARRIES)
 
 
 def values_seen_whole(fn: Func) -> set[Value]:
-    """Values for which exact integral results are observable (backward data-flow analysis).
+    """Return the values for which an exact integral result is observable (backward data-flow
+    analysis).
 
-    These are rounded, cast to integers or compared for equality. Ops with trait CARRIES, such as
-    selects and negation, results of `if`s and loops, and loop-carried values propagate the
-    property. Memory does not.
+    These are rounded, cast to integers or compared for equality. The property propagates through
+    ops with trait CARRIES, such as selects and negation, through results of `if`s and loops, and
+    through loop-carried values, but not through memory.
     """
     seen: set[Value] = set()
     ops = list(walk(fn.body))
@@ -187,8 +190,8 @@ def value_flows(op: Op) -> Iterator[tuple[list[Value], list[Value]]]:
 
 
 def expansion_key(op: Op) -> Key:
-    """Key of an op in the table. The type of the first argument decides, or of the result without
-    one."""
+    """Return the key of an op in the table. The type of the first argument decides, or that of the
+    result if there are no arguments."""
     t = op.args[0].type if op.args else op.type
     if isinstance(t, Ptr):
         return op.kind, scalar_of(t.elem).name, t.space
@@ -207,7 +210,7 @@ class Expansions(dict[Key, Expand]):
 
 @lru_cache(maxsize=16)
 def expansions(caps: Caps) -> Expansions:
-    """Expansions that a device needs. The first row for a key wins."""
+    """Return the expansions that a device needs. The first row for a key wins. Cached."""
     table = Expansions()
     for row in ROWS:
         if row.needs != "never" and any(getattr(caps, need) for need in row.needs.split("|")):
@@ -282,7 +285,7 @@ def check_exchanges(fn: Func, caps: Caps) -> None:
 
 
 def shared_bytes(op: Op, *, has_spare: bool, has_atomics: bool) -> int:
-    """Size of a workgroup array in bytes; `has_spare` adds an element.
+    """Return the size of a workgroup array in bytes, with one more element if `has_spare`.
 
     A bool takes four bytes. So does a scalar below 32 bits in an array with atomics, which are on
     words.
@@ -367,7 +370,7 @@ def refuse_function(b: Builder, op: Op, args: Args) -> Value:
 
 
 def combined_value(b: Builder, op: Op, old: Value, args: Args) -> Value:
-    """New value that an atomic stores over `old`."""
+    """Append the computation of the value that an atomic stores over `old`."""
     return updated_value(b, op.kind, old, args[1:])
 
 
@@ -407,7 +410,6 @@ def expand_word(b: Builder, op: Op, args: Args) -> Value:
 
 
 def number_in(word: Num, shift: Num, t: Scalar) -> Num:
-    """Extract a narrow scalar from a word at a bit position."""
     low = word >> shift
     if t is u1:
         return (low & 255).cast(u1)
@@ -415,12 +417,12 @@ def number_in(word: Num, shift: Num, t: Scalar) -> Num:
 
 
 def bits_in_word(x: Num, t: Scalar) -> Num:
-    """Zero-extend a narrow scalar to a word."""
     return x.cast(u32) if t is u1 else x.bits(SCALARS[f"u{t.bits}"]).cast(u32)
 
 
 def by_components(b: Builder, op: Op, args: Args, expand: Expand) -> Value:
-    """Split an atomic on a tensor into one per component; return the tensor of old values."""
+    """Call `expand` for each component of an atomic on a tensor, and return the tensor of its
+    results. An atomic on a scalar is passed to `expand` as it is."""
     t, olds = args[1].type, []
     if not isinstance(t, Tensor):
         return expand(b, op, args)
@@ -435,7 +437,8 @@ def by_components(b: Builder, op: Op, args: Args, expand: Expand) -> Value:
 
 
 def late(where: str) -> Expand:
-    """Expansion at `module:function`, imported on first use because few kernels need one."""
+    """Return an expansion that imports the function at `where` (`module:function`) when it is
+    called."""
     module, _, name = where.partition(":")
 
     def expand(b: Builder, op: Op, args: Args) -> Value:

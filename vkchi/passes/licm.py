@@ -59,7 +59,8 @@ class InvariantHoister(Rebuilder):
 
 
 def find_invariants(region: Region, changes: SideEffects) -> dict[Op, None]:
-    """Loop-invariant ops of a region and the ops of `FIXED` that they use, in a valid order."""
+    """Return the loop-invariant ops of a region, and the ops of `FIXED` that they use, in a valid
+    order."""
     inside: set[Value] = set(region.params)
     free: set[Value] = set()
     moved: dict[Op, None] = {}

@@ -61,7 +61,8 @@ def lower_access(fn: Func, log: Log | None = None) -> Func:
 
 
 class AddressLowering(ArithmeticBuilder):
-    """State of one run: `places` of the pointers that were removed, `roots` of arrays.
+    """Lowers one Func. `places` holds the locations of removed pointers, `roots` the descriptions
+    of arrays.
 
     `kept` and `need_spare` are the sets of `survey`. Handlers of accesses return None, which keeps
     the op, for private memory.
@@ -76,7 +77,6 @@ class AddressLowering(ArithmeticBuilder):
         self.roots: dict[Value, IndexedArray] = {}
 
     def visit_op(self, b: Builder, op: Op, args: Args) -> Sequence[Value] | None:
-        """Return the replacement of an op, or None to keep it."""
         kind = op.kind
         handler = HANDLERS.get(kind)
         if handler is not None:

@@ -9,7 +9,8 @@ A record reserves its space in one of three ways:
 
 The buffer becomes a parameter of the Func.
 
-    report_failure %i, %x [4]   ->   %n = atomic_add %failures, 1; if %n < 64 {store ...};
+    report_failure %i, %x [4]   ->   atomic_add %failures, 1; if %i is the least so far
+                                     {%n = atomic_add %slots, 1; if %n < slots {store ...}};
                                      exit_invocation
 """
 
@@ -35,7 +36,7 @@ WORD = Ptr.of(u32, "global")
 
 
 def lower_reports(fn: Func) -> Func:
-    """Lower all report ops."""
+    """Lower all report ops. Appends the buffer to the parameters if there are any."""
     buffer = Param(BUFFER, REPORT_ARRAY, Attributes(noalias=True))
     writer = ReportLowering(buffer, may_leave=not has_kind(fn.body, ("barrier",)))
     body = writer.region(fn.body)
@@ -50,7 +51,6 @@ class ReportLowering(Rebuilder):
         self.buffer, self.may_leave = buffer, may_leave
 
     def visit_op(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Replace a report by a record."""
         if op.kind not in REPORTS:
             return None
         words = [b.const(op.attr + 1, u32), *[word for v in args for word in words_of(b, v)]]
@@ -75,7 +75,7 @@ class ReportLowering(Rebuilder):
     def once(self, site: int, words: list[Value]) -> None:
         """Append a record to the lines if it is the first of its site in this launch.
 
-        Sites whose numbers are equal modulo the number of flags share a flag.
+        Sites that share a flag, for lack of flags, share that one record.
         """
         b, (index, bit) = self.b, divmod(site, FLAG_BITS)
         flag, mask = self.word(sites.FLAGS_AT + index % sites.FLAG_WORDS), 1 << bit
@@ -111,11 +111,9 @@ class ReportLowering(Rebuilder):
         return self.b.emit("address", self.buffer, *operands, attr=at, type=WORD)
 
     def add_one(self, at: int) -> Num:
-        """Increment a word atomically; return its old value."""
         return Num(self.b, self.b.emit("atomic_add", self.word(at), self.b.const(1, u32)))
 
     def put(self, at: int, offset: Num, words: list[Value]) -> None:
-        """Store consecutive words, from word `at` plus `offset`."""
         for k, word in enumerate(words):
             self.b.emit("store", self.word(at + k, offset), word)
 
@@ -139,7 +137,8 @@ WAYS: dict[str, Callable[[ReportLowering, int, list[Value]], None]] = {
 
 
 def words_of(b: Builder, v: Value) -> list[Value]:
-    """Encode a scalar, or the components of a tensor, as u32 words; low words come first."""
+    """Encode a scalar, or the components of a tensor, as u32 words: 64-bit scalars as two, low word
+    first. Narrower scalars are converted to 32 bits."""
     t = v.type
     if isinstance(t, Tensor):
         parts = [b.emit("extract", v, attr=k) for k in range(t.size)]

@@ -108,8 +108,7 @@ def check_block(op: Op, block: int | None, caps: Caps) -> None:
 def can_cut(op: Op) -> bool:
     """True if the loop need not be collapsed to one axis.
 
-    It has one axis, its length is known to fit i32, or its iterations are not tied to
-    invocations.
+    It has one axis, the host can compute its length, or its iterations are not tied to invocations.
     """
     return len(op.args) == 2 or host_length(op) is not None or not depends_on_invocation(op)
 
@@ -133,7 +132,6 @@ def is_light(op: Op) -> bool:
 
 
 def numbers(op: Op) -> int:
-    """Number of components of an op's result, or of its last operand if it has no result."""
     t = op.args[-1].type if op.type is None and op.args else op.type
     return t.size if isinstance(t, Tensor) else 1
 
@@ -166,10 +164,10 @@ def build_shared(
     run: Callable[[WorkDistribution, Value], None],
     block: int | None = None,
 ) -> None:
-    """Append a `parallel` loop over the invocations of a crowd.
+    """Append a `parallel` loop over the invocations of `crowd`.
 
     `run` appends the work of the invocation with the given index. The workgroup size is `block`, or
-    the loop's own.
+    the loop's own if `block` is None.
     """
     shared = partition_iterations(b, op, args, crowd, find_order(op))
     t = Param(i32, "t")
@@ -206,7 +204,8 @@ def build_grid(b: Builder, op: Op, args: tuple[Value, ...], caps: Caps, demand: 
 
 
 def extent_in(op: Op, digits: Order) -> int | None:
-    """Product of the extents of these digits, or None if one is not a compile-time constant."""
+    """Return the product of the extents of these digits, or None if one is not a compile-time
+    constant."""
     found: list[int] = []
     for k, n, _ in digits:
         length = axis_length(axes_of(op)[k])
@@ -219,7 +218,6 @@ def extent_in(op: Op, digits: Order) -> int | None:
 def build_axes(
     b: Builder, op: Op, args: tuple[Value, ...], order: Order, tile: tuple[int, ...]
 ) -> None:
-    """Append the loop with its axes permuted."""
     axes = [k for k, _, _ in order]
     (old,) = op.regions
     body = Region(tuple([old.params[k] for k in axes]), old.ops)
@@ -297,5 +295,4 @@ def plan_grid(fn: Func, caps: Caps) -> Grid:
 
 
 def is_multiple(low: int, high: int, block: int) -> bool:
-    """True if a range contains a single value, a multiple of the block size."""
     return low == high and low % block == 0

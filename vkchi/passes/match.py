@@ -61,7 +61,8 @@ class CompiledRule(NamedTuple):
     """A compiled row.
 
     `kinds` are the scalar kinds to which it applies. `needs` is the op kind required of each
-    operand, "" for any. `operands` pairs operand numbers with matchers, the most selective first.
+    operand, "" for any. `operands` pairs operand numbers with matchers: numbers first, letters
+    last.
     """
 
     kind: str
@@ -96,7 +97,6 @@ def compile_row(kinds: str, pattern: str, result: str) -> list[CompiledRule]:
 
 
 def ordered_matchers(node: PatternNode) -> tuple[tuple[int, Matcher], ...]:
-    """Matchers of a pattern's operands: numbers first, letters last."""
     numbered = sorted(
         enumerate(node.operands), key=lambda p: (not is_number(p[1]), need(p[1]) == "")
     )
@@ -131,7 +131,8 @@ def read(tokens: Iterator[str]) -> Iterator[PatternNode]:
 
 
 def orders(node: PatternNode) -> list[PatternNode]:
-    """All operand orders of a pattern's commutative ops; an op with a constant keeps its order."""
+    """Return the pattern with its commutative ops in all operand orders. An op with a constant
+    operand keeps its order."""
     combined: list[tuple[PatternNode, ...]] = [()]
     for operand in node.operands:
         combined = [(*before, new) for before in combined for new in orders(operand)]
@@ -150,7 +151,6 @@ def is_constant(node: PatternNode) -> bool:
 
 
 def need(node: PatternNode) -> str:
-    """Op kind that the node matches, "" for any."""
     if is_constant(node):
         return "const"
     return node.head if node.operands else ""
@@ -161,7 +161,6 @@ def need(node: PatternNode) -> str:
 
 @lru_cache(maxsize=1024)
 def number_attr(text: str, t: Number) -> Any:
-    """The `const` attr of a literal of a row, in type t."""
     return constant_attr(float(text) if scalar_of(t).kind == "f" else int(text), t)
 
 
@@ -187,8 +186,6 @@ def bind(env: Env, letter: str, v: Value) -> bool:
 
 
 def match_number(text: str) -> Matcher:
-    """Matcher of constants of this value."""
-
     def match(v: Value, env: Env) -> bool:
         return ir.is_constant(v) and v.attr == number_attr(text, numeric_type_of(v))
 
@@ -196,8 +193,6 @@ def match_number(text: str) -> Matcher:
 
 
 def match_op(kind: str, operands: tuple[Matcher, ...]) -> Matcher:
-    """Matcher of ops of this kind."""
-
     def match(v: Value, env: Env) -> bool:
         if type(v) is not Op or v.kind != kind:
             return False
@@ -207,7 +202,8 @@ def match_op(kind: str, operands: tuple[Matcher, ...]) -> Matcher:
 
 
 def scalar_kind_of(t: Type) -> str:
-    """Kind letter of the scalar of a scalar or tensor type; "" for other types."""
+    """Return the kind letter (i u f b) of a scalar type, or of a tensor type's components; "" for
+    other types."""
     if isinstance(t, Scalar):
         return t.kind
     return t.elem.kind if isinstance(t, Tensor) else ""

@@ -1,8 +1,8 @@
 """Memoization of analysis results by op and region identity, within one build.
 
 IR is immutable: a fact about an op or region alone stays valid, whatever passes change elsewhere.
-Passes therefore declare no preserved analyses. Facts that depend on an op's position or uses are
-valid for one function body only, and are dropped with the next.
+Facts that depend on an op's position or uses, such as `shifts`, are valid for one function body
+only. They are dropped with the next body.
 
     >>> memo.has(fn, LOOPS)
     False
@@ -44,7 +44,6 @@ class Memo:
         self._shifts: dict[Op, ScatterAnalysis] = {}
 
     def kinds(self, region: Region) -> frozenset[str]:
-        """Op kinds in a region, including nested regions."""
         found = self._kinds.get(region)
         if found is None:
             kinds = {op.kind for op in region.ops}
@@ -54,7 +53,8 @@ class Memo:
         return found
 
     def shifts(self, body: Region, loop: Op, used: set[Value]) -> ScatterAnalysis:
-        """Scatter-add analysis of a loop, in a body that uses these values."""
+        """Return the scatter-add analysis of `loop`, memoized until the next call with another
+        `body`. `used` holds the values that `body` uses."""
         if self._body is not body:
             self._body, self._shifts = body, {}
         if loop not in self._shifts:
@@ -64,5 +64,4 @@ class Memo:
         return self._shifts[loop]
 
     def has(self, fn: Func, kinds: Iterable[str]) -> bool:
-        """True if a Func contains an op of one of these kinds."""
         return not self.kinds(fn.body).isdisjoint(kinds)

@@ -66,12 +66,10 @@ class AccessChunk:
 
     @property
     def per_word(self) -> int:
-        """Scalars per word."""
         return self.word.bits // self.run.scalar.bits
 
     @property
     def lanes(self) -> int:
-        """Number of words in the chunk."""
         return (self.run.end - self.run.first) // self.per_word
 
     @property
@@ -82,7 +80,6 @@ class AccessChunk:
 
     @property
     def type(self) -> Scalar | Tensor:
-        """Type of the vectorized value."""
         return Tensor.of(self.word, (self.lanes,)) if self.lanes > 1 else self.word
 
 
@@ -96,7 +93,7 @@ def join_neighbours(fn: Func, caps: Caps = FULL) -> Func:
 
 
 def run_of(op: Op) -> ScalarRun | None:
-    """Scalars that a load or store accesses, or None.
+    """Return the scalars that a load or store accesses, or None.
 
     None for addresses with a bounds check, for workgroup or private memory, and if the accessed
     scalar is not as wide as the stored one.
@@ -121,7 +118,7 @@ Start = tuple["Value | None", Scalar]  # offset and scalar type
 
 
 def candidates(runs: dict[Op, ScalarRun | None]) -> dict[Op, ScalarRun]:
-    """Loads and stores that access several scalars, or that have a companion.
+    """Return the loads and stores that access several scalars, or that have a companion.
 
     A companion has the same kind, array, offset and scalar type.
     """
@@ -160,7 +157,7 @@ class VectorizationPlan:
         self.sharing: dict[tuple[Value, Value], bool] = {}
 
     def region(self, region: Region) -> None:
-        """Visit a region and its nested regions."""
+        """Select the accesses to rewrite in a region and its nested regions."""
         for op in region.ops:
             for inner in op.regions:
                 self.region(inner)
@@ -195,7 +192,6 @@ class VectorizationPlan:
                 self.close(groups, list(groups))
 
     def may_share(self, a: Value, b: Value) -> bool:
-        """True if two arrays may alias (memoized)."""
         found = self.sharing.get((a, b))
         if found is None:
             found = self.sharing[a, b] = bases_may_alias(a, b)
@@ -221,7 +217,9 @@ class VectorizationPlan:
             self.close(groups, ended)
 
     def add(self, op: Op, k: int) -> None:
-        """Add an access to the group of its kind, array, offset and scalar type."""
+        """Add a candidate access at position `k` to the group of its kind, array, offset and scalar
+        type. The group is closed before, if the access is too far from its first or blocked by a
+        write."""
         run = self.likely.get(op)
         if run is None:
             return
@@ -251,7 +249,7 @@ class VectorizationPlan:
     def cut(self, members: list[tuple[Op, ScalarRun]]) -> None:
         """Split a contiguous run into chunks, if they cost less than its accesses (`cost`).
 
-        A single access is also rewritten if a larger alignment than its scalar's is proved.
+        A single vector access is also rewritten if a larger alignment than its scalar's is proved.
         """
         run = members[0][1]._replace(end=max(r.end for _, r in members))
         if run.end - run.first == 1:
@@ -292,7 +290,6 @@ class VectorizationPlan:
         return sum(c.lanes for c in chunks), sum(accesses)
 
     def step(self, aligned: int, size: int) -> int:
-        """Distance in scalars between good start positions of an access."""
         words = [w // size for w in self.words if w > size]
         return min([aligned, WIDEST, *words])
 
@@ -317,7 +314,6 @@ def stretches(members: list[tuple[Op, ScalarRun]]) -> Iterator[list[tuple[Op, Sc
 
 
 def natural_count(most: int, aligned: int) -> int:
-    """Largest power of two up to `most` and an alignment in words."""
     return 1 << min(most, max(aligned, 1)).bit_length() - 1
 
 
@@ -340,7 +336,7 @@ class AccessVectorizer(ArithmeticBuilder):
         self.unused = {op.args[0] for op in self.chunks if not uses[op.args[0]]}
 
     def visit_access(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Replace a load or store; drop an address that only these use."""
+        """Replace a load or store in `chunks`. Drop an address that only such accesses use."""
         if op.kind == "address" and op in self.unused:
             return (op,)
         chunks = self.chunks.get(op)
@@ -352,7 +348,6 @@ class AccessVectorizer(ArithmeticBuilder):
         return ()
 
     def load(self, op: Op, chunks: Sequence[AccessChunk]) -> Value:
-        """Value of a load, assembled from its chunks."""
         run, t = run_of(op), op.type
         assert run is not None and isinstance(t, Scalar | Tensor)
         found: list[Value] = []
@@ -362,7 +357,7 @@ class AccessVectorizer(ArithmeticBuilder):
         return from_components(self, found, t)
 
     def loaded(self, chunk: AccessChunk) -> list[Value]:
-        """Scalars of a chunk, which is loaded on first use."""
+        """Return the scalars of a chunk. Appends its load at the first call."""
         if chunk not in self.parts:
             at, t = self.address(chunk), chunk.type
             whole = self.b.insert(Op("load", (at,), alignment(chunk), t, self.b.span))
@@ -403,7 +398,6 @@ class AccessVectorizer(ArithmeticBuilder):
         self.b.insert(Op("store", args, alignment(chunk), None, self.b.span))
 
     def packed(self, parts: list[Value], chunk: AccessChunk) -> Value:
-        """Pack scalars into a word."""
         if chunk.per_word == 1:
             return parts[0]
         if chunk.word is u64 and chunk.per_word == 2:
@@ -424,5 +418,5 @@ class AccessVectorizer(ArithmeticBuilder):
 
 
 def alignment(chunk: AccessChunk) -> int | None:
-    """Alignment attribute of an access; None if it is only that of its word."""
+    """Return the alignment attribute of an access; None if no more than its word's is proved."""
     return chunk.aligned if chunk.aligned > chunk.word.size_bytes else None

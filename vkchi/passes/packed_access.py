@@ -85,7 +85,7 @@ class PackedNumbers:
         return bits.take(emit_cas_loop(w.b, word_at(w, place), changed))
 
     def word(self, w: ArithmeticBuilder, place: ElementLocation) -> tuple[Value, Value]:
-        """See `LayoutAccess`. Raises InternalError: slots are never narrow."""
+        """Raise InternalError: an element's integer has at least 32 bits."""
         raise InternalError("slots of packed numbers are 32 bits wide or more")
 
 
@@ -112,7 +112,6 @@ class BitPositions(NamedTuple):
         return self.b.emit("pack", *slots, type=self.type) if self.is_tensor else slots[0]
 
     def put(self, slots: Value) -> Num:
-        """Return a word with the slots at their positions and zeros elsewhere."""
         whole, count = Num(self.b, slots), len(self.shifts)
         parts = [whole.part(k) for k in range(count)] if self.is_tensor else [whole]
         return reduce(operator.or_, map(self.layout.put, parts, self.shifts))
@@ -146,7 +145,6 @@ def bits_of(w: ArithmeticBuilder, place: ElementLocation) -> BitPositions:
 
 
 def shift_of(w: ArithmeticBuilder, bit: Offset, first: int, place: ElementLocation) -> Num | int:
-    """Left shift of the component at bit `first` of an element."""
     if bit.value is None:
         return bit.constant + first
     moved = w.whole(bit._replace(constant=bit.constant + first), place.width)

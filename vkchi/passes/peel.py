@@ -11,10 +11,10 @@ by lane. Guarded or clamped accesses cannot be vectorized. In the interior, `bou
 accesses in range. The interior of the last axis is aligned to words, so that its accesses can be
 merged; straight-line code with contiguous accesses is split for that alone.
 
-Iterations of a `parallel` may run in any order, hence also in two loops. Only long loops with
-constant bounds are split, because the driver compiles their body twice. Loops with short rows are
-not split, because each end of a row is another cache line. Splits that tier 1 can do without are
-deferred (`tiers`).
+Iterations of a `parallel` may run in any order, hence also in two loops. GPUs are excluded. Only
+long loops with constant bounds are split, because the driver compiles their body twice. Loops with
+short rows are not split, because each end of a row is another cache line. Splits that tier 1 can do
+without are deferred (`tiers`).
 
     >>> peel(fn, caps, Tier(fn, options))
 """
@@ -99,14 +99,14 @@ def may_split(op: Op, caps: Caps) -> bool:
 
 
 def ends_of(op: Op) -> list[tuple[int, int]]:
-    """Bounds of the axes with constant i32 bounds."""
+    """Return the bounds of the axes whose bounds are i32 constants."""
     ends = [constant_int(v) if scalar_of(v.type) is i32 else None for v in op.args]
     return [(b, e) for b, e in zip(ends[::2], ends[1::2]) if b is not None and e is not None]
 
 
 def find_middle(op: Op, ask: DecidableOps, caps: Caps) -> tuple[AxisSplit, ...] | None:
-    """Interior of a loop, at least 3/4 of its iterations; None if it is smaller, all, or not
-    profitable."""
+    """Return the split of each axis, if the interior has at least 3/4 of the loop's iterations, but
+    not all, and the split is profitable; else None."""
     ends = ends_of(op)
     spans = [AxisSplit(b, e, *ask.along(k, b, e)) for k, (b, e) in enumerate(ends)]
     if any(s.edge for s in spans) or is_mostly_contiguous(op):
@@ -120,20 +120,19 @@ def find_middle(op: Op, ask: DecidableOps, caps: Caps) -> tuple[AxisSplit, ...] 
 
 
 def at_words(s: AxisSplit, word: int) -> AxisSplit:
-    """Shrink an interior to whole words of `word` scalars."""
     return s._replace(first=s.first + -s.first % word, last=s.last - s.last % word)
 
 
 def is_question(op: Op) -> bool:
-    """True if an op compares or clamps i32 values or takes their remainder."""
+    """True for a comparison, `min`, `max` or `mod` of i32 scalars."""
     asks = op.kind in NEVER or op.kind in ("min", "max") or op.kind == "mod"
     return asks and op.args[0].type is i32
 
 
 class DecidableOps:
-    """Comparisons, clamps and remainders of i32 in a loop's body (`asking`).
+    """Comparisons, `min`, `max` and remainders of i32 in a loop's body (`asking`).
 
-    Those in `open` are not proved to have one outcome in all iterations.
+    `open` holds those that are not proved to have one outcome in all iterations.
     """
 
     def __init__(self, op: Op) -> None:
@@ -149,10 +148,10 @@ class DecidableOps:
         return Intervals(self.axes, found={**self.own, **known})
 
     def along(self, k: int, begin: int, end: int) -> tuple[int, int]:
-        """Interior of axis k.
+        """Return the interior of axis k, as its first index and the end.
 
-        Its edges decide all `open` ops that edges of at most WIDEST iterations, and a quarter of
-        the axis, can decide. Other ops are ignored.
+        Its edges are at most WIDEST iterations and a quarter of the axis wide. They are the
+        narrowest that decide all `open` ops that edges of this width can decide.
         """
         most = min(WIDEST, (end - begin) // 4)
         low = high = 0
@@ -184,7 +183,6 @@ class DecidableOps:
 
 
 def whole_of(axis: LoopAxis) -> Interval:
-    """Interval of an index with constant bounds."""
     begin, end = constant_int(axis.begin), constant_int(axis.end)
     assert begin is not None and end is not None
     return begin, end - 1
@@ -202,7 +200,8 @@ class DecidedValue(NamedTuple):
 
 
 def decide(op: Op, known: Intervals) -> DecidedValue | None:
-    """Outcome of an op, if proved the same for all values in the known intervals; else None."""
+    """Return the outcome of an op, if it is proved the same for all values in the known intervals;
+    else None."""
     a, b = map(known.of, op.args)
     if a is None or b is None or a[0] > a[1] or b[0] > b[1]:
         return None
@@ -215,7 +214,8 @@ def decide(op: Op, known: Intervals) -> DecidedValue | None:
 
 
 def decide_extreme(op: Op, a: Interval, b: Interval) -> DecidedValue | None:
-    """Outcome of a `min` or `max` whose operands' intervals share at most an endpoint, or None."""
+    """Return the operand that a `min` or `max` selects, if the operands' intervals share at most an
+    endpoint; else None."""
     if a[0] < b[1] and b[0] < a[1]:
         return None
     greater = 0 if a[0] >= b[1] else 1
@@ -223,7 +223,8 @@ def decide_extreme(op: Op, a: Interval, b: Interval) -> DecidedValue | None:
 
 
 def decide_mod(op: Op, a: Interval) -> DecidedValue | None:
-    """Outcome of a remainder by a positive constant with one known quotient; else None."""
+    """Return the outcome of a remainder by a positive constant, the dividend minus a constant, if
+    all dividends in `a` have one quotient; else None."""
     n = constant_int(op.args[1])
     if n is None or n <= 0 or a[0] // n != a[1] // n:
         return None
@@ -243,7 +244,6 @@ class InteriorCloner(Cloner):
         self.answers = answers
 
     def visit(self, op: Op) -> None:
-        """Copy an op, or replace it by its outcome."""
         answer = self.answers.get(op)
         if answer is None:
             super().visit(op)
@@ -251,7 +251,6 @@ class InteriorCloner(Cloner):
             self.map[op] = self.value(op, answer)
 
     def value(self, op: Op, answer: DecidedValue) -> Value:
-        """Value of a decided op."""
         if answer.truth is not None:
             return self.b.const(answer.truth, u1)
         v = self.get(op.args[answer.operand])
@@ -275,9 +274,10 @@ def build_middle(b: Builder, op: Op, ask: DecidableOps, spans: Sequence[AxisSpli
 
 
 def build_edges(b: Builder, op: Op, spans: Sequence[AxisSplit]) -> None:
-    """Append the loop over the edges, slab by slab.
+    """Append one loop over all edges: the slabs of the axes, one behind the other.
 
-    The slab of an axis has this axis in an edge and the axes before it in the interior.
+    The slab of an axis has this axis in an edge, the axes before it in their interior, and the axes
+    after it anywhere.
     """
     body, t = op.regions[0], Param(i32, "t")
     with b.region(t) as new:
@@ -297,13 +297,13 @@ def build_edges(b: Builder, op: Op, spans: Sequence[AxisSplit]) -> None:
 
 
 def size(spans: Sequence[AxisSplit], k: int) -> int:
-    """Number of iterations in the slab of an axis."""
     before, after = spans[:k], spans[k + 1 :]
     return prod(s.middle for s in before) * spans[k].edge * prod(s.end - s.begin for s in after)
 
 
 def slab(b: Builder, t: Value, spans: Sequence[AxisSplit], k: int, offset: int) -> list[Value]:
-    """Indices of an iteration in the slab of axis k, which begins at iteration `offset`."""
+    """Return the indices of iteration `t` in the slab of axis k, which begins at iteration
+    `offset`."""
     number = b.emit("sub", t, b.const(offset, i32)) if offset else t
     extents = [
         s.middle if j < k else s.edge if j == k else s.end - s.begin for j, s in enumerate(spans)

@@ -5,8 +5,9 @@ The stages are: before the split into dispatches, per dispatch, and lowering.
     program, temps = optimize_kernel(fn, caps, options)
     PASSES["licm"](fn)
 
-A pass is imported when it first runs. The verifier checks the final result. If that is invalid, if
-a pass raises, or if `VKCHI_VERIFY` is set, it checks the result of every pass.
+`optimize_kernel` and `lower_dispatch` verify their final Funcs. If one is invalid, or a pass
+raises, the passes run again, with the verifier after each. With `VKCHI_VERIFY` they run once, with
+the verifier after each. A call of an entry of `PASSES` verifies nothing.
 """
 
 from __future__ import annotations
@@ -45,9 +46,10 @@ BRANCHES = LOOPS | {"if"}
 
 
 class BuiltDispatches(NamedTuple):
-    """Dispatches with their temporaries.
+    """Dispatches with their temporary arrays.
 
-    By dispatch name: the fills of those that only fill arrays, and the sizes of all.
+    `fills` maps the names of dispatches that only fill arrays to these fills. `sizes` maps the name
+    of each dispatch to its iterations and bytes.
     """
 
     funcs: Sequence[Func]
@@ -76,8 +78,8 @@ class PassEntry(NamedTuple):
 class PassStep(NamedTuple):
     """A pass in the pipeline and the reason for its position.
 
-    With `after`, the step runs only if one of those passes, in the same stage, changed the Func.
-    A changed mapping of loops to the device alone does not count.
+    If `after` is not empty, the step runs only if one of these passes changed the Func earlier in
+    the same stage. Changes that `is_mapped_alone` accepts do not count.
     """
 
     name: str
@@ -341,7 +343,8 @@ class Pass:
 
 
 def run_pass(name: str, fn: Func, given: Given) -> Any:
-    """Run a pass on a Func, with the arguments that it takes; `fn` itself unless `may_apply`."""
+    """Return the result of the pass called `name`, with the arguments in its `takes`; `fn` itself
+    if `may_apply` is False."""
     entry = ENTRIES[name]
     if not may_apply(entry, fn, given["memo"]):
         return fn
@@ -358,9 +361,9 @@ def may_apply(entry: PassEntry, fn: Func, memo: Memo) -> bool:
 
 
 def count_up_to_two(region: Region, kinds: Collection[str]) -> int:
-    """Count ops of these kinds in a region, also nested; a result of two or more is a lower bound.
+    """Return 0, 1, or any number of 2 or more: the ops of these kinds in a region, also nested.
 
-    An op in a serial loop counts as two.
+    An op in a serial loop counts at least twice. Counting stops early once there are two.
     """
     count = sum(op.kind in kinds for op in region.ops)
     for op in region.ops:
@@ -391,7 +394,6 @@ PASSES["legalize"] = Pass("legalize", SMALLEST)
 
 
 def given_to(fn: Func, caps: Caps, options: Options, memo: Memo) -> Given:
-    """Arguments available to passes on a Func."""
     tier = Tier(fn, options)
     return {"caps": caps, "options": options, "memo": memo, "tier": tier, "log": memo.log}
 
@@ -416,7 +418,11 @@ def optimize_kernel(
 
 
 def cut_dispatches(fn: Func, given: Given, clock: PassTimer, check: Check) -> BuiltDispatches:
-    """Split a kernel into optimized dispatches and temporaries."""
+    """Run the passes before the split, split the kernel, and run the passes per dispatch.
+
+    Also finds the fills and sizes of dispatches, right after the split, and records dispatches in
+    the log if there is one.
+    """
     program, temps = load_pass("split")(run_passes(fn, BEFORE_SPLIT, given, check))
     clock.tick("split")
     fills = find_fills(program, given["caps"])
@@ -430,7 +436,8 @@ def cut_dispatches(fn: Func, given: Given, clock: PassTimer, check: Check) -> Bu
 
 
 def note_dispatches(program: Program, log: Log) -> None:
-    """Record the dispatch of each outermost loop, and the bytes that an iteration accesses."""
+    """Record in `log` the dispatch of each outermost loop. For a `parallel`, also record the bytes
+    of each array that an iteration accesses."""
     for f in program.funcs:
         for op in outermost_loops(f.body):
             record(log, Decision("dispatch", op.span, name=f.name))
@@ -453,8 +460,8 @@ def outermost_loops(region: Region) -> Iterator[Op]:
 def find_fills(program: Program, caps: Caps) -> dict[str, tuple[MemoryFill, ...]]:
     """Return the fills of the dispatches that only fill arrays, by dispatch name.
 
-    None on GPUs, or if `VKCHI_PASSES` disables `fills`. A CPU driver executes a fill command faster
-    than a small dispatch.
+    Empty on GPUs, and if `VKCHI_PASSES` disables `fills`. A CPU driver executes a fill command
+    faster than a small dispatch.
     """
     if "fills" in disabled_passes() or not caps.is_cpu:
         return {}
@@ -509,9 +516,11 @@ def run_verified(
 
 
 def run_passes(fn: Func, steps: Sequence[PassStep], given: Given, check: Check) -> Func:
-    """Run these steps on a Func. `check` is called with the result of each.
+    """Run these steps on a Func, each on the result of the last. `check` is called with each
+    result.
 
-    A disabled pass is left out, and so is one of whose `after` no pass changed the Func.
+    A step is skipped if its pass is disabled, or if it has passes in `after` and none of them
+    changed the Func. With `fast_math`, `simplify_fast` replaces `simplify`.
     """
     changed: set[str] = set()
     is_fast, missing = given["options"].fast_math, disabled_passes()
@@ -528,7 +537,8 @@ def run_passes(fn: Func, steps: Sequence[PassStep], given: Given, check: Check) 
 
 
 def is_mapped_alone(old: Func, new: Func) -> bool:
-    """True if the Funcs differ only in workgroup sizes or in the order of loop axes."""
+    """True if the bodies have the same ops, except that `parallel` ops may differ in arguments,
+    attributes and parameters. Their regions must share one list of ops."""
     return len(old.body.ops) == len(new.body.ops) and all(
         a is b or (a.kind == b.kind == "parallel" and a.regions[0].ops is b.regions[0].ops)
         for a, b in zip(old.body.ops, new.body.ops)
@@ -550,7 +560,7 @@ class PassTimer:
         self.last = now
 
     def show(self) -> None:
-        """Print one line to stderr, in milliseconds."""
+        """Print one line to stderr, in milliseconds, if VKCHI_TIME is set."""
         if self.on:
             parts = ", ".join(f"{name} {1e3 * s:.2f}" for name, s in self.seconds.items())
             print(f"vkchi: {self.title}: passes (ms): {parts}", file=sys.stderr)

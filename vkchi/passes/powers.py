@@ -1,10 +1,9 @@
 """Exact f32 powers with integer exponents, and exp2 and log2 that are exact at powers of two.
 
-Vulkan's `pow` is exp2(y * log2(x)). Its error in units in the last place exceeds the number of
-bits of y * log2(x), so 3.0 ** 2 need not be 9. A power with an exponent cast from an integer is
-expanded to multiplications by repeated squaring, in f64 if the device has it. For exponents up to
-some millions, results that f32 can represent are then exact; others are off by at most one unit. 2
-** n is assembled from its bits.
+Vulkan's `pow` is exp2(y * log2(x)), so 3.0 ** 2 need not be 9. A power with an exponent cast from
+an integer is expanded to multiplications by repeated squaring, in f64 if the device has it. With
+f64 and exponents up to a million, results that f32 can represent are then exact; others are off by
+at most one unit. 2 ** n is assembled from its bits.
 
 See also: `legalize` selects these functions, through `functions`.
 
@@ -36,7 +35,8 @@ def power(x: Num, y: Num, wide: Scalar) -> Num:
 
 
 def integer_of(y: Num) -> Num | None:
-    """Integers that were cast to these floats, with at least 32 bits; None if there are none."""
+    """Return the integers that were cast to the floats `y`, converted to i32 if they are narrower;
+    None if `y` is not a cast from integers, or a `splat` of one."""
     v = y.v
     if isinstance(v, Op) and v.kind == "splat":
         one = integer_of(Num(y.b, v.args[0]))
@@ -52,7 +52,6 @@ def integer_of(y: Num) -> Num | None:
 
 
 def integer_power(x: Num, n: Num, wide: Scalar) -> Num:
-    """x ** n for integers n; for negative n it is 1 / x ** -n."""
     t = scalar_of(n.v.type)
     base = x if wide is f32 else x.cast(wide)
     unsigned = SCALARS[f"u{t.bits}"]
@@ -79,7 +78,6 @@ def reciprocal(x: Num) -> Num:
 
 
 def natural_power(x: Num, n: Num) -> Num:
-    """x ** n for unsigned n, by repeated squaring."""
     b, columns = x.b, (("result", x.v.type), ("square", x.v.type), ("left", n.v.type))
     seen = [Param(t, name) for name, t in columns]
     with b.region(*seen) as cond:

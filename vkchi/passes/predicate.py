@@ -31,12 +31,12 @@ MOST_OPS = 16
 
 
 def predicate(fn: Func, caps: Caps) -> Func:
-    """If-convert branches with at most MOST_LOADS loads, unless the device is a CPU."""
+    """Apply `straighten`, unless the device is a CPU."""
     return fn if caps.is_cpu else straighten(fn)
 
 
 def straighten(fn: Func) -> Func:
-    """If-convert branches with at most MOST_LOADS loads."""
+    """If-convert branches with results, at most MOST_LOADS loads and at most MOST_OPS ops."""
     return IfConverter().run(fn)
 
 
@@ -87,7 +87,7 @@ def will_be_if_converted(op: Op) -> bool:
 
 
 def straight_ops(op: Op) -> list[Op]:
-    """Ops directly in an `if`, without constants.
+    """Return the ops directly in an `if`, without constants.
 
     An inner `if` that will be converted is replaced by its ops.
     """
@@ -99,7 +99,6 @@ def straight_ops(op: Op) -> list[Op]:
 
 
 def is_free(op: Op) -> bool:
-    """True if an op may execute speculatively."""
     return TABLE[op.kind].effect is Effect.PURE and not op.regions
 
 
@@ -116,7 +115,6 @@ def is_global(load: Op) -> bool:
 
 
 def choose(b: Builder, cond: Value, x: Value, y: Value) -> Value:
-    """Append `select(cond, x, y)` for scalars and tensors."""
     if x is y:
         return x
     if isinstance(x.type, Tensor):

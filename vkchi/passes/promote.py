@@ -82,7 +82,7 @@ def promote_elements(fn: Func) -> Func:
 
 
 def find_elements(loop: Op) -> list[ReplacedElement]:
-    """Elements of a loop whose replacement is legal and profitable."""
+    """Return the elements of a loop whose replacement is legal and profitable."""
     body = loop.regions[0]
     if keeps_order(body):
         return []
@@ -103,7 +103,6 @@ def find_elements(loop: Op) -> list[ReplacedElement]:
 
 
 def by_place(accesses: Sequence[ElementAccess]) -> Groups:
-    """Group accesses by element."""
     groups: Groups = {}
     for access in accesses:
         groups.setdefault(location_of(access.elem).indices, []).append(access)
@@ -158,12 +157,10 @@ def elements_of(
 
 
 def params_inside(body: Region) -> set[Value]:
-    """Parameters of nested regions."""
     return {p for op in walk(body) for region in op.regions for p in region.params}
 
 
 def holds(op: Op, wanted: set[Op]) -> bool:
-    """True if an op is in `wanted` or contains such an op."""
     return op in wanted or any(x in wanted for region in op.regions for x in walk(region))
 
 
@@ -217,13 +214,11 @@ def promote(fn: Func, body: Region, elements: Sequence[ReplacedElement]) -> Func
 
 
 def find_place(r: Rebuilder, element: ReplacedElement) -> Op:
-    """Append the element's address."""
     array, *indices = [r.map.get(v, v) for v in (element.array, *element.indices)]
     return r.b.emit("elem", array, *indices, attr=element.attr)
 
 
 def open_place(r: Rebuilder, element: ReplacedElement) -> Op:
-    """Append a private variable initialized with the element."""
     r.b.span = element.accesses[0].op.span
     name = element.accesses[0].elem.name
     return r.b.emit("local", r.b.emit("load", find_place(r, element)), name=name)

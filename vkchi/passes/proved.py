@@ -1,10 +1,10 @@
 """Strength reduction that needs proved ranges: rows applied by the pass `bounds`.
 
-- A rounded quotient of integers becomes an integer one (`analysis.whole_quotients` has the proof).
-  A constant divisor uses integer division. With another divisor, the product with its reciprocal is
-  an estimate, because integer division is slow on CPUs. Below 2**GUESSED the estimate is off by at
-  most 1: the reciprocal is off by 2.5 units in the last place, the product by one more. The sum is
-  3.5 * 2**(GUESSED - 23) < 1. The exact integer remainder corrects it.
+- A rounded float quotient of integers becomes an integer quotient (`analysis.whole_quotients` has
+  the proof). A constant divisor uses integer division. With another divisor, the product with its
+  reciprocal is an estimate, because integer division is slow on CPUs. Below 2**GUESSED the estimate
+  is off by at most 1: the reciprocal is off by 2.5 units in the last place, the product by one
+  more. The sum is 3.5 * 2**(GUESSED - 23) < 1. The exact integer remainder corrects it.
 - A shift amount that is proved within the width is masked. The mask has no cost and makes the
   emitter omit its range check.
 """
@@ -59,7 +59,8 @@ def is_whole_quotient(f: Facts, op: Op) -> bool:
 
 
 def divide_integers(b: Builder, op: Op, args: tuple[Value, ...]) -> Value:
-    """Emit the integer quotient. The operand of a cast may already be rewritten."""
+    """Append the integer quotient, and return it in the op's type. The operand of a cast may
+    already be rewritten to an integer quotient, which is then cast."""
     q, rounded = find_quotient(op.kind, args[0], op.type), args[0]
     assert isinstance(op.type, Scalar) and isinstance(rounded, Op)
     if q is None:
@@ -72,12 +73,10 @@ def divide_integers(b: Builder, op: Op, args: tuple[Value, ...]) -> Value:
 
 
 def as_i32(b: Builder, v: Value | int) -> Num:
-    """Convert an integer that fits to i32."""
     return Num(b, b.const(v, i32)) if isinstance(v, int) else as_type(Num(b, v), i32)
 
 
 def as_type(x: Num, t: Scalar) -> Num:
-    """Cast to another type, if it differs."""
     return x if x.v.type is t else x.cast(t)
 
 
@@ -103,7 +102,6 @@ def is_within(f: Facts, op: Op) -> bool:
 
 
 def mask_amount(b: Builder, op: Op, args: tuple[Value, ...]) -> Value:
-    """Emit the shift with its amount masked."""
     return b.emit(
         op.kind, args[0], (Num(b, args[1]) & (scalar_of(op.type).bits - 1)).v, name=op.name
     )

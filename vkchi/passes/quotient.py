@@ -157,7 +157,6 @@ def turn(
 
 
 def any_component(truths: Num) -> Num:
-    """True if any component is true."""
     if isinstance(truths.v.type, Scalar):
         return truths
     return truths.cast(i32).op("sum").op("ne", 0)
@@ -188,7 +187,6 @@ def remainder(a: Num, b: Num, f: FloatFormat, *, of_infinity: bool) -> tuple[Num
 
 
 def negative(x: Num, f: FloatFormat) -> Num:
-    """True if the sign bit is set."""
     return x.bits(f.word) < 0
 
 

@@ -72,12 +72,11 @@ def multiply_instead(fn: Func, caps: Caps) -> Func:
 
 
 def holds(op: Op, found: Collection[Op]) -> bool:
-    """True if an op contains one of these ops."""
     return any(x in found for region in op.regions for x in walk(region))
 
 
 def find(op: Op, intervals: Intervals) -> Extent | None:
-    """Extent by which a u32 op divides a value proved below 2^31, or None."""
+    """Return the dynamic extent by which a u32 op divides a value proved below 2^31, or None."""
     if op.kind not in ("floordiv", "mod") or op.type is not u32:
         return None
     extent = bits_of(op.args[1])
@@ -91,7 +90,6 @@ def find(op: Op, intervals: Intervals) -> Extent | None:
 
 
 def bits_of(v: Value) -> Value | None:
-    """The i32 of which a u32 is the bitcast, or None."""
     is_cast = isinstance(v, Op) and v.kind == "bitcast" and v.args[0].type is i32
     return v.args[0] if is_cast else None  # type: ignore[attr-defined]
 
@@ -122,7 +120,6 @@ def emit(b: Builder, extent: Extent, caps: Caps) -> MagicNumbers:
 
 
 def divide(b: Builder, op: Op, args: Sequence[Value], by: MagicNumbers) -> Value:
-    """Emit the quotient or remainder."""
     dividend, divisor = args
     if by.shift.type is u64:
         product = b.emit("mul", b.emit("cast", dividend, type=u64), by.factor)

@@ -54,7 +54,10 @@ SUBGROUP_TYPES = frozenset({"i32", "u32", "f32", "f64"})
 
 def reduce(fn: Func, caps: Caps, log: Log | None = None) -> Func:
     """Replace atomics by private accumulators where legal, in a `parallel` only if it has enough
-    iterations (`reduction_threads`). Records the reasons for atomics of `parallel`s in `log`."""
+    iterations (`reduction_threads`).
+
+    Records in `log` the atomics that loops take, and the reason for others in `parallel` loops.
+    """
     return _Reducer(fn, caps, log).rebuilder.run(fn)
 
 
@@ -82,14 +85,14 @@ def _key_of(v: Value) -> object:
 
 
 class Accumulator(NamedTuple):
-    """Claims of one address, and their private accumulator."""
+    """The atomics of one address that a loop takes, and their private accumulator."""
 
     claims: list[ReducibleAtomic]
     local: Op
 
 
 class _Reducer:
-    """Rewrites one Func. `locals` maps claimed atomics to their accumulators."""
+    """Rewrites one Func. `locals` maps the atomics that loops take to their accumulators."""
 
     def __init__(self, fn: Func, caps: Caps, log: Log | None) -> None:
         self.caps, self.log = caps, log
@@ -99,7 +102,8 @@ class _Reducer:
         self.rebuilder = Rebuilder(self.visit)
 
     def visit(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Claim the atomics of a loop, or replace a claimed atomic by an accumulation."""
+        """Rewrite a loop that takes atomics, or replace such an atomic by an update of its
+        accumulator."""
         local = self.locals.get(op)
         if local is not None:
             old = b.emit("load", local)
@@ -183,7 +187,6 @@ class _Reducer:
         return ()
 
     def note(self, claims: Sequence[ReducibleAtomic], reason: str) -> None:
-        """Record why these atomics remain."""
         for claim in claims:
             record(self.log, Decision("cause", claim.atomic.span, reason))
 
@@ -207,7 +210,7 @@ class _Reducer:
     # --- accumulators
 
     def open_sums(self, b: Builder, claims: Sequence[ReducibleAtomic]) -> list[Accumulator]:
-        """Emit accumulators for the claims of a loop."""
+        """Emit an accumulator per address of these atomics, initialized with the identity."""
         sums: dict[tuple[object, ...], Accumulator] = {}
         for claim in claims:
             found = sums.get(claim.key)
@@ -239,7 +242,8 @@ class _Reducer:
 
 
 def identity(b: Builder, atomic: Op) -> Op:
-    """Identity in the type of the accumulator; f16 is accumulated in f32 and rounded once."""
+    """Append the identity of an atomic in the type of its accumulator: f32 for f16, else the
+    operand's."""
     t = atomic.args[1].type
     assert isinstance(t, Scalar | Tensor)
     return identity_of_kind(b, atomic.kind, with_scalar(t, f32) if scalar_of(t) is f16 else t)
@@ -280,7 +284,6 @@ def over_subgroup(b: Builder, kind: str, v: Value) -> Op:
 
 
 def as_type(b: Builder, v: Value, t: Type) -> Value:
-    """Cast a value to a type of the same shape, if it differs."""
     return v if v.type is t else b.emit("cast", v, type=t)
 
 
@@ -302,11 +305,12 @@ def find_claims(
     loop: Op, used: set[Value], roots: dict[Value, Value], taken: Container[Op],
     log: Log | None = None,
 ) -> list[ReducibleAtomic]:  # fmt: skip
-    """Atomics that the loop can take, in program order; none if it synchronizes or may end early.
+    """Return the atomics that the loop can take, in program order; none if it synchronizes or may
+    end early.
 
     `used` holds all operands of ops, `roots` is from `find_roots`, `taken` holds the atomics that
-    enclosing loops have taken. Atomics that the loop could take, if the program did not use them
-    in other ways, are recorded in `log`.
+    enclosing loops have taken. Two kinds of other atomics are recorded in `log`: those whose result
+    is used, and those whose array the loop also accesses otherwise.
     """
     defined: set[Value] = {v for region in loop.regions for v in region.params}
     kinds: dict[Value, set[str]] = {}  # accesses of the loop to each array
@@ -343,7 +347,8 @@ def walk_guarded(regions: Sequence[Region], guarded: bool = False) -> Iterator[t
 
 
 def make_claim(atomic: Op, defined: set[Value], guarded: bool) -> ReducibleAtomic | None:
-    """Claim of an atomic in a loop that defines these values; None if its address varies."""
+    """Return an atomic that a loop with the values `defined` can take; None if its address varies
+    in the loop."""
     path: list[Op] = []
     place = atomic.args[0]
     while place in defined:

@@ -61,7 +61,8 @@ def is_natural(x: Value) -> bool:
 
 
 def bound_of(op: Op, uses: Counter[Value]) -> float | None:
-    """Bound to compare the operand of the root with; None if the rewrite does not apply."""
+    """Return the number to compare the operand of the root with; None if the rewrite does not
+    apply."""
     root = op.args[0] if op.kind in BOUNDS else None
     if not isinstance(root, Op) or root.kind != "sqrt" or uses[root] != 1:
         return None
@@ -73,7 +74,7 @@ def bound_of(op: Op, uses: Counter[Value]) -> float | None:
 
 
 def least_square(c: float, dtype: Any, *, is_above: bool) -> float | None:
-    """Least number whose root is at least c, or above c if `is_above`.
+    """Return the least number whose root is at least c, or above c if `is_above`.
 
     None unless c is positive and its square is well within the range of normal numbers.
     """

@@ -3,12 +3,13 @@
     for k in 0..5 { x[512 * (i + k)]; x[512 * (i + k) + 512] }
 
 An iteration loads elements that the previous one has loaded. Drivers unroll such loops and merge
-loads from equal addresses, if these are equal expressions. So the offset becomes a sum whose
-last terms are those of the loop indices, followed by the constant: `((512 * i) + 512 * k) +
-512`. Elsewhere a constant is best kept in the address op (`bases`).
+loads from equal addresses, if these are equal expressions. So the constant of an address moves into
+its offset. The last terms of the sum are those of the indices of short loops, followed by the
+constant: `((512 * i) + 512 * k) + 512`. Elsewhere a constant is best kept in the address op
+(`bases`).
 
-Offsets wrap, so their terms may be reordered. Only offsets with two accesses that some
-iterations apart coincide are rewritten, on CPU drivers, which load lane by lane.
+Offsets wrap, so their terms may be reordered. Only offsets with two accesses that coincide some
+iterations apart are rewritten, on CPU drivers, which load lane by lane.
 
     >>> spell_rounds(fn, caps)
 """
@@ -53,7 +54,8 @@ def is_integer(v: Value) -> bool:
 
 
 def short_loops(fn: Func) -> dict[Value, int]:
-    """Indices of loops that the driver may unroll, outer ones first, with their trip counts."""
+    """Return the indices of loops of at most MOST_ROUNDS iterations, outer ones first, with their
+    trip counts."""
     found: dict[Value, int] = {}
     for op in walk(fn.body):
         if op.kind == "for":
@@ -65,7 +67,8 @@ def short_loops(fn: Func) -> dict[Value, int]:
 
 
 def shared_offsets(fn: Func, rounds: dict[Value, int]) -> dict[Value, Polynomial]:
-    """Offsets with constants that differ by whole iterations of a short loop, as polynomials."""
+    """Return the offsets that have several constants, some of which differ by whole iterations of a
+    short loop, as polynomials."""
     constants: dict[tuple[Value, Value], set[int]] = {}
     for op in walk(fn.body):
         if op.kind == "address" and len(op.args) == 2 and isinstance(op.attr, int):
@@ -79,7 +82,8 @@ def shared_offsets(fn: Func, rounds: dict[Value, int]) -> dict[Value, Polynomial
 
 
 def have_rounds_between(constants: set[int], offset: Polynomial, rounds: dict[Value, int]) -> bool:
-    """True if a constant exceeds the least one by a multiple of a loop's step, within its range."""
+    """True if one of `constants` exceeds the least one by a multiple of a short loop's step, within
+    the range of that loop."""
     first, *others = sorted(constants)
     for index, count in rounds.items():
         step = abs(factor_of(index, offset))

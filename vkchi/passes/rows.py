@@ -25,7 +25,7 @@ def is_one_row(op: Op) -> bool:
 
 
 def collapse_loops(fn: Func, wanted: Container[Op]) -> Func:
-    """Collapse these loops to one axis."""
+    """Collapse the `parallel` loops in `wanted` to one axis."""
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if op not in wanted or is_one_row(op):
@@ -55,7 +55,8 @@ def build_collapsed(b: Builder, op: Op, args: tuple[Value, ...]) -> None:
 def copy_body(b: Builder, op: Op, indices: Sequence[Value], number: Value | None) -> None:
     """Append the body of a `parallel` with these indices.
 
-    `number` is the linear index of the iteration, or None if it is the invocation's.
+    `number`, the linear index of the iteration, replaces `thread_index`. None keeps `thread_index`:
+    the invocation has the same number.
     """
 
     def visit(b: Builder, inner: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:

@@ -37,8 +37,8 @@ LEAST = 4  # constructs that may nest even inside that many loops
 
 
 def limit_nesting(fn: Func, deepest: int = DEEPEST) -> Func:
-    """Cut `if`s so that at most `deepest` constructs nest, where possible; `fn` itself if none is
-    deeper."""
+    """Cut `if`s so that at most `deepest` constructs nest, where possible. Returns `fn` itself if
+    it is not nested deeper."""
     heights = find_heights(fn.body)
     if max(heights.values(), default=0) <= deepest:
         return fn
@@ -61,7 +61,7 @@ def check_nesting(fn: Func) -> None:
 
 
 def find_heights(body: Region) -> dict[Op, int]:
-    """Height of each op with regions: the number of nested constructs, including itself."""
+    """Return the height of each op with regions: the nested constructs, including itself."""
     found = [op for op in walk(body) if op.regions]
     heights: dict[Op, int] = {}
     for op in reversed(found):  # inner ops come later
@@ -70,7 +70,6 @@ def find_heights(body: Region) -> dict[Op, int]:
 
 
 def measure(op: Op, heights: dict[Op, int]) -> int:
-    """Height of an op whose inner ops' heights are given."""
     inner = [heights[o] for region in op.regions for o in region.ops if o.regions]
     return 1 + max(inner, default=0)
 
@@ -139,8 +138,8 @@ class NestingLimiter(Rebuilder):
         self.depth -= 1
 
     def visit_control(self, b: object, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Cut an `if` that is too deep. Store the initial value of a variable that was moved before
-        one."""
+        """Cut an `if` that is too deep. Replace the definition of a private variable that a cut
+        moved before an `if`."""
         if op in self.outside:
             return self.fill_place(op, args)
         if op.kind != "if" or self.heights[op] <= self.room():
@@ -149,7 +148,6 @@ class NestingLimiter(Rebuilder):
         return [self.map.get(r, r) for r in op.results]
 
     def fill_place(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
-        """Replace the definition of a private variable, moved before the `if`, by a store."""
         place = self.outside[op]
         if args:
             self.b.emit("store", place, args[0])
@@ -178,7 +176,8 @@ class NestingLimiter(Rebuilder):
     # --- finding the cut
 
     def find_cut(self, op: Op) -> list[PathStep] | None:
-        """Path to the first op half-way down that is too deep, or None."""
+        """Return the path to the first op half-way down that is too deep; None if `op` is not too
+        deep, or there is no path of `if`s."""
         room = self.room()
         return None if self.heights[op] <= room else next(self.ways(op, room, room // 2), None)
 

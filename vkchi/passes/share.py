@@ -6,23 +6,21 @@ invocation t is
 
     (t // W) * (W * P) + t % W + k * W
 
-A CPU reads this as one stream, a GPU as whole cache lines. (The usual grid-stride loop is three
-times slower on lavapipe, because all steps map to the same cache set.) If a workgroup size is
-demanded, W is that size. Workgroups then remain consecutive iterations. Iteration counts are
-u32, which holds the length of every i32 range.
+A CPU reads this as one stream, a GPU as whole cache lines. If a workgroup size is demanded, W is
+that size. Workgroups then remain consecutive iterations. Iteration counts are u32, which holds the
+length of every i32 range.
 
 With several axes, the indices are the mixed-radix digits of that number, the last axis fastest.
-Divisions find them at an invocation's first iteration; later ones add W digit by digit with
-carry. If all extents but the slowest are constant powers of two, division is cheaper and used
-throughout.
+Divisions find them at an invocation's first iteration; later ones add W digit by digit with carry.
+If all extents but the slowest are constant powers of two, division is cheaper and used throughout.
 
 If all extents are constants and the fastest is long, the subgroups of a CPU take whole rows, or
 strips of a row. Row-invariant values are then computed once per row, without carries.
 
     for u in units of my subgroup { row, strip of u; for k { column = strip + lane + k * W; ... } }
 
-If the product of all extents may exceed i32, only as many of the fast axes as fit are
-partitioned. Every invocation iterates over the other axes in outer loops:
+If the product of all extents may exceed i32, only as many of the fast axes as fit are partitioned.
+Every invocation iterates over the other axes in outer loops:
 
     for o in 0..outer { for k in 0..n { ... } }
 
@@ -91,7 +89,6 @@ class RowPartition(NamedTuple):
 
     @property
     def groups(self) -> int:
-        """Number of groups."""
         return -(-self.units // self.each)
 
     @property
@@ -135,7 +132,6 @@ class WorkDistribution(NamedTuple):
 
     @property
     def threads(self) -> Value:
-        """Number of invocations, an i32."""
         return self.share.threads
 
     def emit(self, b: Builder, t: Value, body: Body) -> None:
@@ -171,7 +167,6 @@ class WorkDistribution(NamedTuple):
 
     @property
     def inner(self) -> IterationSpace:
-        """The partitioned digits."""
         return self.cut or self.whole
 
     @property
@@ -317,7 +312,7 @@ def partition_iterations(
 
 
 def plan_rows(space: IterationSpace, crowd: ThreadBudget) -> RowPartition | None:
-    """Partition rows among a CPU's subgroups.
+    """Return a partition of rows among a CPU's subgroups.
 
     None for GPUs, for rows of fewer than LONG_ROW iterations per lane, and for extents that are not
     positive constants.
@@ -401,7 +396,8 @@ def share_count(
 
 
 def first_offset(b: Builder, share: RangePartition, t: Value) -> Value:
-    """Offset of invocation t's first iteration from `begin`, an i32; the total if it would wrap."""
+    """Append the offset of invocation t's first iteration from `begin`, an i32. If the offset would
+    wrap, it is the total, so that there are no iterations."""
     width = b.const(share.width, i32)
     piece = b.emit("mul", share.most, width)
     lane, group = b.emit("mod", t, width), b.emit("floordiv", t, width)
@@ -415,7 +411,6 @@ def first_offset(b: Builder, share: RangePartition, t: Value) -> Value:
 
 
 def count_trips(b: Builder, share: RangePartition, first: Value) -> Value:
-    """Trip count of the invocation whose first offset is `first`, an i32."""
     if share.total is None:
         return share.most
     at = b.emit("bitcast", first, type=u32)
@@ -424,6 +419,7 @@ def count_trips(b: Builder, share: RangePartition, first: Value) -> Value:
 
 
 def iteration(b: Builder, share: RangePartition, first: Value, k: Value) -> Value:
-    """The k-th iteration of the invocation whose first offset is `first`, an i32."""
+    """Append the index of the k-th iteration of the invocation whose first offset is `first`, an
+    i32."""
     here = first if constant_int(share.begin) == 0 else b.emit("add", share.begin, first)
     return b.emit("add", here, b.emit("mul", k, b.const(share.width, i32)), name="i")

@@ -86,7 +86,6 @@ def _folder(kind: str) -> Apply:
 
 @cache
 def exact_rules() -> Ruleset:
-    """Rules that preserve results exactly."""
     return Ruleset([row for row in ROWS if row.exactness is Exactness.EXACT])
 
 
@@ -116,11 +115,9 @@ class Simplifier:
         self.name = ""
 
     def run(self, fn: Func) -> Func:
-        """Return the simplified Func; `fn` itself if nothing changed."""
         return self.walk.run(fn)
 
     def visit(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Return the replacements of the op's results, or None to keep it."""
         kind, irreducible = op.kind, self.irreducible
         if kind in self.rules.kinds:
             if self.known and kind in TRUTH_KINDS:
@@ -140,7 +137,8 @@ class Simplifier:
         return None if control is None else control(self, op, args)
 
     def find(self, kind: str, args: Sequence[Value], attr: Any, t: Type) -> Value | None:
-        """Return a simpler value that may replace an op, or None."""
+        """Return a value that replaces an op of this kind, args and attr, from the first rule that
+        applies; None if no rule does."""
         kinds = [v.kind if type(v) is Op else "" for v in args]
         for apply in self.rules.plan((kind, args[-1].type, *kinds)):
             v = apply(self, args, attr, t)
@@ -151,7 +149,7 @@ class Simplifier:
     # --- interface for rules
 
     def emit(self, kind: str, *args: Value, attr: Any = None, type: Type | None = None) -> Value:
-        """Return a new op's value, an equal op's, or a simpler value."""
+        """Return the value of an op: one found by the rules, an equal op's, or a new op's."""
         name, self.name = self.name, ""
         v = self.result(kind, *args, attr=attr, type=type)
         self.name = name
@@ -172,20 +170,19 @@ class Simplifier:
         return self.walk.merge(Op("const", (), attr, t, self.b.span), ())[0]
 
     def truth(self, v: Value) -> bool | None:
-        """Value of a scalar condition at this position; None if unknown."""
+        """Return the bool of a constant, or of a condition that is known at this position; else
+        None."""
         if type(v) is Op and v.kind == "const":
             return bool(v.attr)
         return self.known.get(v)
 
     def as_known(self, v: Value) -> Value:
-        """Constant for a condition that is known at this position, else v."""
         truth = self.known.get(v)
         return v if truth is None else self.const(int(truth), v.type)
 
     # --- interface for control rules
 
     def new(self, v: Value) -> Value:
-        """Replacement of a value of the old Func."""
         return self.walk.map.get(v, v)
 
     def inline(self, region: Region, values: Sequence[Value]) -> list[Value]:
@@ -211,7 +208,8 @@ class Simplifier:
 
 
 def implied(cond: Value, truth: bool) -> dict[Value, bool]:
-    """Values of conditions if `cond` is `truth`: itself and operands of `not`, `and`, `or`."""
+    """Return the conditions whose value follows from `cond` being `truth`, with their values:
+    `cond`, and operands of `not`, `and` and `or`."""
     facts = {cond: truth}
     if type(cond) is Op:
         if cond.kind == "not":

@@ -77,7 +77,6 @@ def split_dispatches(fn: Func) -> tuple[Program, tuple[Param, ...]]:
 
 
 def given_temps(fn: Func) -> list[Param]:
-    """Existing temporaries of a Func."""
     return [p for p in fn.params if p.name.startswith(TEMP)]
 
 
@@ -106,7 +105,6 @@ class OpUse(NamedTuple):
 
 
 def find_use(op: Op, outer: Container[Value]) -> OpUse:
-    """Summary of an op; `outer` holds the parameters and the body's values."""
     if not op.regions:
         is_write = op.kind in WRITES and op.args and isinstance(op.args[0].type, Ptr)
         written = (base_memory(op.args[0]),) if is_write else ()
@@ -122,7 +120,6 @@ def find_use(op: Op, outer: Container[Value]) -> OpUse:
 
 
 def temporary_type(t: Scalar | Tensor) -> Array:
-    """Array type of a temporary that holds a value of type t; bools are i32."""
     if scalar_of(t) is u1:
         t = with_scalar(t, i32)
     return cell_of(t)
@@ -148,7 +145,7 @@ class _Plan:
         self._place_locals()
 
     def temp(self, v: Value, t: Scalar | Tensor) -> Param:
-        """The temporary array for v, created on first use.
+        """Return the temporary array for v, created on first use.
 
         v is a value of type t, or a `local` whose contents have type t.
         """
@@ -167,8 +164,8 @@ class _Plan:
         return self.temp(v, v.type)
 
     def _place_locals(self) -> None:
-        """Turn each `local` of the body that several dispatches, or a parallel one, use into a
-        temporary."""
+        """Turn each `local` of the body into a temporary, unless a single serial dispatch uses it,
+        or none does. `_find_slot` may find an array of the program for it."""
         root: dict[Value, Op] = {}
         users: dict[Op, set[int]] = {}
         for k, ops in enumerate(self.segments):
@@ -192,10 +189,10 @@ class _Plan:
             self.temp(op, op.type.elem)
 
     def _find_slot(self, places: set[Value], last: int) -> Param | None:
-        """One-element array in which a variable can be kept, or None.
+        """Return a 0-D array parameter in which a variable can be kept, or None.
 
         The variable's only use in its last segment must be a load that is stored to that array,
-        which has no other access. The load and the store are then dropped. `places` are the
+        which has no other access. The load and the store are added to `dropped`. `places` are the
         addresses of the variable and of its components.
         """
         ops = self.segments[last]
@@ -219,7 +216,6 @@ class _Plan:
         return slot
 
     def is_parallel(self, k: int) -> bool:
-        """True if a segment is a `parallel` op."""
         ops = self.segments[k]
         return bool(ops) and ops[0].kind == "parallel"
 
@@ -310,7 +306,6 @@ class _DispatchBuilder:
         return self._params(body), body
 
     def take(self, op: Op) -> None:
-        """Append an op of the body with its arguments replaced."""
         get = self.map.get
         if op.kind == "local" or any(get(v, v) is not v for v in self.plan.uses[op].values):
             self.rebuilder.ops([op])
@@ -359,17 +354,14 @@ class _DispatchBuilder:
     # --- temporaries
 
     def place(self, b: Builder, temp: Param) -> Value:
-        """Address of a temporary."""
         return b.emit("elem", temp, attr="inbounds", name="slot")
 
     def load(self, b: Builder, place: Value, like: Value) -> Value:
-        """Load a temporary as a value of the type of `like`."""
         assert isinstance(like.type, Scalar | Tensor)
         v = b.emit("load", place, name=like.name)
         return v if v.type is like.type else b.emit("cast", v, type=like.type, name=like.name)
 
     def store(self, b: Builder, place: Value, v: Value) -> None:
-        """Store a value to a temporary."""
         b.emit("store", place, as_stored(b, v, place))
 
     def visit(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -392,11 +384,9 @@ class _DispatchBuilder:
 
 
 def has_values(op: Op) -> bool:
-    """True if an op on an address takes values of the element type as further operands."""
     return op.kind not in PLACES
 
 
 def as_stored(b: Builder, v: Value, place: Value) -> Value:
-    """Cast a value to the element type of an address: bools to integers."""
     assert isinstance(place.type, Ptr)
     return v if v.type is place.type.elem else b.emit("cast", v, type=place.type.elem)

@@ -40,7 +40,7 @@ MOST_PENDING = 64  # stores; keeps the pass linear in large kernels
 
 
 def forward_memory(fn: Func) -> Func:
-    """Remove redundant loads and stores."""
+    """Replace loads by known values, and remove redundant and dead stores."""
     return StoreForwarder().walk.run(fn)
 
 
@@ -66,29 +66,27 @@ class StoreForwarder:
         self.pending: dict[MemoryLocation, Op] = {}
 
     def visit(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Return the replacements of the op's results, or None to keep it."""
         visit = VISITS.get(op.kind)
         return None if visit is None else visit(self, op, args)
 
     def place(self, ptr: Value) -> MemoryLocation:
-        """Location of a pointer (memoized)."""
         found = self.places.get(ptr)
         if found is None:
             found = self.places[ptr] = location_of(ptr)
         return found
 
     def forget_changes(self, changes: SideEffects) -> None:
-        """Drop the facts that other ops may invalidate."""
+        """Drop the facts that ops with these effects may invalidate."""
         for place in changes.writes:
             self.known.forget(place)
         if changes.sync:
             self.known.forget_visible()
 
     def changes_of(self, op: Op) -> SideEffects:
-        """Effects of a control op on memory, in terms of rewritten values.
+        """Return the effects of a control op on memory, in terms of rewritten values.
 
-        A `local` with a rewritten initial value is a new op, so bases are mapped. Indices may
-        keep their old names, because incomparable indices count as possibly equal.
+        A `local` with a rewritten initial value is a new op, so bases are mapped. Indices may keep
+        their old names, because incomparable indices count as possibly equal.
         """
         found, get = self.changes.of(op.regions), self.walk.map.get
         if self.walk.map.keys().isdisjoint(p.base for p in (*found.writes, *found.reads)):
@@ -119,7 +117,7 @@ class StoreForwarder:
         return (v,)
 
     def value_at(self, place: MemoryLocation, t: Type) -> Value | None:
-        """Known value of a location, built from the facts about its element."""
+        """Return the known value of a location, built from the facts about its element, or None."""
         element = self.known.element(place)
         if place.component is None:
             assert isinstance(t, Ptr)
@@ -130,7 +128,7 @@ class StoreForwarder:
         return v
 
     def whole_value(self, element: KnownElement, t: Type) -> Value | None:
-        """Known value of a whole element of type t."""
+        """Return the known value of a whole element of type t, or None."""
         if element.whole is not None:
             whole = element.whole
             for k, x in element.parts:
@@ -156,7 +154,6 @@ class StoreForwarder:
         return ()
 
     def element_before(self, place: MemoryLocation) -> KnownElement:
-        """Facts about the element before a store."""
         return self.known.element(place)
 
     def drop_covered(self, place: MemoryLocation) -> None:
@@ -177,18 +174,17 @@ class StoreForwarder:
         return self.walk.keep(op, args).results
 
     def visit_local(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
-        """Handle a new variable, which holds its initial value."""
+        """Append a new variable, and record its initial value."""
         new = self.walk.keep(op, args)
         self.known.learn(self.place(new), KnownElement(args[0]))
         return new.results
 
     def visit_sync(self, op: Op, args: tuple[Value, ...]) -> None:
-        """Handle a synchronization: it publishes own stores and may change visible memory."""
+        """Forget all memory but private variables. Stores before a synchronization are live."""
         self.forget_changes(SideEffects(sync=True))
         self.pending.clear()
 
     def visit_exit(self, op: Op, args: tuple[Value, ...]) -> None:
-        """Handle a possible exit of the invocation: pending stores are live."""
         self.pending.clear()
 
     # --- control
@@ -237,20 +233,18 @@ class DeadStoreEliminator(StoreForwarder):
     """
 
     def value_at(self, place: MemoryLocation, t: Type) -> None:
-        """Return None: unknown."""
+        pass
 
     def element_before(self, place: MemoryLocation) -> KnownElement:
         return KnownElement()
 
 
 def remove_last(ops: list[Op], op: Op) -> None:
-    """Remove an op near the end of a list."""
     at = next(k for k in range(len(ops) - 1, -1, -1) if ops[k] is op)
     del ops[at]
 
 
 def stands_already(element: KnownElement, component: Component, v: Value) -> bool:
-    """True if the element is known to hold v already."""
     if component is not None:
         known = element.part(component)
     else:

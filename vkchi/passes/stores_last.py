@@ -8,8 +8,8 @@ Drivers have less alias information and keep loads behind stores, so that the lo
 With the stores sunk, the loads overlap. Stores, and atomics with unused results, move below the
 loads that follow in their region. They stop at the first load that may alias them or a store behind
 them, so they keep their relative order. Nothing moves across a synchronization, an exit of the
-invocation, or ops with regions. The number of moved stores is limited, because their operands
-occupy registers. CPUs execute out of order by themselves.
+invocation, an op with regions, or an atomic whose result is used. The number of moved stores is
+limited, because their operands occupy registers. CPUs are excluded, as they execute out of order.
 
 Preconditions: runs after `neighbours`, which merges accesses.
 
@@ -50,7 +50,6 @@ class StoreSinker(Rebuilder):
         return new if ops == new.ops else Region(new.params, ops)
 
     def order(self, ops: list[Op]) -> list[Op]:
-        """The ops of a region with stores moved behind loads."""
         out = dict.fromkeys(ops[:0])  # ordered; ops that move are removed and inserted again
         waiting = list[Op]()
         for op in ops:
@@ -73,17 +72,15 @@ class StoreSinker(Rebuilder):
 
 
 def is_load(op: Op) -> bool:
-    """True if an op is a `load` from non-private memory."""
     return op.kind == "load" and not is_private(base_memory(op.args[0]))
 
 
 def is_write(op: Op) -> bool:
-    """True if an op writes non-private memory."""
     return op.kind in WRITES and not is_private(base_memory(op.args[0]))
 
 
 def behind_last(waiting: list[Op], load: Op) -> list[Op]:
-    """The waiting stores behind the last one that may alias a load; all if none may."""
+    """Return the waiting stores behind the last one that may alias the load; all if none may."""
     place = location_of(load.args[0])
     meets = [k for k, op in enumerate(waiting) if may_alias(location_of(op.args[0]), place)]
     return waiting[meets[-1] + 1 :] if meets else waiting

@@ -36,7 +36,6 @@ class RandomLowering(Rebuilder):
         self.seed = next((p for p in fn.params if p.name == SEED and p.type is u32), None)
 
     def visit_op(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Replace a draw, or rewrite a region that has its own stream."""
         if op.kind == "random":
             return (self.draw(b),)
         if op.kind != "parallel" or not has_kind(op.regions[0], RANDOM):
@@ -47,7 +46,8 @@ class RandomLowering(Rebuilder):
         return b.insert(self.copy(op, args, (body,))).results
 
     def stream(self, region: Region) -> Region:
-        """Rewrite a region of an invocation; it starts with the initial state."""
+        """Rewrite a region of an invocation. If the region draws random numbers, the state is
+        initialized at its start."""
         with self.inside(*region.params) as new:
             if any(_draws(op) for op in region.ops):
                 self.state = self.b.emit("local", self.first_state(self.b), name="state")
@@ -55,7 +55,8 @@ class RandomLowering(Rebuilder):
         return new
 
     def first_state(self, b: Builder) -> Value:
-        """Emit `pcg.first_state`."""
+        """Append the computation of `pcg.first_state` from the seed and `thread_index`. Raises
+        InternalError without a seed parameter."""
         if self.seed is None:
             raise InternalError(f"`random` needs a u32 parameter named `{SEED}`")
         index = Num(b, b.emit("thread_index")).bits(u32)

@@ -1,16 +1,16 @@
 """Strength reduction of integer division, based on operands proved to be non-negative.
 
 Python's `//` and `%` round down, C's toward zero. For non-negative operands both equal unsigned
-division, the cheapest form. By a power of two, rounding down is a shift or a mask in the back
-end, so that form is chosen. If only the divisor is non-negative, as extents are, the complement
-of a negative dividend is divided. Then a // n is ~(~a // n), and a % n is n - 1 - ~a % n. The
-sign bits select the case without a branch. Computations on the divisor alone serve both cases.
+division, the cheapest form. By a power of two, rounding down is a shift or a mask in the back end,
+so that form is chosen. If only the divisor is non-negative, as extents are, the complement of a
+negative dividend is divided. Then a // n is ~(~a // n), and a % n is n - 1 - ~a % n. The sign bits
+select the case without a branch.
 
 `analysis.interval_analysis` provides the ranges. Two kinds of divisions are left alone:
 
-- ops outside a `parallel`, whose plain form the host reads;
+- ops outside a `parallel`, whose plain form the host reads, in a Func that has one;
 - divisions that are alone in an arm of an `if`, such as the rare case of `remainders`. Drivers
-  execute short arms unconditionally (lavapipe: a stencil on a torus took 4.5 times as long).
+  execute short arms unconditionally, so a branch on the sign would be lost.
 
 Preconditions: runs after `bounds`, which reads the plain form.
 
@@ -49,7 +49,6 @@ class Strengthener(Rebuilder):
         self.intervals = Intervals(axes_in(fn.body))
 
     def visit_division(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Return the cheaper form of a division, or None."""
         t, kind = op.type, ROUNDED_DOWN.get(op.kind)
         if kind is None or not isinstance(t, Scalar) or not self.is_cheaper(op):
             return None
@@ -61,7 +60,7 @@ class Strengthener(Rebuilder):
         return [b.emit("bitcast", b.emit(kind, *unsigned), type=t, name=op.name)]
 
     def is_cheaper(self, op: Op) -> bool:
-        """True if a division has a cheaper form."""
+        """True if `visit_division` rewrites this division."""
         t = op.type
         if op in self.left or not isinstance(t, Scalar) or t.kind != "i":
             return False
@@ -83,7 +82,8 @@ def arms_in(fn: Func) -> Iterator[Region]:
 
 
 def divide_any(b: Builder, op: Op, args: Sequence[Value]) -> Value:
-    """Emit a floored quotient or remainder of any integer by a non-negative one."""
+    """Append a floored quotient or remainder of a signed integer by a non-negative one, and return
+    it."""
     t = scalar_of(op.type)
     sign = b.emit("shr", args[0], b.const(t.bits - 1, t))  # all ones if negative, else zero
     dividend, divisor, ones = (

@@ -20,12 +20,10 @@ Args = Sequence[Value]
 
 
 def op_of(v: Value, *kinds: str) -> Op | None:
-    """Return v as an op of one of these kinds, or None."""
     return v if type(v) is Op and v.kind in kinds else None
 
 
 def tensor_size(t: Type) -> int:
-    """Number of components of a tensor type or pointed-to tensor."""
     tensor = t.elem if isinstance(t, Ptr) else t
     assert isinstance(tensor, Tensor)
     return tensor.size
@@ -35,7 +33,7 @@ def tensor_size(t: Type) -> int:
 
 
 def component(s: RuleBuilder, v: Value, k: int) -> Value | None:
-    """Component k of a tensor, if it is known without an `extract` of v."""
+    """Return component k of tensor `v`, if it is known without an `extract` of `v`; else None."""
     while (op := op_of(v, "insert")) and op.attr != k:
         v = op.args[0]
     if op is None:
@@ -109,7 +107,8 @@ def extract_at(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
 
 
 def insert(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
-    """Simplify `insert`: of the component's own value, or into an `insert`, `pack` or constant."""
+    """Simplify `insert` of the component's own value, or into an `insert` of the same component, a
+    `pack` or a constant."""
     v, x = args
     if (op := op_of(x, "extract")) and op.args[0] is v and op.attr == attr:
         return v
@@ -229,7 +228,7 @@ def shape(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
 
 
 def largest(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
-    """Replace the maximum of an extent and a constant of at most 0 by the extent."""
+    """Replace the maximum of a `shape` op and a constant of at most 0 by the `shape` op."""
     number = constant_int(args[1])
     is_extent = op_of(args[0], "shape") is not None
     return args[0] if is_extent and number is not None and number <= 0 else None

@@ -22,13 +22,13 @@ LIMITS = {"subgroup_exclusive_min": ("min", 1), "subgroup_exclusive_max": ("max"
 
 
 def widen(b: Builder, v: Value) -> Value:
-    """Cast a narrow scalar to 32 bits."""
     t = scalar_of(v.type)
     return b.emit("cast", v, type=WIDER.get(t.kind, u32))
 
 
 def reduce_narrow(b: Builder, op: Op, args: Args) -> Value:
-    """Reduce or scan narrow scalars in 32 bits; sums and products wrap in the cast back."""
+    """Reduce or scan narrow scalars in 32 bits, and cast the result back. Exclusive integer minima
+    and maxima are clamped to the narrow type before, as the identity is that of 32 bits."""
     t = scalar_of(op.type)
     result = b.emit(op.kind, widen(b, args[0]))
     if op.kind in LIMITS and t.kind != "f":
@@ -86,7 +86,8 @@ def ballot_in_subgroup(b: Builder, op: Op, args: Args) -> Value:
 
 
 def ballot_in_half(b: Builder, op: Op, args: Args) -> Value:
-    """Emit a warp's ballot if a subgroup has 64 lanes: the half of its ballot with this lane."""
+    """Emit a warp's ballot if a subgroup has 64 lanes: the half of the subgroup's ballot that
+    contains this lane, as a u32."""
     bits = b.emit("subgroup_ballot_wide", *args)
     first = b.emit("and", b.emit("subgroup_index"), b.const(WARP, i32))
     return b.emit("cast", b.emit("shr", bits, b.emit("cast", first, type=u64)), type=u32)
@@ -118,7 +119,6 @@ def scan_wide_by_shuffles(b: Builder, op: Op, args: Args) -> Value:
 
 
 def _highest_bit(word: Num) -> Num:
-    """Position of the highest set bit of a u32, as an i32; -1 for 0."""
     return 31 - word.op("clz").cast(i32)
 
 
@@ -141,7 +141,6 @@ def _jump(b: Builder, op: Op, v: Value, lane: Num, before: Num, steps: int) -> V
 
 
 def _shuffle(v: Num, lane: Num) -> Num:
-    """Value of another invocation."""
     kind = "subgroup_shuffle"
     if v.type in (i64, u64):
         return Num(v.b, _exchange_halves(v.b, kind, v.v, lane.v))

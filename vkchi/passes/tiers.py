@@ -21,7 +21,6 @@ TOLD_APART = frozenset((*REPORTS, "random"))  # ops that depend on the dispatch'
 
 
 def size_of(region: Region) -> int:
-    """Number of ops in a region, including nested ones."""
     return sum(1 for _ in walk(region))
 
 

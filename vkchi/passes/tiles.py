@@ -38,5 +38,4 @@ def split_into_tiles(b: Builder, begin: Value, end: Value, size: int) -> Tiles:
 
 
 def as_type(b: Builder, v: Value, t: Scalar) -> Value:
-    """Bitcast an integer, if its type differs."""
     return v if v.type is t else b.emit("bitcast", v, type=t)

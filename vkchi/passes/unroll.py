@@ -1,12 +1,12 @@
 """Partial loop unrolling on GPUs, so that loads of several iterations overlap.
 
-    for k in b..e { s + x[k] }                                                       becomes
-    for g in 0..n / 4 { k = b + 4 * g; s + x[k] + x[k + 1] + x[k + 2] + x[k + 3] }
-    for k in b + n / 4 * 4..e { s + x[k] }
+    for k in 0..n { s + x[k] }                                                       becomes
+    for g in 0..n / 4 { k = 4 * g; s + x[k] + x[k + 1] + x[k + 2] + x[k + 3] }
+    for k in n / 4 * 4..n { s + x[k] }
 
-Drivers unroll only short loops of constant trip count. In other loops each iteration waits for
-its loads before the next begins. After unrolling, the loads of several iterations overlap, and
-adjacent ones can be vectorized. CPUs overlap loads anyway (`unroll_words`).
+Drivers unroll only short loops of constant trip count. In other loops each iteration waits for its
+loads before the next begins. After unrolling, the loads of several iterations overlap, and adjacent
+ones can be vectorized.
 
 Only innermost loops are unrolled, with loads, arithmetic and private accesses only: no other
 writes, branches or synchronization. The trip count may be dynamic.
@@ -82,7 +82,7 @@ def is_worth_it(loop: Op) -> bool:
 
 
 def limit_of(v: Value) -> int | None:
-    """Constant upper bound of a value, if it is a constant or a `min` with one; else None."""
+    """Return the constant that `v` is, or the constant operand of a `min` `v`; else None."""
     if isinstance(v, Op) and v.kind == "min":
         return next((n for n in map(constant_int, v.args) if n is not None), None)
     return constant_int(v)
@@ -96,7 +96,7 @@ def is_quiet(op: Op) -> bool:
 
 
 def registers_of(load: Op) -> int:
-    """32-bit registers that a loaded value occupies."""
+    """Return the number of 32-bit registers of a loaded value. A component takes at least one."""
     t = load.type
     assert isinstance(t, Scalar | Tensor)
     return (t.size if isinstance(t, Tensor) else 1) * max(1, scalar_of(t).bits // 32)
@@ -132,7 +132,6 @@ class PartialUnroller:
         return begin, first
 
     def at_once(self, begin: Value, groups: Value, first: Sequence[Value]) -> Sequence[Value]:
-        """Append the loop over groups of iterations; return its results."""
         b = self.b
         index, *carried = [Param(p.type, p.name) for p in self.body.params]
         with b.region(index, *carried) as region:

@@ -1,4 +1,4 @@
-"""Full unrolling of short serial loops whose loads are invariant in an enclosing loop.
+"""Full unrolling on CPUs of short serial loops whose loads are invariant in an enclosing loop.
 
     while c { for k in 0..3 { f(load w[k]) } }                                       becomes
     while c { f(load w[0]); f(load w[1]); f(load w[2]) }
@@ -68,7 +68,7 @@ class LoadUnroller(Unroller):
         self.places = chosen.places
 
     def copy(self, op: Op, *args: Value) -> Op:
-        """Copy an op without regions, on the given arguments or the mapped ones."""
+        """Copy an op without regions. An `elem` in `places` loses its proof of being in range."""
         if op not in self.places:
             return super().copy(op, *args)
         args = tuple([self.get(v) for v in op.args])
@@ -114,7 +114,8 @@ class LoadUnrollSelector:
         return UnrollPlan(self.loops, places)
 
     def loads_for(self, outer: Op) -> list[InvariantLoad]:
-        """Loads worth hoisting out of an outer loop.
+        """Return the loads worth hoisting out of an outer loop, and add the loops to unroll for
+        them to `loops`.
 
         Groups that need the fewest registers come first, as long as all fit together.
         """
@@ -161,7 +162,6 @@ def copies_loops(loops: Collection[Op]) -> bool:
 
 
 def by_nest(loads: Sequence[InvariantLoad]) -> Sequence[Sequence[InvariantLoad]]:
-    """Group loads by the outermost loop to unroll for them."""
     found: dict[Op, list[InvariantLoad]] = {}
     for load in loads:
         found.setdefault(load.loops[0], []).append(load)
@@ -169,7 +169,7 @@ def by_nest(loads: Sequence[InvariantLoad]) -> Sequence[Sequence[InvariantLoad]]
 
 
 def numbers_of(loads: Sequence[InvariantLoad]) -> int:
-    """Number of 32-bit registers for the loads of all iterations."""
+    """Return the number of 32-bit registers that the loads of all unrolled iterations fill."""
     return sum(registers_of(load.op) * load.rounds for load in loads)
 
 
@@ -195,11 +195,11 @@ class InvariantLoadFinder:
                 self.search(op, (*around, op))
 
     def needed(self, load: Op, around: Loops) -> Loops | None:
-        """Loops whose indices determine a load's address, outer ones first; none for an invariant
-        address.
+        """Return the loops in `around` whose indices determine a load's address, outer ones first.
+        The result is empty for an invariant address.
 
-        Returns None if the address depends on other values of the outer loop, the loop may write
-        the location, or a trip count is not constant.
+        Returns None if the address depends on other values of the outer loop, the outer loop may
+        write the location, or a trip count is not constant.
         """
         if self.changes.may_change(location_of(load.args[0])):
             return None

@@ -48,7 +48,7 @@ def unroll_sums(fn: Func) -> Func:
 
 
 def find_loops(loop: Op, used: set[Value]) -> set[Op]:
-    """Serial loops in a `parallel` to unroll."""
+    """Return the serial loops in a `parallel` to unroll."""
     survey, sums = DependenceTest(loop.regions[0].ops, loop), WrappedSums()
     nests = [
         loops_of_place(survey, sums, write)
@@ -62,7 +62,7 @@ def find_loops(loop: Op, used: set[Value]) -> set[Op]:
 
 
 def loops_of_place(survey: DependenceTest, sums: WrappedSums, write: WriteAccess) -> Sequence[Op]:
-    """Serial loops whose indices determine the address of a reduction in global memory.
+    """Return the serial loops whose indices determine the address of a reduction in global memory.
 
     Empty if the address varies with the parallel iteration otherwise, or if a trip count is not
     constant.

@@ -60,7 +60,8 @@ class WordUnrollSelector:
         return LikelyDivergence(self.grid, self.width).found
 
     def way(self, loop: Op) -> UnrollFactor | None:
-        """Unroll factor and peeled iterations of a loop; None if unrolling is not profitable."""
+        """Return the unroll factor and the number of peeled iterations of a loop; None if unrolling
+        is not profitable."""
         ops, (axis,) = loop.regions[0].ops[:-1], axes_of(loop)
         if axis.param.type is not i32 or any(op.regions or not is_plain(op) for op in ops):
             return None
@@ -85,7 +86,8 @@ class WordUnrollSelector:
 
 
 def choose_way(axis: LoopAxis, accesses: Sequence[Op], rounds: int) -> UnrollFactor | None:
-    """Unroll factor with the fewest peeled iterations that align most stride-one accesses to words.
+    """Return the unroll factor with the number of peeled iterations that aligns most stride-one
+    accesses to words; on a tie, the least.
 
     Only loops of constant length are peeled. None if fewer than half of the accesses are aligned,
     or if the loop is known to be shorter than the factor.
@@ -104,7 +106,6 @@ def choose_way(axis: LoopAxis, accesses: Sequence[Op], rounds: int) -> UnrollFac
 
 
 def is_plain(op: Op) -> bool:
-    """True if an op computes, loads or stores."""
     return op.kind in PLAIN_ACCESSES or TABLE[op.kind].effect is Effect.PURE
 
 
@@ -116,6 +117,5 @@ def may_mix_up(accesses: Sequence[Op]) -> bool:
 
 
 def constant_length(axis: LoopAxis) -> int | None:
-    """Difference of constant bounds, or None; it may be negative."""
     begin, end = constant_int(axis.begin), constant_int(axis.end)
     return None if begin is None or end is None else end - begin

@@ -19,7 +19,8 @@ WORD = 8  # bytes that a CPU lane loads in one access
 
 
 def stride_along(access: Op, index: Param, sums: AffinePolynomials) -> int | None:
-    """Stride of an access along an index: 1 element, or 0 for an invariant load; else None."""
+    """Return 1 if an access is to the next element when `index` grows by one, 0 for a load that is
+    invariant; else None."""
     place = access.args[0]
     if access.kind not in ("load", "store") or not isinstance(place, Op) or place.kind != "elem":
         return None
@@ -32,7 +33,7 @@ def stride_along(access: Op, index: Param, sums: AffinePolynomials) -> int | Non
 
 
 def bits_at(access: Op) -> int:
-    """Stored bits of an accessed scalar; 32 for private variables."""
+    """Return the bits of a scalar of the accessed array in memory; 32 for private variables."""
     t = base_memory(access.args[0]).type
     return t.stored.bits if isinstance(t, Array) else 32
 
@@ -40,7 +41,7 @@ def bits_at(access: Op) -> int:
 def is_dense(t: Array) -> bool:
     """True if elements are known to be contiguous along the last axis.
 
-    Scalars must have at most 32 bits and be stored in their own width.
+    False if scalars have more than 32 bits, or are stored in another width.
     """
     if t.stored.bits > 32 or scalar_of(t.elem).bits != t.stored.bits:
         return False
@@ -50,9 +51,10 @@ def is_dense(t: Array) -> bool:
 
 
 def strides_of(t: Array) -> list[int] | None:
-    """Stride of each axis in scalars.
+    """Return the stride of each axis in scalars.
 
-    None if the layout is unknown, has an origin other than 0, or an axis without constant stride.
+    None if a shape of several axes is dynamic, or if the layout has an origin other than 0 or an
+    axis without constant stride.
     """
     if t.ndim == 1 and t.layout is None:
         return [t.scalars_per_element]
@@ -76,7 +78,6 @@ class StrideOneAccesses:
         self.sums, self.multiples = AffinePolynomials(), PowerOfTwoFactors()
 
     def is_walking(self, access: Op) -> bool:
-        """True if an access is proved to have stride one."""
         return stride_along(access, self.index, self.sums) == 1
 
     def is_aligned(self, access: Op, skipped: int = 0) -> bool:
@@ -98,7 +99,8 @@ class StrideOneAccesses:
         return min([attributes_of(base).aligned, *[n * size for n in known]]) >= WORD
 
     def first(self, last: Value, skipped: int) -> int:
-        """Power of two that divides the last index after `skipped` iterations."""
+        """Return the largest power of two that is proved to divide the last index after `skipped`
+        iterations."""
         form = self.sums.of(last)
         constant, begin = constant_of(form) + skipped, constant_int(self.begin)
         found = [self.multiples.of(v) * low_bit(n) for v, n in terms_of(form).items()

@@ -41,20 +41,17 @@ def cut_wide_loops(fn: Func) -> Func:
 
 
 def is_wide(op: Op) -> bool:
-    """True if an axis is i64, or the constant number of iterations exceeds i32."""
     axes = axes_of(op)
     return any(a.param.type is i64 for a in axes) or (static_count(axes) or 0) > INT_MAX
 
 
 def static_count(axes: Sequence[LoopAxis]) -> int | None:
-    """Number of iterations; None if it is not a compile-time constant."""
     ends = [(constant_int(a.begin), constant_int(a.end)) for a in axes]
     known = [(b, e) for b, e in ends if b is not None and e is not None]
     return math.prod(max(0, e - b) for b, e in known) if len(known) == len(axes) else None
 
 
 def build_wide(b: Builder, op: Op, args: Sequence[Value]) -> None:
-    """Append the rewritten loop with these bounds."""
     axes = [(args[k], args[k + 1]) for k in range(0, len(args), 2)]
     extents = [length(b, *ends) for ends in axes]
     total = extents[0]
@@ -75,7 +72,6 @@ def build_wide(b: Builder, op: Op, args: Sequence[Value]) -> None:
 
 
 def length(b: Builder, begin: Value, end: Value) -> Value:
-    """Length of an axis, a u64."""
     if begin.type is i32:
         return b.emit("cast", b.emit("trip_count", begin, end, b.const(1, i32)), type=u64)
     return b.emit("trip_count", begin, end, b.const(1, i64))
@@ -109,7 +105,6 @@ def indices_at(
 
 
 def copy_body(b: Builder, op: Op, indices: Sequence[Value]) -> None:
-    """Append the loop's body with these indices."""
     rebuilder = Rebuilder(lambda b, inner, args: None)
     rebuilder.b = b
     rebuilder.map.update(zip(op.regions[0].params, indices, strict=True))

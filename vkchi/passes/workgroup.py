@@ -54,7 +54,7 @@ NEUTRAL_VOTES = {
 
 
 def pad_to_workgroup(fn: Func, caps: Caps = SMALLEST) -> Func:
-    """Pad loops with barriers to whole workgroups.
+    """Pad loops with barriers to whole workgroups. Such loops are collapsed to one axis.
 
     Raises KernelSyntaxError at a barrier in provably divergent control flow.
     """
@@ -85,14 +85,12 @@ def is_full(op: Op, caps: Caps) -> bool:
 
 
 def block_of(op: Op, caps: Caps) -> int:
-    """Workgroup size that a `parallel` has or will get."""
     if op.attr is not None:
         return int(op.attr)
     return choose_block(host_count(op) or ("unknown",), caps)
 
 
 def build_full(b: Builder, op: Op, args: tuple[Value, ...], caps: Caps) -> None:
-    """Append a `parallel` with these bounds, rounded up to whole workgroups."""
     begin, end = args
     block = block_of(op, caps)
     index, is_counted = Param(i32, "t"), host_count(op) is not None
@@ -117,7 +115,7 @@ def build_full(b: Builder, op: Op, args: tuple[Value, ...], caps: Caps) -> None:
 
 
 def count_of(b: Builder, begin: Value, end: Value, most: int | None) -> Value:
-    """Number of iterations of a range, an i32; zero if there are more than `most`."""
+    """Append the number of iterations of a range, an i32: zero if more than `most`."""
     if constant_int(begin) == 0 and most is None:
         return b.emit("max", end, begin)
     count = b.emit("trip_count", begin, end, b.const(1, i32))
