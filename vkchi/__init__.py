@@ -1,7 +1,8 @@
-"""vkchi: kernels in Python, on any vendor's GPU. `import vkchi as ti`.
+"""vkchi: a kernel language in Python, compiled to SPIR-V for Vulkan. `import vkchi as ti`.
 
-Public names are loaded lazily: `import vkchi` loads neither numpy nor the compiler. The table of
-names is in `public_names`; `__init__.pyi` declares them for type checkers.
+Public names are loaded at their first use: `import vkchi` loads neither numpy nor the compiler. The
+table of names is in `public_names`; `__init__.pyi` declares them for type checkers. Raises
+ImportError on Python without the GIL.
 """
 
 import sys as _sys

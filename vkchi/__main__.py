@@ -1,8 +1,6 @@
 """Command line `vkchi COMMAND ...` or `python -m vkchi COMMAND ...`.
 
-Runs a command of `vkchi.cli.tree`. Handles interrupts, and output to a closed pipe.
-
-    $ vkchi doctor
+$ vkchi doctor
 """
 
 from __future__ import annotations
@@ -16,7 +14,11 @@ from vkchi.cli import tree
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command that `argv` names; return the exit status."""
+    """Run the command that `argv` names by `cli.tree.main`; return the exit status.
+
+    Ctrl-C prints a line on stderr and returns INTERRUPTED. An OSError returns FAILURE, with a line
+    on stderr unless a pipe was closed.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):  # names in IR may be unencodable
         sys.stdout.reconfigure(errors="backslashreplace")
     try:

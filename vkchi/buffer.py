@@ -27,11 +27,11 @@ class Buffer:
 
     Freed by `free` or with its last reference, once the device has finished with it.
 
-    - `key`: unique among the device's buffers, never reused. Buffers that may overlap others share
-      the key IMPORTED: those of `Device.import_host`, `lend` and `part_of`.
+    - `key`: unique among the device's buffers, never reused. Exception: IMPORTED, the common key of
+      buffers that may overlap others, made by `Device.import_host`, `lend` and `part_of`.
     - `address`: the device address.
-    - `view`: the bytes in place; None unless the device is `unified`. A reference to the `view`, or
-      to an array over it, keeps the memory alive.
+    - `view`: memoryview of the bytes; None after `free`, and if the host does not map the device's
+      memory. A reference to the `view`, or to an array over it, keeps the memory alive.
     """
 
     __slots__ = (
@@ -52,8 +52,8 @@ class Buffer:
     def locate(self, offset: int, size_bytes: int) -> tuple[Any, int]:
         """(VkBuffer, offset in it) of a range.
 
-        Raises InternalError if the range is outside of the buffer, DeviceError after `free` or the
-        end of the device.
+        Raises InternalError if the range is outside of the buffer, DeviceError after `free` or
+        `Device.close`.
         """
         if self._span is None:
             self.device.require_open()
@@ -65,19 +65,20 @@ class Buffer:
         return self._span.block.buffer, self._span.offset + offset
 
     def place(self) -> tuple[MemoryBlock, int]:
-        """(block, offset in it). Raises DeviceError after `free`."""
+        """(memory block, offset in it). Raises DeviceError after `free`."""
         self.locate(0, 0)
         assert self._span is not None
         return self._span.block, self._span.offset
 
     def read(self, offset: int, size_bytes: int) -> bytearray:
-        """A copy of `size_bytes` from `offset`; waits for all recorded commands."""
+        """Return a copy of `size_bytes` bytes from `offset`; waits for all recorded commands."""
         result = bytearray(size_bytes)
         self.read_into(offset, result)
         return result
 
     def read_into(self, offset: int, target: Any) -> None:
-        """Fill a writable contiguous buffer from `offset` on; waits for all recorded commands."""
+        """Fill the writable contiguous buffer `target` from `offset` on; waits for all recorded
+        commands."""
         memory = self.device._vk.ffi.from_buffer(target, require_writable=True)
         size_bytes = len(memory)
         self.locate(offset, size_bytes)
@@ -90,8 +91,8 @@ class Buffer:
     def write(self, offset: int, data: Any) -> None:
         """Write the bytes of a contiguous buffer (bytes, array, numpy) at `offset`.
 
-        The write is ordered after all commands recorded before, and before all later ones. It waits
-        for the earlier ones if the device is `unified`.
+        Commands recorded earlier do not see the data, later ones do. If the device is `unified`,
+        the call waits for the earlier commands.
         """
         memory = self.device._vk.ffi.from_buffer(data)
         size_bytes = len(memory)
@@ -103,5 +104,8 @@ class Buffer:
             self.device.upload(self, offset, memory, size_bytes)
 
     def free(self) -> None:
-        """Release the memory. Idempotent; later use raises DeviceError."""
+        """Drop the references to the memory. Idempotent; later reads and writes raise DeviceError.
+
+        The memory is freed when the device has finished with it and no `view` of it is referenced.
+        """
         self._span = self.pointer = self.view = None

@@ -3,16 +3,16 @@
     with compiling("advect"):
         ...
 
-- Python's garbage collector is off. It would scan the many new objects repeatedly, and hardly any
-  are garbage. For kernels of thousands of statements it takes a fifth of the time.
+- Python's garbage collector is off: it would scan the many new objects repeatedly.
 - The recursion limit is at least RECURSION_LIMIT, because the compiler recurses over nested
-  expressions and branches. If that is not enough, RecursionError becomes a KernelSyntaxError.
+  expressions and branches. A RecursionError in the block becomes a KernelSyntaxError.
 - After a second, a line on stderr reports the compilation, if that is a terminal. It is erased at
   the end.
 
 Blocks nest, in any thread. The first open block changes the state, the end of the last restores it.
-All open blocks share one object. When its last reference dies, C code restores the state, even if
-an exception skipped `__exit__` (docs/design.md, part 6, Interrupts, rules 3 and 4).
+All open blocks share one object. When its last reference dies, C code restores the collector and
+the limit, even if an exception skipped `__exit__` (docs/design.md, part 6, Interrupts, rules 3 and
+4).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PATIENCE_S = 1.0
 
 
 class CompileState:
-    """Object shared by all open blocks. `telling`: their progress line."""
+    """Object shared by all open blocks. `telling`: their progress line; None without a terminal."""
 
     __slots__ = ("__weakref__", "telling")
 
@@ -72,7 +72,8 @@ class compiling:
             self.held = cls._held() or self._begin()
 
     def _begin(self) -> CompileState:
-        """Change the state, after the actions to restore it are registered."""
+        """Create the shared object and change the state; the actions to restore it are registered
+        first."""
         cls, held, limit = type(self), CompileState(), sys.getrecursionlimit()
         acts: list[Callable[[], Any]] = [partial(sys.setrecursionlimit, limit)]
         if gc.isenabled():
@@ -96,7 +97,8 @@ class compiling:
 
     @classmethod
     def forget(cls) -> None:
-        """Reset the state in a forked child, where blocks of other threads never end."""
+        """Restore the state in a forked child, and forget all open blocks: those of other threads
+        never end."""
         cls._lock = threading.RLock()
         if cls._held() is not None:
             for undoing in cls._undoing:
@@ -108,7 +110,7 @@ platform.at_fork(in_child=compiling.forget)
 
 
 def call_when_dead(thing: T, act: Callable[[], Any]) -> Finalizer[T]:
-    """Weak reference that calls `act` when its object dies.
+    """Return a weak reference, to be kept alive, that calls `act` when `thing` dies.
 
     If `act` is C code, no Python code runs.
     """
@@ -118,7 +120,10 @@ def call_when_dead(thing: T, act: Callable[[], Any]) -> Finalizer[T]:
 
 
 class ProgressLine:
-    """Progress line on the terminal with the elapsed seconds, until `end` or until it dies."""
+    """Line on stderr with the elapsed seconds, until `end` or until the object dies.
+
+    A thread writes it after PATIENCE_S, and again each second.
+    """
 
     __slots__ = ("__weakref__", "_done", "_is_over")
 
@@ -132,7 +137,7 @@ class ProgressLine:
         _thread.start_new_thread(_tell, (what, self._done, self._is_over, going))
 
     def end(self) -> None:
-        """Erase the line."""
+        """Erase the line; waits up to PATIENCE_S for the thread that writes it."""
         from queue import Empty
 
         self._done.put(None)
@@ -164,7 +169,7 @@ def _tell(
 
 
 def start_progress_line(what: str) -> ProgressLine | None:
-    """Start a progress line, which appears after a second; None if stderr is not a terminal."""
+    """Start a progress line, which appears after a second; None if stderr is not an open terminal."""
     try:
         return ProgressLine(what) if sys.stderr.isatty() else None
     except local(AttributeError, ValueError):  # no stderr, or closed

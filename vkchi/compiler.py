@@ -1,7 +1,7 @@
-"""Compiler driver: kernel and argument types to shaders (docs/design.md part 2, steps 3, 5 and 6).
+"""Compiler driver: Python function and argument types to shaders (docs/design.md part 2).
 
-`build_artifact` compiles everything that runs on a device, including gradients and race trials.
-Stages are printed and timed here.
+`compile_kernel` lowers a kernel to CHI IR and adds the checks and warnings of its launches.
+`build_artifact` optimizes IR and emits SPIR-V; gradients use it directly.
 """
 
 from __future__ import annotations
@@ -71,10 +71,11 @@ def compile_kernel(
     caps: Caps,
     log: Log | None = None,
 ) -> Compiled:
-    """Lower, optimize and emit a kernel; with `log`, without the cache. Decisions are recorded in
-    it.
+    """Compile the kernel `fn` for the types `args`: lower, optimize and emit it.
 
-    Raises CompilationError for errors in the kernel, DeviceError for missing device features.
+    With `log`, the artifact cache is not used, and decisions of the frontend and of passes are
+    appended to `log`. Raises CompilationError for errors in the kernel, DeviceError for missing
+    device features.
     """
     with compiling(fn.__name__):
         return _compile_kernel(fn, args, options, caps, log)
@@ -113,7 +114,7 @@ def _compiled(
 
 
 def lower_only(fn: FunctionType, args: tuple[ArgSpec, ...], options: Options) -> Compiled:
-    """Lower a kernel without shaders, for `python_mode`. Raises CompilationError."""
+    """Lower a kernel for `python_mode`; the artifact has no shaders. Raises CompilationError."""
     from vkchi.frontend.lowering import lower_kernel
 
     with compiling(fn.__name__):
@@ -128,20 +129,24 @@ def _itself(fn: Func) -> Func:
 
 
 def cautions_of(lowered: Lowered, options: Options) -> tuple[Caution, ...]:
-    """Warnings about a kernel's source.
+    """Warnings about a kernel's source, and about loops that are serial and long in every launch.
 
-    Raises KernelTypeError for warnings that are errors under `strict`.
+    With `options.strict`, raises KernelTypeError for conversions that lose information and for
+    constants that vary.
     """
     return (*source_cautions(lowered, options), *long_loops(lowered))
 
 
 def long_loops(lowered: Lowered) -> tuple[Caution, ...]:
-    """Warnings about serial loops that are long in every launch."""
+    """Warnings about serial loops whose constant trip count is above MOST_SERIAL."""
     return tuple(c.counted(c.trips[1]) for c in serial_loops(lowered) if c.trips[0] == "const")
 
 
 def serial_loops(lowered: Lowered) -> Iterator[LoopCaution]:
-    """Yield the warnings about loops that became serial and may have over MOST_SERIAL trips."""
+    """Yield warnings about serial loops whose trip count the host can compute.
+
+    Loops that need no warning, or whose bound on the count is at most MOST_SERIAL, are left out.
+    """
     for found in lowered.decisions:
         trips = trips_in(found) if found.is_warned else None
         if trips is not None and trips.hi > MOST_SERIAL:
@@ -149,14 +154,14 @@ def serial_loops(lowered: Lowered) -> Iterator[LoopCaution]:
 
 
 def trips_in(found: PendingDecision) -> BoundedCount | None:
-    """Trip count of the loop that a decision is about; None if the host cannot compute it."""
+    """Trip count of the loop of a decision; None if unknown or if the host cannot compute it."""
     return None if found.space is None else trips_over(found.space.axes, found.space.step)
 
 
 def source_cautions(lowered: Lowered, options: Options) -> tuple[Caution, ...]:
-    """Warnings about conversions and constants, one per line and kind.
+    """Warnings about conversions and constants of the source, one per line and kind.
 
-    Raises KernelTypeError for those that are errors under `strict`.
+    With `options.strict`, raises KernelTypeError for the first of a kind in STRICT.
     """
     if not lowered.cautions:
         return ()
@@ -173,7 +178,8 @@ def source_cautions(lowered: Lowered, options: Options) -> tuple[Caution, ...]:
 def interface_of(
     lowered: Lowered, artifact: Artifact, cautions: tuple[Caution, ...]
 ) -> Interface:  # fmt: skip
-    """Bindings and checks for launches of a lowered kernel."""
+    """Interface of a lowered kernel for launches: bindings, results, report sites, checks,
+    warnings."""
     bindings = {
         name: ("field", *lowered.dependencies.path_of(b[1])) if b[0] == "field" else b
         for name, b in lowered.bindings.items()
@@ -187,7 +193,7 @@ def interface_of(
 def array_names(fn: FunctionType, lowered: Lowered) -> frozenset[str]:
     """Names of the arrays of a kernel whose stores `debug="nan"` watches.
 
-    There are none for kernels of vkchi itself. Results of a kernel are not stored in arrays.
+    Arrays of the kernel's results are excluded. Empty for kernels of vkchi itself.
     """
     if fn.__module__ is not None and fn.__module__.startswith("vkchi."):
         return frozenset()
@@ -198,7 +204,8 @@ def array_names(fn: FunctionType, lowered: Lowered) -> frozenset[str]:
 def build_watched(
     fn: Func, names: frozenset[str], options: Options, caps: Caps, log: Log | None = None
 ) -> Artifact:
-    """`build_artifact`; under `options.nan` with reports of float stores to these arrays."""
+    """As `build_artifact`. With `options.nan`, stores of NaN and infinities to the arrays `names`
+    are reported."""
     if not options.nan or not names:
         return build_artifact(fn, options, caps, log)
     from vkchi.passes.finite_stores import watch_stores  # in debug mode only
@@ -208,16 +215,17 @@ def build_watched(
 
 
 def complete(found: PendingDecision) -> Decision:
-    """A decision about a loop, with its trip count."""
+    """The decision about a loop, with its trip count, None if unknown."""
     trips = trips_in(found)
     return found.decision._replace(trips=None if trips is None else trips.expr)
 
 
 def build_artifact(fn: Func, options: Options, caps: Caps, log: Log | None = None) -> Artifact:
-    """Optimize and emit a Func, or return the cached artifact of the same IR.
+    """Optimize a Func and emit its shaders, or return the cached artifact of the same IR.
 
-    With `log`, the cache is not used, and decisions of passes are recorded in it.
-    All shaders are created here. Raises DeviceError for missing device features.
+    With `log`, decisions of passes are appended to it. The cache is used if `options.cache` is set,
+    `log` is None, and no variable requires a compilation (`env.shows_stages`). Raises DeviceError
+    for missing device features.
     """
     with compiling(fn.name):
         if options.cache is None or log is not None or env.shows_stages():
@@ -264,9 +272,10 @@ def limits_of(program: Program) -> tuple[Check, ...]:
 
 
 def checks_of(lowered: Lowered, artifact: Artifact) -> tuple[Check, ...]:
-    """Checks that the host evaluates at each launch.
+    """Checks that the host evaluates at each launch, without those proved to hold.
 
-    They cover the demands of the frontend, and the iteration counts of parallel loops.
+    They are the conditions that the frontend recorded, such as loop bounds within the index type,
+    and limits of the iteration counts of parallel loops.
     """
     found = []
     for demand in lowered.demands:
@@ -282,9 +291,9 @@ def checks_of(lowered: Lowered, artifact: Artifact) -> tuple[Check, ...]:
 
 
 def length_checks(loop: Op, sentence: str) -> list[Check]:
-    """The check that the number of iterations of a parallel loop is in range, as a list.
+    """The check that the iteration count of a parallel loop is in range, as a list of one.
 
-    Empty if that is proved, or if the host cannot compute the number.
+    Empty if that is proved, or if the host cannot compute the count.
     """
     length = host_length(loop)
     if length is None:
@@ -296,7 +305,7 @@ def length_checks(loop: Op, sentence: str) -> list[Check]:
 
 
 def is_certain(test: str, number: BoundedCount) -> bool:
-    """True if all values in the range of a number pass a test.
+    """True if all values in the range of `number` pass `test`, without wraparound.
 
     Only the ends of the range are tested, and 0 if it is between them. Precondition: a test that
     fails for any value in the range fails for one of these.
@@ -314,7 +323,7 @@ def compile_test(test: str) -> Callable[[int, int], bool]:
 
 
 def reporting_sites(program: Program) -> dict[int, int]:
-    """Map each site that still has a report to the index of its dispatch."""
+    """Map the site of each report op in `program` to the index of its dispatch."""
     return {
         op.attr: k
         for k, fn in enumerate(program.funcs)
@@ -324,7 +333,8 @@ def reporting_sites(program: Program) -> dict[int, int]:
 
 
 def memory_access(fn: Func) -> tuple[frozenset[str], frozenset[str]]:
-    """(names of read arrays, names of written arrays); ops that report write REPORT_ARRAY."""
+    """(names of arrays read, names of arrays written) by a Func; ops that report write
+    REPORT_ARRAY."""
     reads: set[str] = set()
     writes: set[str] = set()
     for op in walk(fn.body):
@@ -348,7 +358,8 @@ def first_write(fn: Func, name: str) -> Span | None:
 
 
 def show_stage(stage: str, fn: Func) -> None:
-    """Print a Func if VKCHI_PRINT selects the stage; dump it if VKCHI_DUMP is set."""
+    """Print a Func to stderr if VKCHI_PRINT names the stage; write it to the folder VKCHI_DUMP, if
+    set."""
     is_printed = stage in env.stages_to_print()
     if not (is_printed or env.flag("VKCHI_DUMP")):
         return
@@ -360,7 +371,7 @@ def show_stage(stage: str, fn: Func) -> None:
 
 
 class _Clock:
-    """Prints the time of each step if VKCHI_TIME is on."""
+    """Prints the time of each step to stderr if VKCHI_TIME is on."""
 
     def __init__(self, name: str) -> None:
         self.name, self.on, self.last = name, env.is_on("VKCHI_TIME"), time.perf_counter()

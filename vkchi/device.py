@@ -1,8 +1,8 @@
 """Device that runs kernels: selection, memory, pipelines, transfers, and shutdown.
 
 `vkchi.vk` makes the Vulkan calls. Commands are recorded in call order (`vk.recorder`), with
-barriers only for hazards. They are submitted when a caller waits, or when a batch is full. All
-methods can be called from any thread.
+barriers only for hazards. They are submitted by `flush`, when a caller waits, or when a batch is
+full. Threads may record, transfer and wait concurrently.
 
     device = open_device("gpu")
     x = device.allocate(4096)
@@ -88,7 +88,8 @@ def open_device(
     raised. select: an index, or a part of a name; it overrides `kind`, and defaults to
     VKCHI_DEVICE. staged: do not map memory, even if it is host memory; behaves like a discrete GPU.
 
-    Raises DeviceError if there is no such device, or if it lacks a required feature.
+    Also closes garbage devices. Raises DeviceError if there is no such device, or if it lacks a
+    required feature.
     """
     close_abandoned()
     instance = open_instance(load_vulkan())
@@ -121,7 +122,7 @@ def choose_device(
 ) -> int:
     """Index of the device to open. `lacks`: missing requirements of each device.
 
-    Further arguments as in `open_device`. Raises DeviceError if there is no such device.
+    Further arguments as in `open_device`. Raises DeviceError if no usable device matches.
     """
     if select is not None:
         index = select_device(infos, select)
@@ -145,7 +146,10 @@ def choose_device(
 
 
 def choose_named(infos: list[DeviceInfo], lacks: list[list[str]], kind: str) -> int:
-    """Index of the device that VKCHI_DEVICE names. Raises DeviceError with the variable's name."""
+    """Index of the device that VKCHI_DEVICE selects.
+
+    Raises DeviceError, with the variable's name, if no usable device matches.
+    """
     try:
         return choose_device(infos, lacks, kind, env.flag("VKCHI_DEVICE"), fallback=False)
     except DeviceError as e:
@@ -156,7 +160,7 @@ class Device(CommandRecorder):
     """One open Vulkan device: memory, pipelines, and a command recorder.
 
     - `info`: its description; `caps`: its capabilities.
-    - `unified`: True if buffers have a `view`.
+    - `unified`: True if the host maps all buffers, so that they have a `view`.
     - `trash`: 4096 bytes that receive out-of-range accesses of shaders.
     - `messages`: messages of the validation layer.
     - `host_pointer_alignment`: in bytes, 0 if host memory cannot be imported.
@@ -204,8 +208,8 @@ class Device(CommandRecorder):
     def allocate(self, size_bytes: int, *, zero: bool = True) -> Buffer:
         """A buffer of `size_bytes`, zeroed if `zero`.
 
-        Raises DeviceError if the device is out of memory, with the requested and free bytes, or if
-        the size exceeds a limit.
+        May wait for the device to free memory. Raises DeviceError if the device is out of memory,
+        with the requested and free bytes, or if the size exceeds a limit.
         """
         if size_bytes < 0:
             raise InternalError(f"a buffer of {size_bytes} bytes was asked for")
@@ -248,7 +252,7 @@ class Device(CommandRecorder):
             return self.heap.free_bytes()
 
     def sweep(self) -> None:
-        """Run finalizers, and free memory that the device has finished with."""
+        """Run the finalizers of dead objects, and free memory that the device has finished with."""
         if not any(self._garbage):
             return
         recorded, completed = self.recorded_number, self._queue.read_completed()
@@ -265,7 +269,8 @@ class Device(CommandRecorder):
     def import_host(self, pointer: Any, size_bytes: int) -> Buffer:
         """A buffer over host memory at a cffi pointer, which it keeps alive.
 
-        Several buffers may share the memory. Raises DeviceError if the driver does not accept it.
+        Several buffers may share the memory. Raises DeviceError if the device or the driver does
+        not accept it.
         """
         if not self.host_pointer_alignment:
             raise DeviceError(f"{self.info.name} cannot use the host's memory in place")
@@ -287,7 +292,8 @@ class Device(CommandRecorder):
             return self._hand_out(next(self._keys), memory, size_bytes)
 
     def export(self, block: MemoryBlock) -> Payload:
-        """Export a whole block; return a new handle. An importer owns a file descriptor.
+        """Export a whole block; return a new handle. If it is a file descriptor, the importer takes
+        ownership.
 
         Raises DeviceError if the block, or memory of this device, cannot be exported.
         """
@@ -296,7 +302,7 @@ class Device(CommandRecorder):
         return export_block(block, self.heap.exporter)
 
     def lend(self, size_bytes: int) -> Buffer:
-        """A buffer that is treated like imported memory: other buffers may overlap it.
+        """A buffer with the key IMPORTED, as if other buffers may overlap it.
 
         Not zeroed. Raises DeviceError as `allocate`.
         """
@@ -305,13 +311,13 @@ class Device(CommandRecorder):
             return self._hand_out(IMPORTED, self._find_memory(size_bytes), size_bytes)
 
     def part_of(self, block: MemoryBlock, offset: int, size_bytes: int) -> Buffer:
-        """A buffer over a part of a shared block; other buffers may overlap it."""
+        """A buffer over a part of `block`, with the key IMPORTED: other buffers may overlap it."""
         with restoring(self._lock), self._lock:
             memory = self.heap.part_of(block, offset, size_bytes)
             return self._hand_out(IMPORTED, memory, size_bytes)
 
     def load(self, shader: Shader) -> Pipeline:
-        """Compile a shader in the driver.
+        """Compile a shader in the driver; return the pipeline.
 
         Raises DeviceError if the device lacks a feature (with its name), or if the driver fails.
         """
@@ -350,7 +356,10 @@ class Device(CommandRecorder):
                 self.count_command()
 
     def fill(self, buffer: Buffer, offset: int, size_bytes: int, word: int) -> None:
-        """Record a fill of `size_bytes` from `offset`, both multiples of 4, with a 32-bit word."""
+        """Record a fill of `size_bytes` bytes at `offset` with the 32-bit `word`.
+
+        Raises InternalError unless both are multiples of 4.
+        """
         buffer.locate(offset, size_bytes)
         if offset % 4 or size_bytes % 4:
             raise InternalError(f"a fill of {size_bytes} bytes at {offset} is not of whole words")
@@ -373,8 +382,10 @@ class Device(CommandRecorder):
         self._logical.calls.vkCmdCopyBuffer(commands, src, dst, 1, region)
 
     def upload(self, buffer: Buffer, offset: int, source: Any, size_bytes: int) -> None:
-        """Copy host memory at a cffi pointer into a buffer; the source may be reused after the
-        return."""
+        """Record copies of `size_bytes` bytes at the cffi pointer `source` into a buffer.
+
+        The source is read before the return.
+        """
         for at in range(0, size_bytes, STAGING_BYTES):
             size = min(STAGING_BYTES, size_bytes - at)
             there = buffer.locate(offset + at, size)
@@ -388,7 +399,10 @@ class Device(CommandRecorder):
                     self.flush()
 
     def download(self, buffer: Buffer, offset: int, target: Any, size_bytes: int) -> None:
-        """Copy a buffer into host memory at a cffi pointer; waits."""
+        """Copy `size_bytes` bytes of a buffer to the cffi pointer `target`; waits for all commands.
+
+        They are read from `offset` on.
+        """
         step = PIECES_READ_AT_ONCE * STAGING_BYTES
         for start in range(0, size_bytes, step):
             with restoring(self._lock), self._lock:
@@ -438,10 +452,9 @@ class Device(CommandRecorder):
             self._has_ended = True
 
     def _part_with(self, left: Left, instance: Instance) -> None:
-        """Close the device now or, in C code, when the last outside reference dies.
+        """Close the device now or, in C code, when the last pointer into the blocks `left` dies.
 
-        At the interpreter's exit, modules are destroyed before their objects. From then on, memory
-        is left to the end of the process.
+        From the interpreter's exit on, the memory is left to the end of the process.
         """
         if left:
             self._logical.close_but(frozenset(("VkBuffer", "VkDeviceMemory")))
@@ -469,14 +482,16 @@ class Device(CommandRecorder):
             platform.end_interrupted()
 
     def _refuse(self, reason: str) -> None:
-        """Make every later use raise. `busy` is set so that memory accesses wait, and therefore
-        raise."""
+        """Make `require_open` raise DeviceError with this reason.
+
+        `busy` is set so that memory accesses wait, and therefore raise.
+        """
         self._commands = self._queue.outgoing = None
         self._refusal, self.busy, self.closed = reason, True, True
 
     @property
     def is_reset(self) -> bool:
-        """True if `reset` or a new `init` closed the device."""
+        """True after `close`, for example by `reset` or a new `init`."""
         return self._refusal == RESET
 
     def refuse_in_child(self) -> None:
@@ -491,7 +506,7 @@ class Device(CommandRecorder):
 
 
 def close_abandoned() -> None:
-    """Close the devices that are garbage; waits for them."""
+    """Close the devices that are garbage; waits for their commands."""
     for device in list(ABANDONED):
         device.close()
         with suppress(ValueError):  # another thread has removed it

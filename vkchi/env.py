@@ -1,4 +1,4 @@
-"""Table of all `VKCHI_*` environment variables, read at each use.
+"""Table of vkchi's `VKCHI_*` environment variables, read at each use.
 
 Also validates their values, and writes files into folders that they name.
 
@@ -92,7 +92,8 @@ def stages_to_print() -> frozenset[str]:
 
 
 def shows_stages() -> bool:
-    """True if variables require that every kernel is compiled, so the cache must not be used."""
+    """True if VKCHI_PRINT, VKCHI_DUMP, VKCHI_DUMP_SPV or VKCHI_PASSES is set: caches are then not
+    used."""
     return any(map(flag, ("VKCHI_PRINT", "VKCHI_DUMP", "VKCHI_DUMP_SPV", "VKCHI_PASSES")))
 
 
@@ -119,7 +120,7 @@ def check_flags() -> None:
 
 
 def dump(name: str, file: str, data: bytes) -> None:
-    """Write a file into the folder that variable `name` names, if it is set.
+    """Write a file into the folder that variable `name` names, if it is set; create the folder.
 
     The file is replaced atomically. Raises ArgumentError, with the variable's name, if it cannot be
     written.

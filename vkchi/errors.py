@@ -1,6 +1,6 @@
-"""Exception and warning classes of vkchi, and the rendering of compile errors.
+"""Exception and warning classes of vkchi, the rendering of compile errors, and functions that warn.
 
-`public_names` exports the classes under Taichi's names. docs/design.md part 8 defines the form of
+`public_names` exports some classes under Taichi's names. docs/design.md part 8 defines the form of
 messages.
 
     raise KernelTypeError("operands of `+` have different shapes", span, label="f32 and u1")
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 class VkchiError(Exception):
-    """Base class of all exceptions that vkchi raises on purpose.
+    """Base class of vkchi's own exceptions.
 
-    `hides_frames`: tracebacks are shown without vkchi's own frames.
+    Making one installs hooks that show uncaught tracebacks without vkchi's frames. `hides_frames`:
+    False in classes whose tracebacks are shown whole.
     """
 
     hides_frames: ClassVar[bool] = True
@@ -42,11 +43,11 @@ class VkchiError(Exception):
 
 
 class CompilationError(VkchiError):
-    """Error in a kernel, with the user's source line.
+    """Error in a kernel. The message shows the source line of `span`, if it has one.
 
     `sentence` describes the error, `label` is printed beside the carets. `notes` are (sentence,
-    span) pairs about the origin of facts. `help` is text to type. For kernels of vkchi itself, such
-    as copies, the calling line of the user's Python code is shown.
+    span) pairs about the origin of facts. `help` is text to type. If `span` is in a kernel of vkchi
+    itself, such as a copy, the calling line of the user's Python code is shown.
     """
 
     def __init__(
@@ -89,18 +90,19 @@ class KernelNameError(CompilationError, NameError):
 
 
 class KernelShapeError(KernelTypeError, ValueError):
-    """Error: incompatible shapes in Python scope, where numpy raises ValueError."""
+    """Error: incompatible shapes of vectors or matrices in Python; a ValueError, as in numpy."""
 
 
 class KernelCallError(KernelSyntaxError, KernelTypeError):
-    """Error: a call in a kernel whose arguments do not match the function's parameters.
+    """Error: unsuitable arguments of a call in a kernel, or of `ti.ndrange`.
 
     A TypeError for Python, a SyntaxError for Taichi.
     """
 
 
 class MissingNameError(VkchiError, AttributeError):
-    """Error: a module of vkchi, a field or an ndarray has no attribute of this name.
+    """Error: a module of vkchi, a saved module, a field or an ndarray has no attribute of this
+    name.
 
     `help` is called when the message is shown, because `hasattr` discards most of these errors.
     Python adds no suggestion of its own, because `obj` is not set.
@@ -119,11 +121,11 @@ class MissingNameError(VkchiError, AttributeError):
 
 
 class IndexingError(VkchiError, IndexError):
-    """Error: a wrong number of indices, or an index out of range, in a kernel or in Python."""
+    """Error: an invalid index or number of indices, in a kernel or in Python."""
 
 
 class KernelIndexError(CompilationError, IndexingError):
-    """Error: a wrong number of indices, or a static index out of range, in a kernel."""
+    """Error: invalid indices in a kernel, found at compile time, or of a `ti.Matrix` in Python."""
 
 
 class KernelIndexTypeError(KernelIndexError, KernelTypeError):
@@ -142,7 +144,8 @@ class KernelRuntimeError(VkchiError, RuntimeError):
 
 
 class ModuleError(KernelRuntimeError, ValueError):
-    """Error: a saved module is missing, damaged, or of another version."""
+    """Error: a saved module is missing, damaged or of another version, or a path is no saved
+    module."""
 
 
 class KernelFieldError(CompilationError, KernelRuntimeError):
@@ -154,7 +157,7 @@ class DeviceError(KernelRuntimeError):
 
 
 class ArrayIndexError(KernelRuntimeError, IndexingError):
-    """Error: an array was indexed in Python with the wrong number of indices, or out of range."""
+    """Error: an array was indexed in Python with invalid indices: their number, type or range."""
 
 
 class ArrayIndexCountError(CompilationError, ArrayIndexError, AssertionError):
@@ -234,7 +237,10 @@ class MissingPackageError(KernelRuntimeError, ImportError):
 
 
 class KernelAssertionError(KernelRuntimeError, AssertionError):
-    """Error: a failed `assert` in a kernel, or a failed check of debug mode."""
+    """Error: a failed `assert` in a kernel, or another failed check that a launch reports.
+
+    Subclasses are more specific. A recursion that is too deep raises this class.
+    """
 
 
 class VerifyError(KernelAssertionError):
@@ -274,7 +280,7 @@ class KernelNanError(KernelAssertionError, FloatingPointError):
 class KernelRangeError(KernelAssertionError, ValueError):
     """Error: a loop's step is 0, its bound is beyond its index type, or it has too many iterations.
 
-    The kernel finds it on the device.
+    The kernel reports it at run time.
     """
 
 
@@ -287,9 +293,9 @@ class KernelOverflowWarning(RuntimeWarning):
 
 
 class KernelRaceWarning(RuntimeWarning):
-    """Warning: the result of a kernel depends on the order of its iterations.
+    """Warning: iterations of a loop conflict, so that the result depends on their order.
 
-    They provably conflict or, in debug mode, conflicted in a launch.
+    The compiler has proved it or, in debug mode, a launch has detected it.
     """
 
 
@@ -355,7 +361,7 @@ _SHOWN: dict[Any, Any] = {}  # registry for `warnings.warn_explicit`
 class LineText(str):
     """Text of a warning that equals all texts of the same `line`.
 
-    Python therefore shows one per line even if numbers in it differ, or each if the filter is
+    Python then shows one of them per line, even if numbers in them differ, unless the filter is
     "always".
     """
 

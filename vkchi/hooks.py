@@ -1,7 +1,7 @@
-"""Late-bound functions: lower layers call higher ones by name, loaded at the first call.
+"""Late-bound functions: lower layers refer to higher ones by name; the first access loads them.
 
-`vkchi/__init__` fills the tables. This module also has the module class for lazily loaded names,
-and the set of functions that kernels must not call.
+`vkchi/__init__` fills the tables. This module also has the class of the module `vkchi`, and the set
+of functions that kernels must not call.
 
     class ElementHook:
         make = Hook("element")
@@ -27,13 +27,13 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 
 def python_scope(function: C) -> C:
-    """Decorator of functions and classes that act on the host; kernels must not call them."""
+    """Decorator that adds a function or class to PYTHON_SCOPE: kernels must not call it."""
     PYTHON_SCOPE.add(function)
     return function
 
 
 def load_place(place: Place) -> Any:
-    """The object at a place. Raises ImportError, AttributeError."""
+    """Import the module of a place and return the object. Raises ImportError, AttributeError."""
     module, name = place
     return getattr(importlib.import_module(f"{PACKAGE}.{module}"), name)
 
@@ -57,14 +57,17 @@ class Hook:
 
 
 class ModuleNameHook:
-    """Hook for module attributes that are not defined in the module's file."""
+    """Hooks for missing module attributes: `find` resolves one, `missing` makes the error."""
 
     find = Hook("find a name")
     missing = Hook("missing name")  # (path, names of the module) -> the error
 
 
 def open_names(module: dict[str, Any]) -> None:
-    """Extend a module, given by its globals, by the further names of Taichi's module."""
+    """Make a module, given by its globals, resolve missing attributes by `ModuleNameHook.find`.
+
+    Sets `__getattr__` and `__path__`, and removes `annotations`.
+    """
     path = module["__name__"].removeprefix(f"{PACKAGE}.")
     module.setdefault("__path__", [])  # missing names are then imported
     module.pop("annotations", None)  # from __future__; Taichi has a module `annotations`
@@ -72,10 +75,9 @@ def open_names(module: dict[str, Any]) -> None:
 
 
 class PublicModule(ModuleType):
-    """Class of the module `vkchi`.
+    """Class of the module `vkchi`: ignores the assignment of a module to a public name.
 
-    `ti.kernel` stays the decorator when the module of that name is imported, which would overwrite
-    it.
+    Python assigns submodules when they are imported; `ti.kernel` stays the decorator.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:

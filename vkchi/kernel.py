@@ -78,14 +78,19 @@ class PlanTable:
         self.is_shared = False  # True if the last call used arrays in place
 
     def find_repeated_call(self, args: tuple[Any, ...]) -> RepeatedCall | None:
-        """Cached binding of an equal earlier call whose guard holds; None if there is none."""
+        """Cached RepeatedCall of an earlier call with the same objects, whose guard holds; else
+        None.
+
+        Scalar arguments may differ.
+        """
         repeated = self.repeated.get(self.signer.identify(args))
         if repeated is None or not repeated.takes(args) or not repeated.plan.guard.holds(args):
             return None
         return repeated
 
     def note(self, plan: Plan, args: tuple[Any, ...]) -> None:
-        """Cache the binding of a call, for `notes_left` more calls: some programs repeat none."""
+        """Cache the binding of a call, if `cache_call` supports it; no effect after MOST_NOTES
+        calls."""
         if not self.notes_left:
             return
         self.notes_left -= 1
@@ -98,7 +103,8 @@ class PlanTable:
 
 
 class Kernel:
-    """A kernel, compiled on demand. A call launches it on the current device.
+    """A kernel, compiled on demand. A call launches it on the current device and returns its
+    result.
 
     Raises CompilationError for errors in its body, ArgumentError for unsuitable arguments.
     """
@@ -127,7 +133,7 @@ class Kernel:
         """Run the reverse-mode gradient of a call with these arguments.
 
         Adds to the gradients of the values that the call reads, from those of the values that it
-        writes. Raises GradientError if there is no correct gradient.
+        writes. Raises GradientError if vkchi cannot compute a correct gradient.
         """
         from vkchi.tape.kernel_grad import run_gradient  # few programs need it
 
@@ -137,7 +143,8 @@ class Kernel:
         self._run(args, kwargs, run_gradient, is_shared=True)
 
     def explain(self, *args: Any, **kwargs: Any) -> None:
-        """Print how a call with these arguments would run, without running it.
+        """Print how a call with these arguments would run; compiles the kernel, but does not run
+        it.
 
         For each outermost loop: parallel or serial and why, iterations, workgroups, bytes per
         iteration. Also atomics that remain, accesses that are not proved in range, and arguments
@@ -149,7 +156,8 @@ class Kernel:
         print(self._run(args, kwargs, look, is_shared=True, is_run=False))
 
     def compile_logged(self, plan: Plan, args: tuple[Any, ...], log: Log) -> Compiled:
-        """Compile the kernel again as for a plan, without the cache; add the decisions to `log`."""
+        """Compile the kernel again for these arguments, without the cache; add the decisions to
+        `log`."""
         signer, runtime = self._plans_on(plan.runtime).signer, plan.runtime
         specs = signer.specs(args, signer.sign(args))
         options = runtime.options._replace(
@@ -159,14 +167,14 @@ class Kernel:
         return compile_kernel(self.__vkchi_func__, specs, options, runtime.device.caps, log)
 
     def examine(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
-        """Return `look(plan, args)` for a call, without a launch."""
+        """Return `look(plan, args)` for a call with these arguments, without a launch."""
         found: T = self._run(args, {}, lambda name, plan, given: look(plan, given), is_run=False)
         return found
 
     def act(self, act: Callable[..., Any], *args: Any) -> Any:
-        """Run `act(name, plan, args)` in place of a launch.
+        """Return `act(name, plan, args)`, run in place of a launch with these arguments.
 
-        If arguments are used in place, they are passed as a fourth argument.
+        Host arrays that are used in place are passed as a fourth argument.
         """
         return self._run(args, {}, act, is_shared=True)
 
@@ -179,11 +187,11 @@ class Kernel:
         is_shared: bool = False,
         is_run: bool = True,
     ) -> Any:
-        """Run `act(name, plan, args)` with the plan for these arguments, which is made if
+        """Return `act(name, plan, args)` with the plan for these arguments, which is made if
         necessary.
 
-        If `is_shared` and arguments are used in place, `act` also gets these. `is_run`: `act` runs
-        the kernel.
+        `is_shared`: host arrays used in place are passed as a fourth argument. `is_run`: `act` runs
+        the kernel. Launches (`launch_or_record`) first try a cached call.
         """
         runtime, plans = current_runtime(), self._plans
         if plans is None or runtime is not plans.runtime:
@@ -251,7 +259,7 @@ class Kernel:
         key: tuple[Any, ...],
         is_run: bool,
     ) -> Plan:
-        """The plan, or its variant that serializes the loops that race in this call."""
+        """The plan, or its variant in which the loops that race in this call are serial."""
         watch, runtime = plan.watch, plans.runtime
         with restoring(runtime.lock), runtime.lock:
             assert watch is not None
@@ -268,7 +276,7 @@ class Kernel:
         return self if obj is None else BoundKernel(self, obj)
 
     def _plans_on(self, runtime: Runtime) -> PlanTable:
-        """Plans for a runtime. Drops plans of closed runtimes."""
+        """The PlanTable of a runtime. A new table replaces those of closed runtimes."""
         found = self._others.get(id(runtime))
         if found is None:
             signer = Signer(read_parameters(self.__vkchi_func__, self.is_method))
@@ -278,10 +286,7 @@ class Kernel:
         return found
 
     def _find_plan(self, plans: PlanTable, args: tuple[Any, ...], key: tuple[Any, ...]) -> Plan:
-        """Find or make the plan for a new signature, or for new values of Python variables.
-
-        Another thread may have made it in the meantime.
-        """
+        """Find or make the plan for a new signature, or for new values of Python variables."""
         runtime, name = plans.runtime, self.__vkchi_func__.__name__
         runtime.device.require_open()  # before the lock: a thread may hold it at exit
         with restoring(runtime.lock), runtime.lock:
@@ -307,8 +312,7 @@ class Kernel:
     ) -> Plan:  # fmt: skip
         """Make a plan from the cache or by compilation.
 
-        `is_kept`: store it in the cache. `in_order`: indices of parallel loops to compile as serial
-        loops.
+        `is_kept`: use the cache. `in_order`: indices of parallel loops to compile as serial loops.
         """
         runtime, signer = plans.runtime, plans.signer
         make = Plan
@@ -354,7 +358,7 @@ class Kernel:
         return self.__vkchi_func__.__qualname__  # pickled by name, like functions
 
     def forget_stale_plans(self) -> None:
-        """Drop the plans whose signatures name dead objects."""
+        """Drop the plans whose signatures name dead objects, and all repeated calls."""
         for plans in list(self._others.values()):
             plans.repeated.clear()
             for key in [k for k in list(plans.by_key) if has_dead_key(k)]:
@@ -392,7 +396,7 @@ class Kernel:
 def load_ahead(cache: CodeStore | None) -> None:
     """Import the modules that fields and the first kernel call need.
 
-    Includes the compiler if the cache is off or empty.
+    Imports the compiler too, if the cache is off or empty.
     """
     import_module("vkchi.fields.constructors")
     if cache is not None:
@@ -407,7 +411,7 @@ def load_ahead(cache: CodeStore | None) -> None:
 def find_compiled(
     fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps
 ) -> Compiled:
-    """A kernel from the cache, or compiled. Emits warnings about its source.
+    """A kernel from the cache, or compiled. Issues its source warnings, unless `options.in_order`.
 
     Raises CompilationError, DeviceError.
     """
@@ -476,7 +480,7 @@ def _load_python_plan() -> Callable[..., Plan]:
 
 
 def forget_stale_plans(kernel: weakref.ref[Kernel]) -> None:
-    """Finalizer of objects that a signature names."""
+    """Call the kernel's method of this name, unless it is dead; for dead objects of a signature."""
     found = kernel()
     if found is not None:
         found.forget_stale_plans()
@@ -485,7 +489,7 @@ def forget_stale_plans(kernel: weakref.ref[Kernel]) -> None:
 def find_plan(
     kernel: weakref.ref[Kernel], plans: weakref.ref[PlanTable], args: tuple[Any, ...]
 ) -> Plan:
-    """Find the current plan of a kernel for a call.
+    """Find or make the current plan of a kernel for a call.
 
     Raises KernelRuntimeError if the kernel or its plans are garbage.
     """
@@ -520,7 +524,10 @@ class BoundKernel(functools.partial[Any]):
 
 
 def launch_or_record(name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
-    """Run a kernel; under a tape or forward mode, through it, with calls serialized."""
+    """Launch a plan and return its result.
+
+    If a tape or forward mode is active, its `launch` does it, under the runtime's lock.
+    """
     if plan.runtime.recording is None:
         return plan.launch(args)
     with restoring(plan.runtime.lock), plan.runtime.lock:
@@ -529,7 +536,7 @@ def launch_or_record(name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
 
 
 def show_element(storage: Storage) -> Any:
-    """Convert a kernel's result: a scalar, or a vector or matrix value."""
+    """Read a kernel's result from `storage`: a scalar, or a vector or matrix value."""
     if storage.is_scalar:
         return storage.read(())
     return ElementHook.value(storage.read(()))
@@ -559,7 +566,7 @@ def show_annotation(note: Any) -> str:
 def keep_typed_source(fn: FunctionType) -> None:
     """Store the syntax tree of a function from an interactive session or `exec`.
 
-    Its source may be unavailable later. The source of functions in files is read on demand.
+    Its source may be unavailable later. No effect on functions in files.
     """
     if fn.__code__.co_filename.startswith("<"):
         from vkchi.frontend.source import keep_source  # loaded on demand
@@ -599,7 +606,7 @@ class UserFunc:
 
 
 class BoundFunc:
-    """A `UserFunc` bound to an object: the frontend passes `__self__` as its first argument."""
+    """A `UserFunc` bound to an object: kernels pass `__self__` as its first argument."""
 
     @property
     def __vkchi_kind__(self) -> str:
@@ -666,7 +673,7 @@ def kernel(fn: FunctionType) -> Kernel:
         The kernel, called like the function. `kernel.grad` runs its gradient.
 
     Raises:
-        KernelSyntaxError: for anything but a plain function.
+        KernelSyntaxError: for anything but a plain function, and for a parameter without a type.
     """
     return Kernel(checked_function(fn, "kernel"))
 
@@ -677,6 +684,9 @@ def func(fn: FunctionType, is_real_function: bool = False) -> UserFunc:
     Args:
         fn: a plain function.
         is_real_function: if True, the result is that of `real_func`.
+
+    Raises:
+        KernelSyntaxError: for anything but a plain function.
     """
     return real_func(fn) if is_real_function else UserFunc(checked_function(fn, "func"))
 
@@ -703,7 +713,8 @@ def pyfunc(fn: FunctionType) -> PyFunc:
 
 
 def checked_function(fn: Any, what: str) -> FunctionType:
-    """The plain function under the decorator. Raises KernelSyntaxError for anything else."""
+    """Return `fn`, a plain function. Raises KernelSyntaxError for others, with the decorator's name
+    `what`."""
     inner = getattr(fn, "__vkchi_func__", fn)
     if inner is not fn or not isinstance(fn, FunctionType):
         raise KernelSyntaxError(

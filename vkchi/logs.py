@@ -1,7 +1,6 @@
 """Logging to `logging.getLogger("vkchi")`, at Taichi's levels.
 
-`logging` takes 3 ms to load, so it is loaded only for the first message. A level set before is
-stored here.
+`logging` is imported at the first use of the logger. A level set before is stored here.
 
     logger().warning("no gpu here")
 """
@@ -22,13 +21,16 @@ TRACE, DEBUG, INFO, WARN, ERROR, CRITICAL = LOG_LEVELS
 
 
 class PendingLevel:
-    """Level that was set before the logger exists."""
+    """Level that was set before the first call of `logger`; None if there is none."""
 
     level: int | None = None
 
 
 def logger() -> logging.Logger:
-    """The logger `logging.getLogger("vkchi")`. Applies a level that was set before it existed."""
+    """The logger `logging.getLogger("vkchi")`.
+
+    Applies a pending level, unless the program has set one on the logger.
+    """
     import logging  # loaded on demand
 
     found = logging.getLogger("vkchi")
@@ -39,12 +41,18 @@ def logger() -> logging.Logger:
 
 
 def is_logging_effective(level: str) -> bool:
-    """True if messages of `level`, ti.TRACE to ti.CRITICAL, are logged. Raises ArgumentError."""
+    """True if messages of `level`, ti.TRACE to ti.CRITICAL, are logged.
+
+    Raises ArgumentError for an unknown level.
+    """
     return logger().isEnabledFor(_log_level(level))
 
 
 def set_logging_level(level: str) -> None:
-    """Log only messages of `level` (ti.TRACE to ti.CRITICAL) and above. Raises ArgumentError."""
+    """Log only messages of `level` (ti.TRACE to ti.CRITICAL) and above.
+
+    Raises ArgumentError for an unknown level.
+    """
     PendingLevel.level = number = _log_level(level)
     if "logging" in sys.modules:
         logger().setLevel(number)

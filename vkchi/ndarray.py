@@ -1,4 +1,4 @@
-"""NDArrays: arrays passed to kernels as arguments; kernels accept any extents.
+"""NDArrays: arrays on the device that kernels take as arguments, of any shape.
 
 x = ti.ndarray(ti.f32, shape=(4, 4)); x.fill(1); x.to_numpy()
 """
@@ -30,8 +30,6 @@ MOST_EXTENT = (1 << 31) - 1  # extents are i32 in kernels
 
 
 class NdarrayType(NamedTuple):
-    """Result of `get_type`."""
-
     element_type: Scalar | Tensor
     shape: tuple[int, ...]
     needs_grad: bool
@@ -82,11 +80,14 @@ class Ndarray(Storage):
         return self.elem
 
     def get_type(self) -> NdarrayType:
-        """Element type, shape, and whether it has a gradient."""
+        """Return the element type, the shape, and `needs_grad`: True if it has a gradient."""
         return NdarrayType(self.elem, self.shape, self.grad is not None)
 
     def to_numpy(self, dtype: ScalarDType | None = None) -> NDArray[Any]:
-        """A copy, of shape `shape + element_shape`, cast to `dtype` if given."""
+        """A copy as a numpy array of shape `shape + element_shape`, cast to `dtype` if given.
+
+        Waits for the device.
+        """
         values = super().to_numpy()
         return values if dtype is None else values.astype(host_views.numpy_dtype(dtype), copy=False)
 
@@ -96,7 +97,7 @@ class Ndarray(Storage):
 
 
 def restore(elem: Scalar | Tensor, shape: tuple[int, ...], values: Any, gradient: Any) -> Ndarray:
-    """An array with these contents, for pickle. Raises KernelRuntimeError before `init`."""
+    """A new ndarray with these contents, for pickle. Raises KernelRuntimeError before `init`."""
     made: Ndarray = ndarray(elem, shape, needs_grad=gradient is not None)
     made.from_numpy(values)
     if made.grad is not None:

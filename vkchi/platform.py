@@ -33,7 +33,7 @@ class System(NamedTuple):
     """Properties of an operating system.
 
     - loader: paths of the Vulkan loader, in order. Plain names are found by the dynamic linker.
-      `$NAME` is an environment variable, `$PREFIX` the folder of this Python.
+      `$PREFIX` is the folder of this Python, `$VULKAN_SDK` the environment variable.
     - is_linux: Linux or a system like it, with its packages and its C compilers.
     - handles: kind of the handles by which memory is shared, in names of Vulkan extensions.
     - cache: environment variable with the user's cache folder, or "", and its path below the home.
@@ -115,7 +115,7 @@ SYSTEMS = {
 
 
 def find_system(name: str) -> System:
-    """Return the row of a `sys.platform`."""
+    """Return the row of a `sys.platform`; that of Linux for unknown systems."""
     return SYSTEMS.get(name, SYSTEMS[LINUX])
 
 
@@ -136,9 +136,9 @@ class FileInUse(PermissionError):
 
 
 def open_bytes(path: str, flags: int) -> int:
-    """Open a file that is not a link, as `os.open` with these flags; new ones are private.
+    """Open the file `path` as `os.open` with these flags; new files are private (mode 600).
 
-    Raises OSError.
+    Raises OSError, also for a symbolic link.
     """
     if not NO_LINK and os.path.islink(path):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
@@ -178,7 +178,7 @@ def retry(act: Callable[[], T]) -> T:
 
 
 def set_times(path: str, times: os.stat_result) -> None:
-    """Set a file's times of access and change. Raises OSError."""
+    """Set a file's access and modification times to those of `times`. Raises OSError."""
     ns = (times.st_atime_ns, times.st_mtime_ns)
     if os.utime in os.supports_follow_symlinks:
         os.utime(path, ns=ns, follow_symlinks=False)
@@ -197,7 +197,7 @@ def is_of_others(info: os.stat_result) -> bool:
 
 
 def is_open_to_others(info: os.stat_result) -> bool:
-    """True if its group or all users may write to a file; False without owners in `os.stat`."""
+    """True if a file's group or all users may write to it; False on systems without owners."""
     return hasattr(os, "geteuid") and bool(info.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
 
@@ -215,13 +215,13 @@ def is_same_file(path: str, wanted: str) -> bool:
 
 
 def fold(path: str) -> str:
-    """Return the form of a path that all its spellings share."""
+    """Return `path` with the system's separators, lower case where the system ignores case."""
     path = os.path.normcase(path)
     return path.lower() if SYSTEM.ignores_case else path
 
 
 def has_folder(path: str) -> bool:
-    """True if a path names a folder, and not a file alone."""
+    """True if `path` has a directory part before the file name."""
     return os.path.dirname(path) != ""
 
 
@@ -231,7 +231,7 @@ def has_folder(path: str) -> bool:
 def at_fork(
     *, before: Callable[[], object] | None = None, in_child: Callable[[], object] | None = None
 ) -> None:
-    """Register functions for forks of this process, where processes can fork."""
+    """Register functions for forks of this process; no effect where processes cannot fork."""
     if not hasattr(os, "register_at_fork"):
         return
     if before is not None:
@@ -241,7 +241,10 @@ def at_fork(
 
 
 def end_interrupted() -> None:
-    """End the process with the status of an uncaught Ctrl-C. Call in the main thread."""
+    """Flush stdout and stderr, and end the process with the status of an uncaught Ctrl-C.
+
+    Call it in the main thread.
+    """
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
@@ -270,7 +273,7 @@ def limit_of(name: str) -> int | None:
 
 
 def find_machine() -> str:
-    """Return the name of the CPU's architecture. The module `platform` takes 2 ms to import."""
+    """Return the name of the CPU's architecture; "" if unknown."""
     if hasattr(os, "uname"):
         return os.uname().machine
     return os.environ.get("PROCESSOR_ARCHITECTURE", "")
@@ -292,7 +295,7 @@ def has_screen() -> bool:
 
 
 def takes_escapes(stream: Any) -> bool:
-    """True if a terminal interprets escape sequences. Enables them on a Windows console.
+    """True if the terminal `stream` interprets escape sequences. Enables them on a Windows console.
 
     Source: Microsoft, "Console Virtual Terminal Sequences". Consoles before Windows 10 lack them.
     """
@@ -314,7 +317,7 @@ def takes_escapes(stream: Any) -> bool:
 
 
 def clearing(stream: Any) -> str:
-    """Return the characters that erase the line of a terminal's cursor."""
+    """Return the characters that erase the cursor's line on the terminal `stream`."""
     return "\r\x1b[K" if takes_escapes(stream) else f"\r{' ' * 79}\r"
 
 
@@ -355,7 +358,10 @@ PACKAGES = (
 
 
 def loader_paths() -> Iterator[str]:
-    """Yield the names and paths of the Vulkan loader, in the order in which to try them."""
+    """Yield the names and paths of the Vulkan loader, in the order in which to try them.
+
+    Paths below an unset VULKAN_SDK are left out.
+    """
     known = {"PREFIX": sys.prefix, "VULKAN_SDK": os.environ.get("VULKAN_SDK", "")}
     for path in SYSTEM.loader:
         if not path.startswith("$"):
@@ -391,9 +397,9 @@ def layer_hint() -> str:
 
 
 def install_command(what: str) -> str:
-    """Return the quoted command for packages, by their field; advice where it is unknown.
+    """Return, in backquotes, the command that installs the packages in field `what` of Packages.
 
-    It has sudo, unless this user is root.
+    It begins with sudo, unless this user is root. A sentence of advice on unknown systems.
     """
     packages = find_packages() if SYSTEM.is_linux else None
     if packages is None:

@@ -7,8 +7,8 @@
         bar.advance()
 
 Nothing is shown in the first second. Of nested bars only the outermost is shown. The bar is drawn
-by tqdm, imported on demand; without tqdm it is a line of text. The working thread draws it, at most
-ten times a second. After an exception only the line remains to be erased.
+by tqdm, imported on demand; without tqdm it is a line of text. Calls of `advance` draw it, at most
+ten times a second.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Bar:
         return self
 
     def advance(self, count: int = 1) -> None:
-        """Add `count` finished steps."""
+        """Add `count` finished steps, and redraw the bar if it is due."""
         self.done += count
         if time.monotonic() >= self._next_s:
             self._draw = self._draw or choose_renderer(self.what, self.total)
@@ -83,7 +83,7 @@ def is_terminal() -> bool:
 
 
 def write(text: str) -> None:
-    """Write to stderr, if it is still open."""
+    """Write to stderr; errors of a missing or closed stderr are ignored."""
     try:
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -92,9 +92,9 @@ def write(text: str) -> None:
 
 
 def choose_renderer(what: str, total: int | None) -> Draw:
-    """The function that renders the bar: by tqdm if it is installed, else as plain text.
+    """Return the function that renders the bar: by tqdm, else as plain text.
 
-    Plain too on consoles without escape sequences.
+    Plain text if tqdm is not installed, and on consoles without escape sequences.
     """
     if platform.takes_escapes(sys.stderr):
         with suppress(ImportError):

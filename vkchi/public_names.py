@@ -2,7 +2,8 @@
 
 A new public name is a word in one row of PUBLIC, and an import in `vkchi/__init__.pyi` for type
 checkers (a test compares them). `name=other` exports `other` of that module as `name`. MODULES are
-the public modules. HOOKS are functions that lower layers call in higher ones (`hooks`).
+the public modules. HOOKS are functions and classes of higher layers that lower layers use
+(`hooks`).
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ HOOKS = {
 
 
 def read_names() -> dict[str, Place]:
-    """(module, name in it) of each public name."""
+    """Map each public name of PUBLIC to (module, name in it)."""
     found: dict[str, Place] = {}
     for module, words in PUBLIC.items():
         for word in words.split():
@@ -127,6 +128,6 @@ def read_names() -> dict[str, Place]:
 
 
 def read_hooks() -> dict[str, Place]:
-    """(module, name in it) of each hook."""
+    """Map each name in HOOKS to (module, name in it)."""
     parts = {hook: path.rpartition(".") for hook, path in HOOKS.items()}
     return {hook: (module, name) for hook, (module, _, name) in parts.items()}

@@ -1,9 +1,7 @@
-"""The current runtime: created by `init`, destroyed by `reset`, used by all higher layers.
+"""The current runtime: a device with its options, created by `init` and destroyed by `reset`.
 
-A runtime has a device and the options it was created with.
-
-    >>> init(arch=cpu); current_runtime().device.info.name
-    'llvmpipe (LLVM 15.0.6, 256 bits)'
+>>> init(arch=cpu); current_runtime().device.info.name
+'llvmpipe (LLVM 15.0.6, 256 bits)'
 """
 
 from __future__ import annotations
@@ -62,7 +60,7 @@ MOST_COMPILED = 100_000  # recorded compile times
 
 
 class Arches(list[Arch]):
-    """A list of archs, such as `ti.gpu`: any of them."""
+    """A list of archs that selects any GPU, such as `ti.gpu`."""
 
     kind = "gpu"
 
@@ -90,12 +88,12 @@ class Runtime:
     """A device and its options, including Taichi's (`config`).
 
     - `lock`: held while a launch is prepared.
-    - `gradients`, `duals`: all arrays that are gradients or tangents of others.
+    - `gradients`, `duals`: arrays that are gradients or tangents of others.
     - `root`: root of the fields without a builder.
     - `movers`: executables that copy or accumulate arrays, by array type.
     - `watched_reads`: reads of kernels under validation, by number from 1: kernel and span.
     - `host_arrays`: finder of other libraries' arrays used in place (`interop.in_place`).
-    - `deferred`: launches do not wait for work in `host_arrays`.
+    - `deferred`: launches do not wait for work in memory of numpy and torch.
     - `cuda`: link to the same device in CUDA (`interop.cuda.link`), or the reason for its absence.
     - `is_cpu_wanted`: the user selected `ti.cpu`, and the device is one.
     """
@@ -157,7 +155,10 @@ class Runtime:
         return (self.options.random_seed * 0x9E3779B1 + number * 0x85EBCA6B) & 0xFFFFFFFF
 
     def seeds(self, after: int | None) -> Callable[[], int]:
-        """Function that returns a seed per call: new ones, or those after seed `after`."""
+        """Function that returns the next seed per call: new ones if `after` is None.
+
+        Otherwise it repeats the seeds from number `after` + 1 on.
+        """
         if after is None:
             return self.next_seed
         return map(self.seed, itertools.count(after + 1)).__next__
@@ -216,10 +217,9 @@ def has_several() -> bool:
 
 
 def await_host_memory(but: Runtime | None = None) -> None:
-    """Wait for kernels that may still access host-visible memory without the reader's knowledge.
+    """Wait for each busy device that is `deferred` or has exported arrays, except that of `but`.
 
-    That is memory of other libraries, and exported arrays. Call it before such memory is read.
-    `but`: a runtime whose device accesses it in order, and needs no wait.
+    Call it before Python reads memory that kernels share with other libraries.
     """
     for runtime in all_runtimes():
         if runtime is not but and runtime.device.busy and (runtime.deferred or runtime.exported):
@@ -241,7 +241,7 @@ CHOSEN: ContextVar[DeviceContext | None] = ContextVar("device", default=None)
 
 
 def innermost_context() -> DeviceContext | None:
-    """The innermost block of `ti.device` in this context."""
+    """The innermost open block of `ti.device` in this context; None if there is none."""
     block = CHOSEN.get()
     while block is not None and block.is_left:
         block = block.above
@@ -260,7 +260,8 @@ def require_home(what: str, home: Runtime, here: Runtime) -> None:
 
 
 def install_runtime(runtime: Runtime | None) -> None:
-    """Close all runtimes, and make `runtime` the current one.
+    """Close all runtimes, make `runtime` the current one, and set the default types from its
+    options.
 
     Raises KernelRuntimeError inside a block of `ti.device`.
     """
@@ -297,7 +298,7 @@ def init(
     host_arrays: Literal["immediate", "deferred"] | None = None,
     **others: object,
 ) -> None:
-    """Open a device, and close the previous ones. Fields and arrays created before are invalid.
+    """Close the open devices, and open a new one. Fields and arrays created before are invalid.
 
     Environment variables supply missing options: TI_DEBUG is `debug`. TI_ARCH overrides `arch`.
 
@@ -314,7 +315,7 @@ def init(
         fast_math: permit other rounding of floats, and any result for infinities, NaNs and the
             sign of zeros.
         strict: make ConversionWarning and ConstantWarning errors.
-        random_seed: an integer that determines all random numbers.
+        random_seed: an integer that determines the random numbers of kernels.
         log_level: `ti.TRACE` to `ti.CRITICAL`.
         cache_dir: folder of compiled kernels (docs/cache.md).
         host_arrays: "immediate": a call waits for its work in memory of numpy and torch;
@@ -413,7 +414,7 @@ def _open_cache(
 
 
 def arch_of(device: Device, wanted: list[Arch | Arches]) -> Arch:
-    """The first requested arch that matches the device: `ti.cfg.arch`.
+    """The first of `wanted`, without lists, that matches the device: `ti.cfg.arch`.
 
     If none does, the host's arch for a software device, else `ti.vulkan`.
     """
@@ -441,7 +442,7 @@ def log_idle_options(config: dict[str, Any]) -> None:
 
 
 def _arches(arch: Any) -> list[Arch | Arches]:
-    """Archs that an `arch=` selects, the preferred one first."""
+    """List of the archs that `arch=` selects, the preferred one first. Raises ArgumentError."""
     is_several = isinstance(arch, list | tuple) and not isinstance(arch, Arch | Arches)
     return [_arch(a) for a in (arch if is_several else [arch])] or [_arch(None)]
 
@@ -522,16 +523,16 @@ def _int_type(dtype: Any) -> Scalar:
 
 @python_scope
 def reset() -> None:
-    """Close all devices and free everything created on them.
+    """Wait for all devices and close them. Fields and arrays become invalid.
 
-    Kernels work again after a new `init`; fields and arrays must be created anew.
+    Kernels work again after a new `init`. Raises KernelRuntimeError inside `with ti.device(...)`.
     """
     install_runtime(None)
 
 
 @python_scope
 def sync() -> None:
-    """Wait until all launches are done, on all devices."""
+    """Wait until all launches are done, on all devices. Raises KernelRuntimeError before `init`."""
     current_runtime()
     for runtime in all_runtimes():
         runtime.device.wait()

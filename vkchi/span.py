@@ -53,9 +53,10 @@ def user_span() -> Span | None:
 
 
 def name_in_user_code(thing: object) -> str:
-    """Name of an object where the user's innermost frame uses it, such as `x` or `self.x`.
+    """Name of an object in the user's innermost frame, such as `x` or `self.x`; "" if it has none.
 
-    "" if it has none there.
+    Searches local variables, attributes of `self` and global variables, without those that begin
+    with `_`.
     """
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
@@ -73,9 +74,9 @@ def name_in_user_code(thing: object) -> str:
 
 
 def span_in(code: CodeType, instruction: int, line: int) -> Span:
-    """Source span of the instruction at this offset.
+    """Source span of the instruction at this byte offset.
 
-    If Python has no columns, an empty span at the first code of its line.
+    If Python records no columns, an empty span at the first code of `line`.
     """
     if hasattr(code, "co_positions"):  # Python 3.11
         first, last, col, end_col = next(islice(code.co_positions(), instruction // 2, None))

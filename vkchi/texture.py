@@ -1,7 +1,7 @@
 """Textures in Python, and textures as kernel arguments.
 
-A texture is stored like an array, with the format's own scalars; `lang/texture_sampling.py` defines
-the reads of kernels.
+A texture is stored as an ndarray with one element per texel. `lang/texture_sampling.py` defines the
+reads of kernels.
 
     tex = ti.Texture(ti.Format.rgba8, (64, 64)); tex.from_image(Image.open("logo.png"))
 """
@@ -41,9 +41,9 @@ def choose_scalar(device: Device, t: Scalar) -> Scalar:
 class Texture:
     """A grid of texels, of one to three axes, initially zero; the first axis is x.
 
-    fmt: a `ti.Format`; shape: texels along each axis. Raises ArgumentError for other objects and
-    shapes, Unsupported for the formats `unknown` and `depth24stencil8`, KernelRuntimeError before
-    `init`.
+    fmt: a `ti.Format`; arr_shape: texels along each axis. Raises ArgumentError for other objects
+    and shapes, Unsupported for the formats `unknown` and `depth24stencil8`, KernelRuntimeError
+    before `init`.
     """
 
     __vkchi_name__ = "a ti.Texture that is no argument of the kernel"  # for error messages
@@ -69,16 +69,16 @@ class Texture:
     def from_ndarray(self, ndarray: Ndarray) -> None:
         """Copy the elements of an ndarray (or numpy array, or torch tensor) in memory order.
 
-        The array's last axis is the texture's first axis, x. The array has the texture's shape, or
-        that reversed (height, width). Elements are scalars for formats of one channel. Otherwise
-        they are vectors, or a last axis, with the number of channels. They have the format's own
-        type, or are floats that are converted as by `store`. Raises ArgumentError for other
-        arrays.
+        The texture's axis x varies fastest. The array has the texture's shape, or that reversed
+        (height, width). Elements are scalars for formats of one channel. Otherwise they are
+        vectors, or a last axis, with the number of channels. They have the format's own type, or
+        are floats that are converted as by `store`. Raises ArgumentError for other arrays.
         """
         self._take("from_ndarray", ndarray)
 
     def from_field(self, field: Field) -> None:
-        """Copy the elements of a `field`, as `from_ndarray` does. Raises ArgumentError."""
+        """Copy the elements of a `field`, as `from_ndarray` does. Raises ArgumentError for other
+        objects."""
         if not isinstance(field, Storage):
             raise ArgumentError(f"from_field takes a field, not {describe_argument(field)}")
         self._take("from_field", field)
@@ -104,7 +104,6 @@ class Texture:
         self.storage.from_numpy(self._encoded(who, values).reshape((*self.shape[::-1], *inner)))
 
     def _encoded(self, who: str, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The values in the format's memory representation."""
         own = SCALARS[self.texel.scalar]
         if values.dtype == own.dtype:
             return values
@@ -155,7 +154,7 @@ class Texture:
 
 
 class TextureParameter(Parameter):
-    """A texture, by reference. The kernel is compiled for its format, for any shape."""
+    """A kernel parameter that is a texture; the kernel is compiled for its format and any shape."""
 
     kind = "texture"
 

@@ -1,12 +1,11 @@
-"""Tracebacks without vkchi's own frames: the last line shown is the user's.
+"""Tracebacks without vkchi's own frames: the last line shown is usually the user's.
 
 The frames are dropped where an uncaught VkchiError is shown: by `sys.excepthook`, by
 `threading.excepthook`, in notebooks and by pytest. `VKCHI_TRACEBACK=full` shows all. The first
 VkchiError installs the hooks, which call those that were there before.
 
-Not covered: `traceback.print_exc()` in an `except` block shows up to two frames of the package;
-errors in destructors and groups show all. After a VkchiError, consoles of the module `code` print
-errors by `sys.excepthook`.
+Not covered: `traceback.print_exc()` in an `except` block, and errors in destructors and groups.
+After a VkchiError, consoles of the module `code` print errors by `sys.excepthook`.
 
     tidy(error); error.__traceback__    # frames of the user
 """
@@ -64,7 +63,7 @@ def is_full() -> bool:
 
 
 def install() -> None:
-    """Install the hooks where they are not yet. Called when a VkchiError is made."""
+    """Install the hooks, unless they are. Under pytest, mark vkchi's modules on the stack."""
     if not isinstance(sys.excepthook, Hook):
         sys.excepthook = Hook(sys.excepthook)
     if not isinstance(threading.excepthook, ThreadHook):
@@ -74,7 +73,8 @@ def install() -> None:
 
 
 def show_by(function: Show) -> None:
-    """Replace Python's own printing of uncaught errors, unless the user has replaced it."""
+    """Make `function` print uncaught errors in place of Python, unless the user has replaced the
+    hook."""
     hook = sys.excepthook
     if isinstance(hook, Hook):
         if hook.then is sys.__excepthook__:
@@ -84,9 +84,10 @@ def show_by(function: Show) -> None:
 
 
 def tidy(error: BaseException) -> None:
-    """Drop vkchi's frames from the traceback of a VkchiError, and of those in its chain.
+    """Drop vkchi's frames from the traceback of a VkchiError, and of those in its chain, in place.
 
-    An error that vkchi caught itself is no longer shown as the context.
+    An error that vkchi caught itself is no longer shown as the context. The note with the calling
+    line is removed if the traceback ends at that line.
     """
     seen: set[int] = set()
     todo: list[BaseException | None] = [error]
@@ -105,7 +106,6 @@ def tidy(error: BaseException) -> None:
 
 
 def drop_place(error: BaseException) -> None:
-    """Remove the note with the calling line if the traceback ends there."""
     note, span = getattr(error, "place_note", ""), getattr(error, "span", None)
     tb = error.__traceback__
     while tb is not None and tb.tb_next is not None:
@@ -119,7 +119,7 @@ def drop_place(error: BaseException) -> None:
 def without_own_frames(tb: TracebackType | None) -> TracebackType | None:
     """The traceback without frames of vkchi, and of Python's library called by these.
 
-    The same traceback if nothing would be left.
+    Returns `tb` itself if no frame or every frame would be dropped.
     """
     kept: list[TracebackType] = []
     step, is_inside, count = tb, False, 0
@@ -139,14 +139,14 @@ def without_own_frames(tb: TracebackType | None) -> TracebackType | None:
 
 
 def is_of_python(file: str) -> bool:
-    """True for files of Python's standard library."""
+    """True for files of Python's standard library and frozen modules."""
     if file.startswith("<frozen"):
         return True
     return file.startswith(STDLIB) and not any(folder in file for folder in INSTALLED)
 
 
 def is_all_own(tb: TracebackType | None) -> bool:
-    """True if the traceback begins in vkchi, and no frame is the user's."""
+    """True if the traceback begins in vkchi, and its frames are in vkchi or Python's library."""
     if tb is None or not tb.tb_frame.f_code.co_filename.startswith(PACKAGE):
         return False
     while tb is not None:
@@ -161,19 +161,20 @@ def is_all_own(tb: TracebackType | None) -> bool:
 
 
 def mark_frames(frame: FrameType | None) -> None:
-    """Mark vkchi's modules on the stack for pytest, which reads `__tracebackhide__`."""
+    """Set `__tracebackhide__`, which pytest reads, in vkchi's modules at the top of the stack."""
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame.f_globals.setdefault("__tracebackhide__", is_hidden)
         frame = frame.f_back
 
 
 def is_hidden(info: Any) -> bool:
-    """True if frames are hidden in the traceback of pytest's ExceptionInfo."""
+    """True if pytest hides vkchi's frames in the traceback of this ExceptionInfo."""
     return getattr(type(info.value), "hides_frames", False) and not is_full()
 
 
 def render_in_notebook(error: BaseException) -> list[str]:
-    """The lines of the traceback in IPython. Raises AttributeError outside of it."""
+    """Lines of the traceback in IPython, without vkchi's frames. Raises KeyError or AttributeError
+    outside of it."""
     shell = sys.modules["IPython"].get_ipython()
     if not is_full():
         tidy(error)
