@@ -169,7 +169,7 @@ def _tell(
 
 
 def start_progress_line(what: str) -> ProgressLine | None:
-    """Start a progress line, which appears after a second; None if stderr is not an open terminal."""
+    """Start a progress line, which appears after a second; None if stderr is closed or not a tty."""
     try:
         return ProgressLine(what) if sys.stderr.isatty() else None
     except local(AttributeError, ValueError):  # no stderr, or closed

@@ -24,8 +24,7 @@ from vkchi.types import ndarray as ndarray_argument
 
 
 class ArrayKernel:
-    """A function of arrays and scalars, compiled on first use per combination of fields and
-    ndarrays."""
+    """A function of arrays and scalars, with one kernel per combination of fields and ndarrays."""
 
     def __init__(self, fn: FunctionType, numbers: dict[str, Scalar], returns: Scalar | None):
         self.fn, self.numbers, self.returns = fn, numbers, returns
@@ -40,8 +39,7 @@ class ArrayKernel:
         return self.kernels[key](*args)
 
     def make(self, are_ndarrays: tuple[bool, ...]) -> Kernel:
-        """The kernel for arguments that are ndarrays where `are_ndarrays` is set, otherwise
-        fields."""
+        """Kernel for ndarray arguments where `are_ndarrays` is True, and for fields elsewhere."""
         fn = self.fn
         copy = FunctionType(fn.__code__, fn.__globals__, fn.__name__, None, fn.__closure__)
         notes: dict[str, Any] = dict(self.numbers)
@@ -55,13 +53,16 @@ class ArrayKernel:
 
 
 def on_arrays(returns: Scalar | None = None, **numbers: Scalar) -> Callable[[Any], ArrayKernel]:
-    """Decorator: an ArrayKernel. Its parameters in `numbers` are scalars of those types, all others
-    fields or ndarrays. It returns a scalar of type `returns`, if given."""
+    """Decorator that returns an ArrayKernel.
+
+    Its parameters in `numbers` are scalars of those types, all others fields or ndarrays. It
+    returns a scalar of type `returns`, if given.
+    """
     return lambda fn: ArrayKernel(fn, numbers, returns)
 
 
 def check_array(who: str, name: str, x: Any, ndim: int | None = None) -> None:
-    """Raises ArgumentError unless x is a field or an ndarray, of `ndim` axes if given."""
+    """Raise ArgumentError unless x is a field or an ndarray, of `ndim` axes if given."""
     if not isinstance(x, Field | Ndarray):
         raise ArgumentError(f"{who}: `{name}` must be a field or an ndarray, not {x!r}")
     if ndim is not None and len(x.shape) != ndim:
@@ -69,7 +70,8 @@ def check_array(who: str, name: str, x: Any, ndim: int | None = None) -> None:
 
 
 def make_like(x: Field | Ndarray, *, needs_grad: bool = False) -> Any:
-    """A zeroed field or ndarray, as x is, with x's scalar type, shape and index origin."""
+    """A zeroed field or ndarray, whichever x is, of scalars, with x's scalar type, shape and
+    origin."""
     if isinstance(x, Ndarray):
         return ndarray(x.dtype, x.shape, needs_grad)
     return field(x.dtype, x.shape, offset=x.origin, needs_grad=needs_grad)

@@ -21,8 +21,10 @@ CHUNK = 32
 
 @on_arrays(at=i32, n=i32, chunks=i32)
 def sum_chunks(x: Any, sums: Any, at: Any, n: Any, chunks: Any) -> None:
-    """Set sums[c] to the sum of the c-th chunk (CHUNK elements) of the `n` elements of x from x[at]
-    on."""
+    """Set sums[c] to the sum of the c-th chunk of CHUNK elements.
+
+    The chunks divide the `n` elements of x from x[at] on.
+    """
     for c in range(chunks):
         total = x[at + c * CHUNK]
         for i in range(c * CHUNK + 1, min(n, c * CHUNK + CHUNK)):
@@ -32,8 +34,10 @@ def sum_chunks(x: Any, sums: Any, at: Any, n: Any, chunks: Any) -> None:
 
 @on_arrays(at=i32, n=i32, chunks=i32)
 def scan_chunks(x: Any, sums: Any, at: Any, n: Any, chunks: Any) -> None:
-    """Prefix sums, in place, of the `n` elements of x from x[at] on. sums: prefix sums of the chunk
-    sums."""
+    """Prefix sums, in place, of the `n` elements of x from x[at] on.
+
+    sums: prefix sums of the chunk sums.
+    """
     for c in range(chunks):
         total = x[at + c * CHUNK]
         if c > 0:
@@ -69,7 +73,10 @@ class PrefixSumExecutor:
         self._sums: dict[Scalar, list[Any]] = {}
 
     def run(self, input_arr: Storage) -> None:
-        """Replace the first `length` elements by their prefix sums."""
+        """Replace the first `length` elements of `input_arr` by their prefix sums.
+
+        Raises ArgumentError for unsuitable arrays. Under a gradient tape it is recorded.
+        """
         check_array("PrefixSumExecutor.run", "input_arr", input_arr, 1)
         t = input_arr.seen_elem
         if not isinstance(t, Scalar) or t.kind == "b":
@@ -87,8 +94,7 @@ class PrefixSumExecutor:
             self._scan(input_arr, self.length, levels)
 
     def _levels(self, t: Scalar) -> list[Any]:
-        """Scratch ndarrays of type t: chunk sums, sums of their chunks, and so on. They are cached
-        for later runs."""
+        """Scratch ndarrays of type t: chunk sums, sums of their chunks, and so on; cached."""
         runtime = current_runtime()
         if runtime is not self._runtime:
             self._runtime, self._sums = runtime, {}

@@ -18,7 +18,9 @@ from vkchi.types import Scalar, i32
 @on_arrays(at=i32, n=i32, p=i32, k=i32, count=i32)
 def exchange_stage(keys: Any, at: Any, n: Any, p: Any, k: Any, count: Any) -> None:
     """One stage of merge exchange: swap out-of-order pairs at distance k within blocks of 2p keys.
-    The first of the `n` keys is keys[at]; `count` invocations handle one pair each."""
+
+    The first of the `n` keys is keys[at]; `count` iterations handle one pair each.
+    """
     for t in range(count):
         i = k % p + t // k * 2 * k + t % k
         j = i + k
@@ -33,8 +35,10 @@ def exchange_stage(keys: Any, at: Any, n: Any, p: Any, k: Any, count: Any) -> No
 def exchange_stage_with_values(
     keys: Any, values: Any, at: Any, to: Any, n: Any, p: Any, k: Any, count: Any
 ) -> None:
-    """`exchange_stage` that moves values along with the keys; the first is values[to]. All reads
-    precede all writes, because keys and values may share memory."""
+    """`exchange_stage` that moves values along with the keys; the first is values[to].
+
+    All reads precede all writes, because keys and values may share memory.
+    """
     for t in range(count):
         i = k % p + t // k * 2 * k + t % k
         j = i + k
@@ -49,12 +53,13 @@ def exchange_stage_with_values(
 
 
 def parallel_sort(keys: Storage, values: Storage | None = None) -> None:
-    """Sort a one-dimensional field or ndarray of scalars in place, ascending, nan last. `values`, a
-    one-dimensional array at least as long, is permuted alike. The sort is not stable.
+    """Sort a one-dimensional field or ndarray of scalars in place, ascending, nan last.
 
-    Raises ArgumentError for other arrays. Source: K. E. Batcher, "Sorting networks and their
-    applications", 1968, in the form for any length of D. E. Knuth, The Art of Computer Programming
-    3, 5.2.2, algorithm M.
+    `values`, a one-dimensional array at least as long as `keys`, is permuted in the same way. The
+    sort is not stable. Raises ArgumentError for other arrays.
+
+    Source: K. E. Batcher, "Sorting networks and their applications", 1968, in the form for any
+    length of D. E. Knuth, The Art of Computer Programming 3, 5.2.2, algorithm M.
     """
     check_array("parallel_sort", "keys", keys, 1)
     n = keys.shape[0]

@@ -25,16 +25,21 @@ __all__ = ["grid", "usage"]
 
 
 def grid(field_dict: Mapping[str, Any], shape: Sequence[int]) -> StructField:
-    """A field of structs of shape `shape` in a bitmasked block; `field_dict` has the member types
-    by name. A write activates an element. Raises ArgumentError for invalid types and shapes."""
+    """A field of structs of shape `shape` in a bitmasked block of the root.
+
+    `field_dict` has the member types by name. A write activates an element. Raises ArgumentError
+    for invalid types and shapes.
+    """
     made: StructField = Struct.field(dict(field_dict))
     root.bitmasked(axes(*range(len(shape))), shape).place(made)
     return made
 
 
 def usage(x: StructField | Field) -> float:
-    """Fraction of active elements of a field in sparse blocks, from 0 to 1. Raises ArgumentError
-    for fields in dense blocks, and for anything but a field."""
+    """Fraction of active elements of a field in sparse blocks, from 0 to 1.
+
+    Raises ArgumentError for fields in dense blocks, and for anything but a field.
+    """
     node = getattr(x, "snode", None)
     if not isinstance(node, SNode):
         raise ArgumentError(f"ti.sparse.usage takes a field, not {describe_argument(x)}")

@@ -94,8 +94,10 @@ RENAMED = {
 
 
 def resolve_name(path: str) -> Any:
-    """Return the object at a dotted path of Taichi's, without the leading `taichi.`. Raises
-    UnsupportedName for names in the table of `unsupported`, AttributeError for other unknown names.
+    """Return the object at a dotted path of Taichi's, without the leading `taichi.`.
+
+    Imports its module. Raises UnsupportedName for names in the table of `unsupported`,
+    AttributeError for other unknown names.
     """
     module, _, name = path.rpartition(".")
     if path in PUBLIC_MODULES or path in WITHOUT_FILE:
@@ -127,8 +129,10 @@ def resolve_name(path: str) -> Any:
 
 
 def is_own(name: str) -> bool:
-    """True if vkchi has a top-level module or package file of this name, such as `runtime`. False
-    for names that begin with an underscore."""
+    """True if vkchi has a top-level module or package file of this name, such as `runtime`.
+
+    False for names that begin with an underscore.
+    """
     return (
         not name.startswith("_")
         and PathFinder.find_spec(name, [os.path.dirname(os.path.dirname(__file__))]) is not None
@@ -141,7 +145,10 @@ def public_names() -> list[str]:
 
 
 def names_of(module: str) -> list[str]:
-    """Public names of a module, given by its path in vkchi; those of vkchi itself for ""."""
+    """Public names of a loaded module, given by its path in vkchi.
+
+    Those of vkchi itself for "", for modules that are not loaded, and for modules without a file.
+    """
     found = sys.modules.get(f"{PACKAGE}.{module}")
     if not module or found is None or isinstance(found, AliasModule):
         return public_names()
@@ -169,9 +176,11 @@ class AliasFinder:
     def find_spec(
         cls, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec of a module in these tables; None for others. Raises UnsupportedName for names
-        in the table of `unsupported`, so that `from vkchi import Mesh` has the message of
-        `ti.Mesh`."""
+        """The spec of a module in these tables; None for others.
+
+        Raises UnsupportedName for names in the table of `unsupported`, so that `from vkchi import
+        Mesh` has the message of `ti.Mesh`.
+        """
         package, _, name = fullname.partition(".")
         if package != PACKAGE or not name:
             return None
@@ -188,9 +197,11 @@ class AliasFinder:
 
     @staticmethod
     def exec_module(module: ModuleType) -> None:
-        """Replace an alias in `sys.modules`, and the aliases nested in it, by vkchi's modules,
-        which must not be loaded twice. Modules without a file stay: their names are resolved on
-        use."""
+        """Replace an alias in SAME, and those nested in it, by vkchi's own modules in
+        `sys.modules`.
+
+        Modules without a file stay: their names are resolved at each access.
+        """
         alias = module.__name__.removeprefix(f"{PACKAGE}.")
         for other, name in SAME.items():
             if f"{other}.".startswith(f"{alias}."):

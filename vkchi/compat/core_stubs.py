@@ -35,8 +35,11 @@ VENDORS = {"cuda": ("nvidia",), "amdgpu": ("amd",)}
 
 
 def has_arch(name: str) -> bool:
-    """True if there is a device of an arch: any device for `vulkan`, a GPU of that vendor for
-    `cuda` and `amdgpu`. False for all other archs, whose APIs vkchi does not use."""
+    """True if this machine has a device of an arch.
+
+    Any device counts for `vulkan`, devices of that vendor for `cuda` and `amdgpu`. False for other
+    archs, whose APIs vkchi does not use, and without a Vulkan driver.
+    """
     from vkchi.device import list_devices  # slow to import
 
     try:
@@ -53,7 +56,9 @@ WITH: dict[str, Callable[[], bool]] = {f"with_{name}": partial(has_arch, name) f
 
 def is_arch_supported(arch: Arch, use_gles: bool = False) -> bool:
     """True for CPU archs and ti.python, and if there is a device of the arch (see `has_arch`).
-    `use_gles` has no effect."""
+
+    `use_gles` has no effect.
+    """
     return arch.kind == "cpu" or arch is python or has_arch(arch.name)
 
 
@@ -108,8 +113,10 @@ GGUI_AVAILABLE = True  # `ti.ui`
 
 
 def is_extension_supported(arch: Arch, extension: Extension) -> bool:
-    """True if vkchi supports an `extension`; `arch` has no effect. Only `data64` depends on the
-    current device: it raises KernelRuntimeError before `init`."""
+    """True if vkchi supports an `extension`; `arch` has no effect.
+
+    `data64` depends on the current device, and raises KernelRuntimeError before `init`.
+    """
     if extension is Extension.data64:
         caps = current_runtime().device.caps
         return caps.has_type("f64") and caps.has_type("i64")
@@ -136,8 +143,10 @@ class ProgramStub(NamedTuple):
 
 
 class RuntimeStub(NamedTuple):
-    """Stand-in for Taichi's runtime object; `prog` is None before `init`. The types are the
-    defaults for floats, integers and unsigned integers."""
+    """Stand-in for Taichi's runtime object; `prog` is None before `init`.
+
+    The types are the defaults for floats, integers and unsigned integers.
+    """
 
     prog: ProgramStub | None
     default_fp: Scalar

@@ -1,4 +1,4 @@
-"""Names of numpy, torch, Warp and Taichi's users that vkchi lacks, with the code to write instead.
+"""Names that users of numpy, torch, Warp or Taichi may expect, with the code to write instead.
 
 `NAMES` lists names of the module, `MEMBERS` names of fields and ndarrays in Python.
 
@@ -186,7 +186,7 @@ MEMBERS: dict[str, str] = {
 
 
 def help_for_name(name: str, known: Iterable[str]) -> str:
-    """The help for a missing name of the module, whose names are `known`; "" if there is none."""
+    """Help for a name that the module lacks: from NAMES, or the nearest of `known`; "" if none."""
     if name in NAMES:
         return f"write {NAMES[name]}"
     close = nearest_name(name, known)
@@ -194,7 +194,11 @@ def help_for_name(name: str, known: Iterable[str]) -> str:
 
 
 def help_for_member(name: str, known: Iterable[str]) -> str:
-    """The help for a missing attribute of a field or ndarray in Python; "" if there is none."""
+    """The help for a missing attribute of a field or ndarray: from MEMBERS, or the nearest of
+    `known`.
+
+    "" if there is none.
+    """
     if name in MEMBERS:
         return MEMBERS[name] if MEMBERS[name].startswith("kernels") else f"write {MEMBERS[name]}"
     close = nearest_name(name, known)

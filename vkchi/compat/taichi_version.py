@@ -1,4 +1,4 @@
-"""The version of vkchi, comparable with tuples like the version of Taichi.
+"""The version of vkchi; in comparisons with tuples it is the supported version of Taichi.
 
 >>> ti.__version__ >= (1, 1, 0), str(ti.__version__)
 (True, '0.1.0')
@@ -10,8 +10,7 @@ TAICHI = (1, 7, 4)  # the supported version of Taichi
 
 
 class Version(str):
-    """A version string. In comparisons with tuples it stands for the supported version of
-    Taichi."""
+    """A version string. Comparisons with tuples use TAICHI, the supported version of Taichi."""
 
     __slots__ = ()
 

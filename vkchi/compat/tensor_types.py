@@ -21,8 +21,10 @@ class _OfTensors(type):
 
 
 class MatrixType(metaclass=_OfTensors):
-    """Constructor of vector types (`ndim` 1; `m` has no effect) and of `n` by `m` matrix types. All
-    tensor types are its instances."""
+    """Constructor of vector types (`ndim` 1; `m` has no effect) and of `n` by `m` matrix types.
+
+    Vector and matrix types are its instances.
+    """
 
     ndims: tuple[int, ...] = (1, 2)
 

@@ -16,8 +16,10 @@ from vkchi.errors import MissingNameError, Unsupported
 
 
 class UnsupportedName(Unsupported, AttributeError):
-    """Raised for a public name without implementation; also an AttributeError, so that `hasattr`
-    works."""
+    """Error: a public name of Taichi without implementation.
+
+    Also an AttributeError, so that `hasattr` returns False.
+    """
 
 
 _METRICS = "there are times only: print_kernel_profiler_info()"
@@ -42,8 +44,10 @@ TABLE: dict[str, str] = {
 
 
 def reason_for(path: str) -> str | None:
-    """The table entry of a dotted path, or of the nearest module or class that contains it; None if
-    there is none."""
+    """The entry of TABLE for a dotted path, or for the nearest module or class that contains it.
+
+    None if there is none.
+    """
     while path:
         if path in TABLE:
             return TABLE[path]
@@ -52,8 +56,11 @@ def reason_for(path: str) -> str | None:
 
 
 def missing_name_error(path: str, known: Callable[[], Iterable[str]] = list) -> Exception:
-    """The error for a missing public name: UnsupportedName if the table has an entry, otherwise
-    MissingNameError. `known` returns the names of the module, to suggest one."""
+    """The error for a missing public name: UnsupportedName if TABLE has an entry, else
+    MissingNameError.
+
+    `known` returns the names of the module, to suggest one.
+    """
     reason = reason_for(path)
     if reason is not None:
         return UnsupportedName(f"ti.{path} is not supported yet: {reason}")
@@ -70,7 +77,7 @@ def missing_name_error(path: str, known: Callable[[], Iterable[str]] = list) -> 
 
 
 def unsupported_method(path: str) -> Callable[..., NoReturn]:
-    """A method that raises the error of its table entry."""
+    """A method that raises the error of `path`, its entry in TABLE."""
 
     def refused(*args: Any, **options: Any) -> NoReturn:
         raise missing_name_error(path)
@@ -79,7 +86,11 @@ def unsupported_method(path: str) -> Callable[..., NoReturn]:
 
 
 def add_unsupported_members(*classes: type) -> None:
-    """Add the table's unsupported methods to their classes, unless the classes define them."""
+    """Set a method that raises UnsupportedName for each entry of TABLE that names a class in
+    `classes`.
+
+    Methods that the class defines itself stay.
+    """
     for cls in classes:
         for path in TABLE:
             owner, _, name = path.rpartition(".")

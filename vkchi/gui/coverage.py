@@ -18,10 +18,10 @@ TINY = 1e-12  # the squared length of a segment that is a point, pixels^2
 
 @pyfunc  # type: ignore[arg-type]
 def capsule(x: Any, y: Any, ax: Any, ay: Any, bx: Any, by: Any, radius: Any) -> Any:
-    """Approximate fraction, from 0 to 1, of the pixel centred at (x, y) within `radius` of the
+    """Approximate coverage of the pixel centred at (x, y) by the points within `radius` of the
     segment a-b.
 
-    It is `radius` minus the distance of (x, y) from the segment, clamped.
+    It is `radius` minus the distance of (x, y) from the segment, clamped to [0, 1].
     """
     dx, dy = bx - ax, by - ay
     per_length = 1.0 / max(dx * dx + dy * dy, TINY)

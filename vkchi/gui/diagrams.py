@@ -63,7 +63,10 @@ def vector_arrows(who: str, field: object, spacing: int) -> tuple[Floats, Floats
 
 def plane(who: str, field: object, channels: int = 0) -> Floats:
     """Values of a field with two axes: scalars, or vectors of `channels` components unless that is
-    0. Raises ToolError for other and empty fields."""
+    0.
+
+    Raises ToolError for other fields and for empty ones.
+    """
     values = scalars_per_shape(who, "the field", field)
     if values.ndim == 4 and values.shape[3] == 1:
         values = values[:, :, :, 0]

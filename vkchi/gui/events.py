@@ -29,9 +29,9 @@ MODIFIERS = (SHIFT, ALT, CTRL)
 class Event:
     """One event.
 
-    type: an EType; key: name of the key or button, `MOVE` or `WHEEL`; modifier: those of Shift, Alt
-    and Control that were down; pos: cursor position, in fractions of the window; delta: rotation of
-    the wheel along x and y, 120 per notch; None for other events.
+    type: an EType; key: name of the key or button, `MOVE` or `WHEEL`; modifier: list of those of
+    Shift, Alt and Control that were down; pos: cursor position, in fractions of the window; delta:
+    rotation of the wheel along x and y, 120 per notch; None for other events.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Event:
 
 
 class EventFilter:
-    """Selection of events: each argument is a type, a key, or a pair of type and key."""
+    """Selection of events: each argument is a type, a key, or a pair (type, key)."""
 
     def __init__(self, *e_filter: Any) -> None:
         self.filter = {tuple(x) if isinstance(x, list) else x for x in e_filter}

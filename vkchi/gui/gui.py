@@ -113,7 +113,9 @@ class GUI:
     @staticmethod
     def get_bool_environ(key: str, default: bool) -> bool:
         """Value of an environment variable that is 0 or 1; `default` if it is empty or not set.
-        Raises ToolError for other values."""
+
+        Raises ToolError for other values.
+        """
         text = os.environ.get(key, "")
         if text not in ("", "0", "1"):
             raise ToolError(f"{key} is {text!r}, and may be 0 or 1")
@@ -146,7 +148,9 @@ class GUI:
         self._fps = value or None
 
     def show(self, file: Any = None) -> None:
-        """Show the frame and begin a new one.
+        """Show the frame, process events, and begin a new frame with the background colour.
+
+        In a window or notebook, it sleeps as `fps_limit` requires.
 
         Args:
             file: also write the frame to this picture file; in a notebook, only write it.
@@ -197,8 +201,10 @@ class GUI:
         self._canvas.clear(int(shape_arrays.colours("clear", chosen, 1)[0]))
 
     def get_image(self) -> Floats:
-        """A copy of this frame's pixels: f32[width, height, 4], red, green, blue, alpha from 0 to
-        1, from the lower left."""
+        """A copy of this frame's pixels: f32[width, height, 4], from the lower left.
+
+        The channels are red, green, blue and alpha, from 0 to 1.
+        """
         return self._canvas.pixels().copy()
 
     def set_image(self, img: Numbers | Texture) -> None:
@@ -223,7 +229,7 @@ class GUI:
         Args:
             scalar_field: an array of two axes, stretched over the window.
             normalize: True maps its minimum to 0 and its maximum to 1.
-            cmap: name of a colour map in the package `cmap`, such as viridis.
+            cmap: name of a colour map in the package `cmap`, such as viridis, used instead.
 
         Raises:
             ToolError: for other fields and unknown colour maps.
@@ -323,8 +329,11 @@ class GUI:
         ])  # fmt: skip
 
     def triangles(self, a: Numbers, b: Numbers, c: Numbers, color: Numbers = 0xFFFFFF) -> None:
-        """Draw filled triangles. a, b, c: corners, [n, 2] each, in fractions of the window; color:
-        one for all, or an array of n. Raises ToolError."""
+        """Draw filled triangles.
+
+        a, b, c: corners, [n, 2] each, in fractions of the window; color: one for all, or an array
+        of n. Raises ToolError.
+        """
         corners = zip("abc", (a, b, c))
         self._triangles("triangles", color, *[
             shape_arrays.positions("triangles", name, x, self.res) for name, x in corners
@@ -395,8 +404,11 @@ class GUI:
         color: Numbers = 0xFFFFFF,
         **kwargs: Any,
     ) -> None:
-        """Draw arrows. orig, direction: [n, 2] each; radius, color: one for all, or an array of n;
-        units and kwargs are those of `arrow`. Raises ToolError."""
+        """Draw arrows.
+
+        orig, direction: [n, 2] each; radius, color: one for all, or an array of n; units and kwargs
+        are those of `arrow`. Raises ToolError.
+        """
         ends = {"orig": orig, "direction": direction}
         a, b = (shape_arrays.positions("arrows", name, x, (1, 1)) for name, x in ends.items())
         self._arrows("arrows", a, b, radius, color, **kwargs)
@@ -453,7 +465,7 @@ class GUI:
     # --- events ----------------------------------------------------------------------------------
 
     def _poll(self) -> None:
-        """Read the events that arrived since the last call."""
+        """Read new events, and pass them to the widgets; closing the window ends `running`."""
         inbox, known = self._inbox, len(self._inbox.events)
         if self._window is not None:
             self._window.poll()
@@ -535,8 +547,10 @@ class GUI:
 
 
 def resolution(res: Any) -> Resolution:
-    """Size of a window given as one integer or two. Raises ToolError unless all are positive, with
-    a product of at most MOST_PIXELS."""
+    """Size of a window given as one integer or two.
+
+    Raises ToolError unless they are positive, with a product of at most MOST_PIXELS.
+    """
     sizes = (res, res) if isinstance(res, int | np.integer) else res
     if not isinstance(sizes, Iterable):
         raise ToolError(f"GUI: res is a number of pixels, or two, not {res!r}")

@@ -14,7 +14,7 @@ from vkchi.tools.image import to_image
 
 
 def is_notebook() -> bool:
-    """True if the program runs in a notebook's kernel."""
+    """True if IPython runs in a kernel, as in a notebook, rather than in a terminal."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None

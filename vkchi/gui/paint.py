@@ -37,8 +37,10 @@ def paint(pixels: Floats, shapes: ShapeBatch) -> None:
 
 
 def is_work_for_device(boxes: np.ndarray[Any, Any]) -> bool:
-    """True if numpy is estimated to take longer than LIMIT_US, a runtime exists, and no tape would
-    record the painting."""
+    """True if numpy is estimated to take longer than LIMIT_US, and a kernel can be used.
+
+    It cannot without a runtime, and under a tape, which would record the painting.
+    """
     runtime = find_runtime()
     if runtime is None or runtime.tape is not None:
         return False
@@ -131,7 +133,6 @@ def part_of(
 
 
 def make_kernel() -> Kernel:
-    """`paint_tiles` as a kernel."""
     paint_tiles.__annotations__ = {
         "pixels": ndarray(vector(4, f32), 2), "shapes": ndarray(f32, 2),
         "starts": ndarray(i32, 1), "rows": i32, "kind": template(), "has_alpha": template(),

@@ -47,8 +47,10 @@ class Label:
 
 
 class Slider(Label):
-    """Widget with a number in a range, changed by the mouse in steps. Raises ToolError for an empty
-    range or a step that is not positive."""
+    """Widget with a number in a range, changed by the mouse in steps.
+
+    Raises ToolError for an empty range or a step that is not positive.
+    """
 
     def __init__(self, text: str, minimum: float, maximum: float, step: float) -> None:
         if not (minimum < maximum and step > 0):
@@ -110,7 +112,7 @@ class Panel:
         return GAP, GAP + WIDTH, high - ROW, high
 
     def take(self, event: e.Event, inbox: e.EventQueue) -> None:
-        """Pass an event of the left button, or a drag, to the widget that it concerns."""
+        """Pass a press or release of the left button, or a drag, to the widget under it or held."""
         if event.pos is None:
             return
         x, y = (part * size for part, size in zip(event.pos, self.res))

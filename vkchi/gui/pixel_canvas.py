@@ -30,14 +30,15 @@ class PixelCanvas:
         self._pixels[:] = from_hex(np.array(colour, np.uint32))
 
     def set(self, pixels: Floats) -> None:
-        """Replace the pixels by an array f32[w, h, 4], not copied; drop shapes that are not painted
-        yet."""
+        """Replace the pixels by an array f32[w, h, 4], not copied; drop shapes not painted yet."""
         self._waiting.clear()
         self._pixels = pixels
 
     def stamp(self, mask: Floats, left: int, low: int, colour: int) -> None:
-        """Paint one colour through a mask f32[w, h] whose lower left corner is at pixel (left,
-        low). Parts outside the window are cut off."""
+        """Blend one colour over the pixels through a mask f32[w, h], with opacities from 0 to 1.
+
+        The mask's lower left corner is at pixel (left, low). Parts outside the window are cut off.
+        """
         pixels = self.pixels()
         x0, y0 = max(left, 0), max(low, 0)
         part = mask[x0 - left : self.res[0] - left, y0 - low : self.res[1] - low]

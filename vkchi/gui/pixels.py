@@ -27,8 +27,8 @@ PLASMA = np.array([
 def image_to_pixels(img: Any, res: Resolution) -> Floats:
     """Convert a field, ndarray, numpy array or tensor of the window's shape to f32[w, h, 4].
 
-    It has no channel axis or 1 to 4 channels: floats unchanged, unsigned integers divided by their
-    maximum. One channel is grey, two are red and green; missing alpha is 1.
+    Elements are scalars, or there are 1 to 4 channels: floats unchanged, unsigned integers divided
+    by their maximum. One channel is grey, two are red and green; missing alpha is 1.
 
     Raises ToolError. Source: Taichi's `GUI.set_image`, except for alpha.
     """
@@ -86,8 +86,11 @@ def resample_bilinear(values: Floats, res: Resolution) -> Floats:
 
 @functools.lru_cache(maxsize=32)
 def find_font(size: float) -> Any:
-    """Return Pillow's own font, in a size in pixels. Raises MissingPackageError without Pillow,
-    Unsupported if it is older than 10.1 or lacks FreeType."""
+    """Pillow's own font, in a size in pixels; up to 32 sizes are cached.
+
+    Raises MissingPackageError without Pillow, Unsupported if it is older than 10.1 or lacks
+    FreeType.
+    """
     import_pillow()
     from PIL import ImageFont
 
@@ -98,7 +101,7 @@ def find_font(size: float) -> Any:
 
 
 def draw_text(content: str, size: float) -> tuple[Floats, int]:
-    """Pixel coverage f32[w, h] of a string, and its line height in pixels."""
+    """(pixel coverage f32[w, h] of a string of one or more lines, height of a line in pixels)."""
     font = find_font(float(size))
     height = sum(font.getmetrics())
     lines = content.split("\n")

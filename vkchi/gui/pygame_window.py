@@ -1,7 +1,7 @@
-"""Windows on the screen, by pygame-ce. The only module that imports it.
+"""Windows on the screen, by pygame-ce.
 
-window = PygameWindow("title", (640, 480), EventQueue(), is_fullscreen=False)
-window.show(pixels); window.poll()
+window = PygameWindow("title", (640, 480), EventQueue(), is_fullscreen=False) window.show(pixels);
+window.poll()
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ _INBOXES: WeakTable[int, e.EventQueue] = WeakTable()
 
 
 def import_pygame() -> Any:
-    """Import pygame. Raises MissingPackageError if it is not installed, or is not pygame-ce 2.5.2
-    or later."""
+    """Import and return pygame-ce. Raises MissingPackageError if it is missing or before 2.5.2."""
     try:
         with contextlib.redirect_stdout(None):  # it greets
             import pygame
@@ -52,8 +51,10 @@ def import_pygame() -> Any:
 
 
 class PygameWindow:
-    """A window of `res` pixels, or the whole screen; `inbox` receives its events. Raises
-    KernelRuntimeError if it cannot be opened, MissingPackageError without pygame-ce."""
+    """A window of `res` pixels, or the whole screen; `poll` puts its events into `inbox`.
+
+    Raises KernelRuntimeError if it cannot be opened, MissingPackageError without pygame-ce.
+    """
 
     def __init__(
         self, title: str, res: Resolution, inbox: e.EventQueue, *, is_fullscreen: bool
@@ -87,7 +88,7 @@ class PygameWindow:
         self.window.destroy()
 
     def poll(self) -> None:
-        """Distribute pending events to the inboxes of their windows."""
+        """Put the pending events of all windows into the inboxes of their windows."""
         for happened in self.pygame.event.get():
             window = getattr(happened, "window", None)
             inbox = self.inbox if window is None else _INBOXES.get(window.id)
@@ -125,5 +126,8 @@ class PygameWindow:
 
 
 def pixel_centre(pos: tuple[int, int], size: tuple[int, int]) -> tuple[float, float]:
-    """Centre of a pixel, counted from the upper left, as a fraction of the window."""
+    """Centre of the pixel `pos`, which counts from the upper left.
+
+    The result is in fractions of the window from the lower left.
+    """
     return ((pos[0] + 0.5) / size[0], (size[1] - pos[1] - 0.5) / size[1])

@@ -29,8 +29,8 @@ class ShapeBatch(NamedTuple):
     """Shapes to be painted in order.
 
     points: f32[n, 2 * corners] in pixels: centres of discs, ends of segments, or corners of
-    triangles. With three corners, a segment or a disc repeats its last one. radius: f32[n] in
-    pixels, IS_TRIANGLE for triangles; colours: u32[n], 0xRRGGBB.
+    triangles. If `corners` is more than a shape needs, it repeats its last corner. radius: f32[n]
+    in pixels, IS_TRIANGLE for triangles; colours: u32[n], 0xRRGGBB.
     """
 
     points: Floats
@@ -43,10 +43,10 @@ class ShapeBatch(NamedTuple):
         return int(self.points.shape[1]) // 2
 
     def boxes(self, res: Resolution) -> np.ndarray[Any, Any]:
-        """Bounding boxes i32[4, n]: first and last columns, first and last rows, clipped to a
-        window of `res` pixels.
+        """Bounding boxes i32[4, n] of the pixels: first and last columns, first and last rows.
 
-        The first exceeds the last if the box is outside the window.
+        They are clipped to a window of `res` pixels. The first exceeds the last if the box is
+        outside of it.
         """
         far, box = np.maximum(self.radius, 0), np.empty((4, len(self.radius)), np.int32)
         for axis, size in enumerate(res):
@@ -64,8 +64,10 @@ class ShapeBatch(NamedTuple):
 
 
 def scalars_per_shape(who: str, name: str, x: Any) -> Floats:
-    """Numpy array of a number, field, ndarray, numpy array, tensor, vector or list. Raises
-    ToolError unless its elements are bools, integers or floats."""
+    """Numpy array of a number, field, ndarray, numpy array, tensor, vector or list.
+
+    Raises ToolError unless its elements are bools, integers or floats.
+    """
     try:
         values = np.asarray(
             getattr(x, "entries", x) if is_plain(x) else host_views.to_number_array(x)
@@ -169,8 +171,11 @@ def from_palette(who: str, palette: Any, indices: Any, count: int) -> Floats:
 
 
 def drop_invalid_shapes(points: Floats, radius: Floats, colour: Floats) -> ShapeBatch:
-    """Shapes without invalid ones: coordinates that are NaN or at least FARTHEST in magnitude, or
-    radii that are not positive or at least FARTHEST. IS_TRIANGLE is a valid radius."""
+    """A batch of the shapes without invalid ones.
+
+    Invalid are coordinates that are NaN or at least FARTHEST in magnitude, and radii that are not
+    positive or at least FARTHEST. IS_TRIANGLE is a valid radius.
+    """
     is_shown = (radius > 0) & (radius < FARTHEST) | (radius == IS_TRIANGLE)
     for column in points.T:  # .all(1) takes ten times as long
         is_shown &= np.abs(column) < FARTHEST
@@ -180,8 +185,10 @@ def drop_invalid_shapes(points: Floats, radius: Floats, colour: Floats) -> Shape
 
 
 def discs(middles: Floats, radius: Floats, colour: Floats) -> ShapeBatch:
-    """Discs, shifted by half a pixel as in Taichi: a centre on a pixel's lower left corner becomes
-    that pixel's centre."""
+    """Discs, shifted by half a pixel as in Taichi, without invalid ones.
+
+    A centre on a pixel's lower left corner becomes that pixel's centre.
+    """
     return drop_invalid_shapes(middles + np.float32(0.5), np.maximum(radius, 0), colour)
 
 
@@ -191,7 +198,7 @@ def segments(begin: Floats, end: Floats, radius: Floats, colour: Floats) -> Shap
 
 
 def triangles(a: Floats, b: Floats, c: Floats, colour: Floats) -> ShapeBatch:
-    """Triangles, without those whose area is zero."""
+    """Triangles, without those of area zero and invalid ones."""
     with np.errstate(over="ignore", invalid="ignore"):  # of those that are nowhere
         (ux, uy), (vx, vy) = (b - a).T, (c - a).T
         has_area = ux * vy != uy * vx

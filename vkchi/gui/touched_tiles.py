@@ -1,8 +1,8 @@
 """Binning of shapes into tiles of a window.
 
 A window is divided into tiles of TILE x TILE pixels, counted column by column from the lower left.
-Each tile has the shapes that may cover it, in painting order. If the bounding boxes are large on
-average, tiles that a shape does not cover are left out.
+Each tile lists the shapes whose bounding boxes overlap it, in painting order. If the boxes of lines
+or triangles are large on average, tiles away from the shape are left out.
 
     for lot in bin_shapes(shapes, shapes.boxes(res), res): ...
 """
@@ -38,8 +38,10 @@ class TileBatch(NamedTuple):
 
 
 class TileColumns(NamedTuple):
-    """Strips i32[m]: in tile column `column`, rows `first` to `last`, inclusive, that the shape at
-    position `shape` may cover."""
+    """Strips of tiles, i32[m] each: in tile column `column`, rows `first` to `last`, inclusive.
+
+    The shape at position `shape` may cover the strip.
+    """
 
     shape: Array
     column: Array
@@ -48,8 +50,10 @@ class TileColumns(NamedTuple):
 
 
 def bin_shapes(shapes: ShapeBatch, boxes: Array, res: Resolution) -> Iterator[TileBatch]:
-    """Divide the shapes, in order, into batches of about MOST_ENTRIES list entries at most. A batch
-    has at least one shape."""
+    """Yield the shapes, in order, in batches of roughly at most MOST_ENTRIES list entries.
+
+    A batch has at least one shape. boxes: result of `shapes.boxes(res)`.
+    """
     spans = boxes >> LOG_TILE
     columns, rows = np.maximum(spans[1::2] - spans[0::2] + 1, 0).astype(np.int64)
     entries = np.cumsum(columns * rows)
@@ -63,10 +67,10 @@ def bin_shapes(shapes: ShapeBatch, boxes: Array, res: Resolution) -> Iterator[Ti
 
 
 def cut_columns(spans: Array, columns: Array) -> TileColumns:
-    """Strips of shapes whose boxes have the given numbers of tile columns, one per shape and
-    column.
+    """Strips of shapes, one for each tile column of the shape's bounding box.
 
-    spans: i32[4, n], first and last columns and rows of the boxes, in tiles.
+    spans: i32[4, n], first and last columns and rows of the boxes, in tiles; columns: number of
+    tile columns of each box.
     """
     shape = np.repeat(np.arange(len(columns), dtype=np.int32), columns)
     behind = (np.cumsum(columns) - columns).astype(np.int32)
@@ -75,7 +79,10 @@ def cut_columns(spans: Array, columns: Array) -> TileColumns:
 
 
 def narrow_columns(strips: TileColumns, shapes: ShapeBatch) -> TileColumns:
-    """Shrink strips to the rows between the edges of lines and triangles, widened by `radius`."""
+    """Shrink strips to the rows between the edges of lines and triangles.
+
+    The edges are widened by the shapes' `radius` and MARGIN.
+    """
     far = np.maximum(shapes.radius, 0).astype(np.float64)[strips.shape] + MARGIN
     left = strips.column * TILE - far
     right = left + (TILE + 2 * far)

@@ -45,10 +45,10 @@ def import_pillow() -> Any:
 
 
 def to_bytes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Convert to u8. Floats are clipped to [0, 1], multiplied by 255 and truncated; nan is 0.
-    Unsigned integers give their upper eight bits.
+    """Convert to u8.
 
-    Raises ToolError for other types.
+    Floats are clipped to [0, 1], multiplied by 255 and truncated; nan is 0. Unsigned integers give
+    their upper eight bits. Raises ToolError for other types.
     """
     if values.dtype == np.uint8:
         return values
@@ -101,10 +101,10 @@ def check_origin(origin: str) -> str:
 
 
 def colours_of_map(name: str, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Colours f32[..., 4] of numbers from 0 to 1 in a colour map of the package `cmap`, which has
-    those of matplotlib. Numbers outside are clamped, nan is 0.
+    """Colours f32[..., 4] of `values` from 0 to 1 in a colour map of the package `cmap`.
 
-    Raises ToolError for unknown names, MissingPackageError if the package is not installed.
+    Values outside are clamped, nan is 0. Raises ToolError for unknown names, MissingPackageError if
+    the package is not installed.
     """
     try:
         import cmap
@@ -121,14 +121,17 @@ def colours_of_map(name: str, values: np.ndarray[Any, Any]) -> np.ndarray[Any, A
 
 
 def from_pixels(rows: np.ndarray[Any, Any], origin: Origin = "lower") -> np.ndarray[Any, Any]:
-    """Convert rows of pixels from the top to an image array: inverse of `to_pixels`."""
+    """Convert rows of pixels from the top to an image array, the reverse of `to_pixels`."""
     if rows.ndim == 2:
         rows = rows[:, :, np.newaxis]
     return rows if check_origin(origin) == "upper" else rows.swapaxes(0, 1)[:, ::-1]
 
 
 def to_image(img: Any, origin: Origin = "lower", cmap: str | None = None) -> Any:
-    """Pillow image (grey, RGB or RGBA) of an array. Errors are those of `to_pixels`."""
+    """Pillow image (grey, RGB or RGBA) of an array.
+
+    Raises the errors of `to_pixels`, and MissingPackageError without Pillow.
+    """
     rows = to_pixels(img, origin, cmap)
     return import_pillow().fromarray(rows[:, :, 0] if rows.shape[2] == 1 else rows)
 
@@ -146,9 +149,12 @@ def imwrite(
     """Write a field or array to an image file; its suffix is the format (png, jpg, bmp, ...).
 
     img: shape (width, height), or (width, height, 1, 3 or 4 channels). Floats are clipped to 0 to
-    1; unsigned integers give their upper eight bits. Raises ToolError for other arrays and unknown
-    suffixes, ArgumentError for objects that are no arrays, KernelRuntimeError if the file cannot be
-    written.
+    1; unsigned integers give their upper eight bits. Alpha is dropped for JPEG and PPM. origin:
+    "lower" as described, or "upper" for (rows from the top, columns); cmap: name of a colour map
+    for one channel.
+
+    Raises ToolError for other arrays and unknown suffixes, ArgumentError for objects that are no
+    arrays, KernelRuntimeError if the file cannot be written, MissingPackageError without Pillow.
     """
     made = to_image(img, origin, cmap)
     name = os.fspath(filename)
@@ -169,8 +175,9 @@ def imread(
 ) -> np.ndarray[Any, Any]:
     """Contents of an image file: `u8[width, height, channels]`, x to the right, y up.
 
-    channels: 1 (grey), 2 (grey and alpha), 3 or 4; 0: as in the file. Raises ToolError for other
-    values, KernelRuntimeError if the file cannot be read.
+    channels: 1 (grey), 2 (grey and alpha), 3 or 4; 0: as in the file. origin: "upper" returns
+    `u8[rows from the top, columns, channels]`. Raises ToolError for other values,
+    KernelRuntimeError if the file cannot be read, MissingPackageError without Pillow.
     """
     if channels != 0 and channels not in _MODES:
         raise ToolError(f"imread: channels is a number from 0 to 4, not {channels!r}")
@@ -186,17 +193,18 @@ def imread(
 
 
 def own_mode(image: Any) -> str:
-    """Eight-bit Pillow mode that keeps the channels of an image."""
+    """Eight-bit Pillow mode (L, LA, RGB or RGBA) that keeps the channels of an image."""
     has_alpha = "A" in image.getbands() or "transparency" in image.info
     is_grey = image.mode in ("1", "L", "LA") or image.mode[0] in "IF"
     return ("LA" if is_grey else "RGBA") if has_alpha else ("L" if is_grey else "RGB")
 
 
 def imresize(img: Numbers, w: int, h: int | None = None) -> np.ndarray[Any, Any]:
-    """Resize an image array to `w` by `h` (or `w` by `w`) pixels. Pixel (x, y) is the source pixel
-    at the scaled coordinates, rounded down.
+    """Resize an image array to `w` by `h` (or `w` by `w`) pixels, by nearest neighbour.
 
-    Raises ToolError for sizes that are no positive integers and arrays of fewer than two axes.
+    Pixel (x, y) is the source pixel at the scaled coordinates, rounded down. An array of that size
+    is returned unchanged. Raises ToolError for sizes that are no positive integers and arrays of
+    fewer than two axes.
     """
     values = host_views.to_number_array(img)
     h = w if h is None else h
@@ -217,8 +225,8 @@ def imshow(
 ) -> None:
     """Show a field or array: in the notebook (or IPython), else in the system's image viewer.
 
-    Raises Unsupported outside of IPython without a screen, and the errors of `imwrite` for
-    unsuitable arrays.
+    origin, cmap: as for `imwrite`; title: passed to the viewer. Raises Unsupported outside of
+    IPython without a screen, and the errors of `imwrite` for unsuitable arrays.
     """
     image = to_image(img, origin, cmap)
     ipython = sys.modules.get("IPython")
@@ -240,8 +248,10 @@ def rgb_to_hex(c: Iterable[float]) -> int: ...
 @overload
 def rgb_to_hex(c: Iterable[Array]) -> Array: ...
 def rgb_to_hex(c: Iterable[float] | Iterable[Array]) -> int | Array:
-    """`0xRRGGBB` of a colour c: three numbers (or arrays) from 0 to 1, clipped to that range and
-    truncated."""
+    """`0xRRGGBB` of a colour c: red, green and blue from 0 to 1, as numbers or arrays.
+
+    They are multiplied by 255, truncated and clipped.
+    """
     red, green, blue = (np.clip(np.asarray(np.asarray(x) * 255, np.int32), 0, 255) for x in c)
     return ((red << 16) + (green << 8) + blue)[()]
 

@@ -42,8 +42,8 @@ class PLYWriter:
     """A collection of vertices and faces to write to a file. Source: Taichi's `ti.tools.PLYWriter`.
 
     face_type: `tri` or `quad`. Arrays are numpy arrays, fields, ndarrays, tensors or lists. The
-    constructor and the methods raise ToolError for wrong counts and shapes, ArgumentError for
-    objects that are no arrays of numbers.
+    constructor and the methods that add data raise ToolError for wrong counts and shapes,
+    ArgumentError for objects that are no arrays of numbers.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class PLYWriter:
         """Add a property of each vertex; a table adds one per column: `key_1`, `key_2`, ...
 
         data_type: char, uchar, short, ushort, int, uint, float or double; others add nothing and
-        warn.
+        warn. A warning is logged if the key exists already.
         """
         self.vertices += make_channels(self.vertices, key, data_type, data, self.num_vertices)
 
@@ -209,9 +209,9 @@ def make_channels(
     known: list[Channel], key: str, data_type: str, data: Any, count: int
 ) -> list[Channel]:
     """Channels of `data`: one for `count` numbers, one per column for a table of `count` rows.
-    Raises ToolError for other shapes. Keys that `known` has are logged.
 
-    A type that PLY lacks gives none, with a warning.
+    Raises ToolError for other shapes. A warning is logged for keys in `known`. A type that PLY
+    lacks gives no channels, with a warning.
     """
     if data_type not in NUMPY_TYPES:
         has = ", ".join(NUMPY_TYPES)

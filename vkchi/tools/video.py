@@ -1,8 +1,7 @@
-"""Video from frames: `VideoManager` writes PNG files and makes an MP4 (by ffmpeg) and a GIF of
-them.
+"""Video from frames: `VideoManager` writes PNG files, and an MP4 (by ffmpeg) and a GIF of them.
 
-    manager = VideoManager("out", framerate=24, automatic_build=False)
-    manager.write_frame(pixels); manager.make_video(gif=True, mp4=False)
+manager = VideoManager("out", framerate=24, automatic_build=False)
+manager.write_frame(pixels); manager.make_video(gif=True, mp4=False)
 """
 
 from __future__ import annotations
@@ -26,7 +25,8 @@ FIRST_BUILD = 4  # frames; then after twice as many, and so on
 
 
 class VideoManager:
-    """Writer of frames to `output_dir`/frames and of their videos to `output_dir`.
+    """Writer of frames to `output_dir`/frames, which is created, and of their videos to
+    `output_dir`.
 
     width, height: of the MP4, by default those of the first frame; post_processor: its
     `process(img)` is called on each frame; automatic_build: make the videos after 4, 8, 16, ...
@@ -152,8 +152,10 @@ class VideoManager:
 
 
 def find_ffmpeg() -> str:
-    """Path of ffmpeg: the system's, or that of the package imageio-ffmpeg. Raises
-    MissingPackageError if there is none."""
+    """Path of ffmpeg: the system's, or that of the package imageio-ffmpeg.
+
+    Raises MissingPackageError if there is none.
+    """
     program = shutil.which("ffmpeg")
     if program is not None:
         return program
@@ -169,8 +171,10 @@ def find_ffmpeg() -> str:
 
 
 def crop_to_even(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Drop the last column and row if their counts are odd. Raises ToolError for arrays of fewer
-    than two axes or than 2 by 2 pixels."""
+    """Drop the last column and row if their counts are odd.
+
+    Raises ToolError for arrays of fewer than two axes or than 2 by 2 pixels.
+    """
     if values.ndim < 2 or min(values.shape[:2]) < 2:
         raise ToolError(
             "a frame is an array of shape (width, height), or with a third axis of 1, 3 or 4 "

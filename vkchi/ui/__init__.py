@@ -1,4 +1,4 @@
-"""`ti.ui`: windows with 3D scenes (Taichi's GGUI), rendered by pygfx on any device.
+"""`ti.ui`: windows with 3D scenes (Taichi's GGUI), rendered by pygfx.
 
 The renderer (the extra `ggui`: pygfx, rendercanvas, glfw, imgui-bundle) is imported when a window
 is created.

@@ -40,8 +40,10 @@ class InputSource(Protocol):
 
 
 class Camera:
-    """A position, a target, an up direction and a projection. `curr_position`, `curr_lookat` and
-    `curr_up` are vectors of 3."""
+    """A position, a target, an up direction and a projection.
+
+    `curr_position`, `curr_lookat` and `curr_up` are vectors of 3.
+    """
 
     def __init__(self) -> None:
         self._mode, self._fov = ProjectionMode.Perspective, 45.0
@@ -66,25 +68,33 @@ class Camera:
         self.curr_up = float_vector(x, y, z)
 
     def projection_mode(self, mode: int) -> None:
-        """Set the projection: a `ti.ui.ProjectionMode` (0 perspective, 1 orthographic). Raises
-        ValueError for other values."""
+        """Set the projection: a `ti.ui.ProjectionMode` (0 perspective, 1 orthographic).
+
+        Raises ValueError for other values of `mode`.
+        """
         self._mode = ProjectionMode(mode)
 
     def fov(self, fov: float) -> None:
-        """Set the vertical field of view in degrees (perspective only). Raises ToolError unless
-        it is between 0 and 180."""
+        """Set the vertical field of view in degrees (perspective only).
+
+        Raises ToolError unless `fov` is between 0 and 180.
+        """
         if not 0 < fov < 180:
             raise ToolError(f"fov is an angle between 0 and 180 degrees, not {fov!r}")
         self._fov = float(fov)
 
     def left(self, left: float) -> None:
-        """Set the left edge of the image, in units of length from the axis of view (orthographic
-        only; default -1)."""
+        """Set the left edge of the image, in units of length from the axis of view.
+
+        Orthographic only; default -1.
+        """
         self._sides["left"] = float(left)
 
     def right(self, right: float) -> None:
-        """Set the right edge of the image, in units of length from the axis of view (orthographic
-        only; default 1)."""
+        """Set the right edge of the image, in units of length from the axis of view.
+
+        Orthographic only; default 1.
+        """
         self._sides["right"] = float(right)
 
     def top(self, top: float) -> None:
@@ -106,8 +116,10 @@ class Camera:
     # --- matrices --------------------------------------------------------------------------------
 
     def get_view_matrix(self) -> Floats:
-        """World to camera transform, f32[4, 4], for a row vector [x, y, z, 1] on the left. The
-        camera looks along -z."""
+        """World to camera transform, f32[4, 4], for a row vector [x, y, z, 1] on the left.
+
+        The camera looks along -z.
+        """
         eye, front, up = self._frame()
         side = np.cross(front, up)
         side /= np.linalg.norm(side) or 1.0
@@ -118,8 +130,11 @@ class Camera:
         return view.astype(np.float32)
 
     def get_projection_matrix(self, aspect: float) -> Floats:
-        """Camera to clip transform, f32[4, 4], for a row vector on the left. aspect: width
-        divided by height of the image. Depths are 1 at the near plane and 0 at the far plane."""
+        """Camera to clip transform, f32[4, 4], for a row vector on the left.
+
+        aspect: width divided by height of the image. Depths are 1 at the near plane and 0 at the
+        far plane.
+        """
         near, far = self._near, self._far
         found = np.zeros((4, 4))
         if self._mode is ProjectionMode.Perspective:
@@ -152,12 +167,14 @@ class Camera:
         pitch_speed: float = 2.0,
         hold_key: str | None = None,
     ) -> None:
-        """Move with the keys w, s, a, d, e, q: forward, back, left, right, up, down. Rotate with
-        the mouse, while `hold_key` is down if given.
+        """Move with the keys w, s, a, d, e, q: forward, back, left, right, up, down.
+
+        The mouse rotates the camera, while `hold_key` is down if given. The target becomes the
+        point one unit in front of the camera.
 
         Speeds are multiplied by the time since the last call, in 60ths of a second; the first call
         does not move. movement_speed: length; yaw_speed, pitch_speed: radians per width and height
-        of the window.
+        of `window`.
         """
         now = time.perf_counter()
         frames = 0.0 if self._time is None else (now - self._time) * FRAMES
@@ -181,8 +198,10 @@ class Camera:
 
 
 def rotate_direction(front: Floats, yaw: float, pitch: float) -> Floats:
-    """A unit vector rotated about the y axis by `yaw` and in elevation by `pitch`, in radians. The
-    elevation is limited to STEEPEST, below 90 degrees."""
+    """A unit vector rotated about the y axis by `yaw` and in elevation by `pitch`, in radians.
+
+    The elevation is limited to STEEPEST, below 90 degrees.
+    """
     around = math.atan2(front[0], front[2]) + yaw
     high = math.asin(max(-1.0, min(1.0, front[1]))) + pitch
     high = max(-STEEPEST, min(STEEPEST, high))

@@ -70,9 +70,12 @@ class Canvas:
         self, scalar_field: Any, cmap_name: str = "plasma", normalize: bool = False
     ) -> None:
         """Fill the window with a false-colour image of a scalar field: dark blue for 0, yellow for
-        1. normalize: map the minimum to 0 and the maximum to 1. Raises ToolError for other fields
-        and unknown colour maps. Maps other than plasma need the package `cmap`
-        (MissingPackageError)."""
+        1.
+
+        scalar_field: two axes; normalize: map the minimum to 0 and the maximum to 1; cmap_name:
+        plasma, or a map of the package `cmap`. Raises ToolError for other fields and unknown colour
+        maps, MissingPackageError without that package.
+        """
         values = diagrams.plane("contour", scalar_field).astype(np.float64)
         if normalize:
             values = (values - values.min()) / (values.max() - values.min() + 1e-16)
@@ -83,9 +86,12 @@ class Canvas:
         self, centers: Any, radius: float, color: Any = GREY, per_vertex_color: Any = None,
         per_vertex_radius: Any = None,
     ) -> None:  # fmt: skip
-        """Draw discs; radii are fractions of the window's height. centers: vectors of 2 (third
-        components are ignored on screen); per_vertex_color, per_vertex_radius: values per disc, in
-        place of the common ones. Raises ToolError."""
+        """Draw discs. centers: vectors of 2; third components are ignored.
+
+        radius: a fraction of the window's height; color: red, green, blue from 0 to 1;
+        per_vertex_color, per_vertex_radius: values per disc, in place of the common ones. Raises
+        ToolError.
+        """
         self._put(
             draw_calls.draw_balls(
                 "circles", 2, centers, radius, color, per_vertex_color, per_vertex_radius
@@ -96,8 +102,11 @@ class Canvas:
         self, vertices: Any, width: float, indices: Any = None, color: Any = GREY,
         per_vertex_color: Any = None,
     ) -> None:  # fmt: skip
-        """Draw lines between vertices 0 and 1, 2 and 3, and so on, or between those of
-        `indices`. `width` is a fraction of the window's height. Raises ToolError."""
+        """Draw lines between `vertices` 0 and 1, 2 and 3, and so on, or between those of `indices`.
+
+        width: a fraction of the window's height; color, per_vertex_color: of all, or one for each
+        vertex. Raises ToolError.
+        """
         pixels = width * self.size[1]
         self._put(
             draw_calls.draw_lines("lines", 2, vertices, pixels, indices, color, per_vertex_color)
@@ -106,8 +115,11 @@ class Canvas:
     def triangles(
         self, vertices: Any, color: Any = GREY, indices: Any = None, per_vertex_color: Any = None
     ) -> None:
-        """Draw triangles of three consecutive vertices, or of three consecutive `indices`.
-        Raises ToolError."""
+        """Draw triangles of three consecutive `vertices`, or of those at three consecutive
+        `indices`.
+
+        color, per_vertex_color: of all, or one for each vertex. Raises ToolError.
+        """
         self._put(
             draw_calls.draw_surface(
                 "triangles", 2, vertices, indices, None, color, per_vertex_color
@@ -118,9 +130,11 @@ class Canvas:
         self, vector_field: Any, arrow_spacing: int = 5, scale: float = 0.1, width: float = 0.002,
         color: Any = (0, 0, 0),
     ) -> None:  # fmt: skip
-        """Draw arrows for a field of vectors, one per `arrow_spacing` elements along both axes. The
-        longest vector of the field has the length `scale`, a fraction of the window. Raises
-        ToolError."""
+        """Draw arrows for `vector_field`, one per `arrow_spacing` elements along both axes.
+
+        The longest vector of the field has the length `scale`, a fraction of the window; width: of
+        the lines, a fraction of its height; color: of all arrows. Raises ToolError.
+        """
         at, way = diagrams.vector_arrows("vector_field", vector_field, arrow_spacing)
         ends = diagrams.arrow_lines(at, np.asarray(way) * (scale / 0.1), 0.2, 30)
         points = np.stack(ends, 1).reshape(-1, 2).astype(np.float32)
@@ -165,8 +179,11 @@ class Canvas:
 
 
 def image_bytes(img: Any) -> Numbers:
-    """Convert the argument of `set_image` to u8[w, h, 4] with alpha 255. As in Taichi, floats are
-    clamped to 0 to 1 and truncated to multiples of 1/255. Raises ToolError."""
+    """Convert the argument of `set_image` to u8[w, h, 4] with alpha 255.
+
+    As in Taichi, floats are clamped to 0 to 1 and truncated to multiples of 1/255. Raises
+    ToolError.
+    """
     values = draw_calls.read_in_place("set_image", "the image", texels(img))
     if values.ndim == 2:
         values = values[:, :, None]
@@ -190,8 +207,10 @@ def image_bytes(img: Any) -> Numbers:
 
 
 def texels(img: Any) -> Any:
-    """The texels of a texture as [x, y], with channels in the order red, green, blue, alpha; other
-    images unchanged. Raises ToolError unless a texture has two axes."""
+    """The texels of a texture as [x, y], with channels in the order red, green, blue, alpha.
+
+    Other images are returned unchanged. Raises ToolError unless a texture has two axes.
+    """
     if not isinstance(img, Texture):
         return img
     if img.num_dims != 2:

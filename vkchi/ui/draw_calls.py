@@ -54,8 +54,10 @@ class DrawCall(NamedTuple):
 
 
 def read_in_place(who: str, name: str, x: Any) -> Numbers:
-    """The values of a field, ndarray, numpy array, tensor or list, without a copy if possible;
-    valid only until the next device operation. Raises ToolError."""
+    """The values of a field, ndarray, numpy array, tensor or list, without a copy if possible.
+
+    Valid only until the next device operation. Raises ToolError.
+    """
     try:
         values = x.seen() if isinstance(x, Storage) else host_views.to_number_array(x)
     except local(ArgumentError, TypeError, ValueError) as e:
@@ -81,8 +83,10 @@ def scalars_per_position(who: str, name: str, x: Any, count: int) -> Numbers:
 
 
 def vertex_indices(who: str, x: Any, first: int = 0, count: int | None = None) -> Numbers:
-    """i32[m] or u32[m]: `count` indices from position `first` on, or all of them for None. Raises
-    ToolError."""
+    """i32[m] or u32[m]: `count` indices from position `first` on, or all of them for None.
+
+    Raises ToolError.
+    """
     values = read_in_place(who, "indices", x).reshape(-1)
     if values.dtype.kind not in "iu":
         raise ToolError(f"{who}: indices are integers, not {values.dtype}")
@@ -91,8 +95,10 @@ def vertex_indices(who: str, x: Any, first: int = 0, count: int | None = None) -
 
 
 def select_range(who: str, values: Numbers, first: int, count: int | None) -> Numbers:
-    """At most `count` rows from `first` on, or all of them for None. Raises ToolError for negative
-    numbers."""
+    """At most `count` rows from `first` on, or all of them for None.
+
+    Raises ToolError for negative numbers.
+    """
     if first < 0 or (count is not None and count < 0):
         raise ToolError(f"{who}: offsets and counts are not negative: {first}, {count}")
     return values[first:] if count is None else values[first : first + count]
@@ -123,8 +129,10 @@ def point_of(who: str, name: str, x: Any) -> tuple[float, float, float]:
 
 
 def add_colours(who: str, arrays: dict[str, Numbers], colours: Any, first: int = 0) -> None:
-    """Set arrays["colors"] to one colour per position, from `first` on; no effect for None. Raises
-    ToolError if there are too few."""
+    """Set arrays["colors"] to one colour per position, from `first` on; no effect for None.
+
+    Raises ToolError if there are too few.
+    """
     if colours is None:
         return
     found, count = (
@@ -160,8 +168,10 @@ def draw_lines(
     who: str, width: int, vertices: Any, thickness: float, at: Any, color: Any, colours: Any,
     offsets: Sequence[int | None] = (0, None, 0, None),
 ) -> DrawCall:  # fmt: skip
-    """Lines between pairs of positions, in 2D or 3D (`width`); thickness in pixels; offsets: first
-    vertex, vertex count, first index, index count. Raises ToolError."""
+    """Lines between pairs of positions, in 2D or 3D (`width`); thickness in pixels.
+
+    offsets: first vertex, vertex count, first index, index count. Raises ToolError.
+    """
     arrays = cut_vertices(who, vertices, at, colours, offsets, width)
     items = arrays.get("indices", arrays["positions"])
     switches = frozenset(("flat",) if width == 2 else ())
@@ -174,8 +184,11 @@ def draw_surface(
     who: str, width: int, vertices: Any, at: Any, normals: Any, color: Any, colours: Any,
     switches: Sequence[str] = (), offsets: Sequence[int | None] = (0, None, 0, None),
 ) -> DrawCall:  # fmt: skip
-    """Triangles, in 2D or 3D (`width`); offsets as in `draw_lines`. In 3D, default normals are
-    those of `mean_normals` if there are indices, otherwise the triangles' own. Raises ToolError."""
+    """Triangles, in 2D or 3D (`width`); offsets as in `draw_lines`.
+
+    In 3D, default normals are those of `mean_normals` if there are indices, otherwise the
+    triangles' own. Raises ToolError.
+    """
     arrays = cut_vertices(who, vertices, at, colours, offsets, width)
     if normals is not None:
         first = offsets[0] or 0
@@ -199,8 +212,11 @@ def draw_surface(
 def cut_vertices(
     who: str, vertices: Any, at: Any, colours: Any, offsets: Sequence[int | None], width: int
 ) -> dict[str, Numbers]:
-    """Positions, colours and indices of the selected range. The vertex offset is the first vertex;
-    indices count from it. The vertex count applies only without indices. Raises ToolError."""
+    """Positions, colours and indices of the selected range.
+
+    The vertex offset is the first vertex; indices count from it. The vertex count applies only
+    without indices. Raises ToolError.
+    """
     first, count, first_index, index_count = offsets
     places = vectors_of_widths(who, "vertices", vertices, *range(width, 4))
     chosen = select_range(who, places, first or 0, count if at is None else None)

@@ -20,7 +20,10 @@ BUTTONS = {1: 0, 2: 1, 3: 2}  # left, right, middle
 
 class Gui:
     """Immediate-mode widgets: methods are called in each frame and return the widget's current
-    value. `touch` is called once in each frame that has widgets."""
+    value.
+
+    `touch` is called once in each frame that has widgets.
+    """
 
     def __init__(self, device: Any, size: tuple[int, int], touch: Callable[[], None]) -> None:
         from imgui_bundle import imgui
@@ -44,8 +47,10 @@ class Gui:
             self._touch()
 
     def draw(self, device: Any, view: Any, size: tuple[int, int]) -> None:
-        """Draw the declared widgets over the image `view`, of `size` pixels. Raises ToolError if a
-        sub-window is not ended."""
+        """Draw the declared widgets over the image `view`, of `size` pixels.
+
+        Raises ToolError if a sub-window is not ended.
+        """
         self._size = size
         if not self._is_begun:
             return
@@ -80,8 +85,10 @@ class Gui:
     # --- widgets ---------------------------------------------------------------------------------
 
     def begin(self, name: str, x: float, y: float, width: float, height: float) -> None:
-        """Begin a sub-window titled `name`. x, y: its upper left corner; width, height: its
-        size. All are fractions of the window, from the upper left. The user may move it."""
+        """Begin a sub-window titled `name`. x, y: its upper left corner; width, height: its size.
+
+        They are fractions of the window, from the upper left. The user may move it.
+        """
         self._begin_frame()
         w, h = self._size
         self._imgui.set_next_window_pos((x * w, y * h), self._imgui.Cond_.once)
@@ -101,8 +108,10 @@ class Gui:
     def sub_window(
         self, name: str, x: float, y: float, width: float, height: float
     ) -> Iterator[Gui]:
-        """Context manager for a sub-window, with the parameters of `begin` (name, x, y, width,
-        height)."""
+        """Context manager that begins and ends a sub-window.
+
+        name, x, y, width, height: as in `begin`.
+        """
         self.begin(name, x, y, width, height)
         try:
             yield self
@@ -134,8 +143,10 @@ class Gui:
         return float(self._imgui.slider_float(*place)[1])
 
     def color_edit_3(self, text: str, old_value: Any) -> Colour:
-        """A colour picker; returns red, green, blue from 0 to 1. Raises ToolError unless
-        `old_value` has 3 or 4 numbers."""
+        """A colour picker labelled `text`; returns red, green, blue from 0 to 1.
+
+        Raises ToolError unless `old_value` has 3 or 4 numbers.
+        """
         self._begin_frame()
         chosen = self._imgui.color_edit3(text, list(colour_of("color_edit_3", old_value)))[1]
         return (float(chosen[0]), float(chosen[1]), float(chosen[2]))

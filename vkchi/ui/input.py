@@ -24,8 +24,10 @@ class InputEvent(NamedTuple):
 
 
 class InputState:
-    """Queued events, pressed keys, and the cursor position as fractions of the window, from the
-    lower left."""
+    """Queued events, pressed keys, and the cursor position.
+
+    The position is in fractions of the window, from the lower left.
+    """
 
     def __init__(self) -> None:
         self.events: deque[InputEvent] = deque()
@@ -48,6 +50,5 @@ class InputState:
 
 
 def name_of(key: str) -> str:
-    """A key's name in `ti.ui`: its character in lower case, Taichi's name in KEYS, else
-    rendercanvas' name."""
+    """A key's name in `ti.ui`: Taichi's name in KEYS, its character in lower case, else `key`."""
     return KEYS.get(key, key.lower() if len(key) == 1 else key)

@@ -1,4 +1,4 @@
-"""Shapes as pygfx objects with custom shaders. Imported when a window is created.
+"""Shapes as pygfx objects with custom shaders. Imported when the first shape is drawn.
 
 Arrays are copied to the renderer's memory when a shape is put into its object, in one copy
 (`Queue.write_buffer`). pygfx itself would keep the array and read it when the frame is shown, after

@@ -30,8 +30,10 @@ NEAREST_FIRST = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, -1, 1], [0, 0, 0, 1
 
 
 class Layer(NamedTuple):
-    """Objects seen by one camera, with matrices for row vectors as in `Camera`; None for a 2D
-    layer. lights: pairs of position and colour."""
+    """Objects seen by one camera, with matrices for row vectors as in `Camera`.
+
+    The matrices of a 2D layer are None. lights: pairs of position and colour.
+    """
 
     objects: list[gfx.WorldObject]
     view: Floats | None = None
@@ -62,8 +64,10 @@ class MatrixCamera(gfx.Camera):
 
 
 class FrameRenderer:
-    """An image that is redrawn in each frame; `target` is a canvas, or a texture for off-screen
-    rendering."""
+    """An image that is redrawn in each frame.
+
+    `target` is a canvas, or a texture for off-screen rendering.
+    """
 
     def __init__(self, target: gfx.Texture | Any) -> None:
         choose_adapter()
@@ -88,8 +92,10 @@ class FrameRenderer:
         context.configure(device=device, format=shown.removesuffix("-srgb"))
 
     def compose(self, layers: Sequence[Layer], background: Triple) -> None:
-        """Draw a frame into the image: the background, unless an image covers it, and the layers in
-        order."""
+        """Draw a frame into the image: the background, then the layers in order.
+
+        The background is left out if the first object is an image, which covers it.
+        """
         self.renderer._renders_since_last_flush = 0  # frames need not be presented
         is_covered = bool(layers) and layers[0].view is None and is_image(layers[0].objects[0])
         if not is_covered:
@@ -163,7 +169,7 @@ def choose_adapter() -> None:
 
 
 def light_colour(colour: Sequence[float]) -> gfx.Color:
-    """A pygfx colour with the given linear components."""
+    """A pygfx colour with the given linear components; negative ones become 0."""
     red, green, blue = (max(float(c), 0.0) for c in colour)
     return gfx.Color.from_physical(red, green, blue)
 

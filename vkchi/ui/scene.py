@@ -27,8 +27,10 @@ Triple = tuple[float, float, float]
 
 
 class Scene:
-    """The objects and lights of one camera. `window.get_scene()` returns that of a window,
-    `ti.ui.Scene()` makes a new one."""
+    """The objects and lights of one camera.
+
+    `window.get_scene()` returns that of a window, `ti.ui.Scene()` makes a new one.
+    """
 
     def __init__(self) -> None:
         self._camera = Camera()
@@ -42,8 +44,10 @@ class Scene:
         self._camera = camera
 
     def ambient_light(self, color: Any) -> None:
-        """Set the colour of the ambient light, which persists over frames. Raises ToolError unless
-        it has 3 or 4 numbers."""
+        """Set the `color` of the ambient light, which persists over frames.
+
+        Raises ToolError unless it has 3 or 4 numbers.
+        """
         self._ambient = draw_calls.colour_of("ambient_light", color)
 
     def point_light(self, pos: Any, color: Any) -> None:
@@ -76,9 +80,12 @@ class Scene:
         per_vertex_color: Any = None, vertex_offset: int = 0, vertex_count: int | None = None,
         index_offset: int = 0, index_count: int | None = None,
     ) -> None:  # fmt: skip
-        """Draw unlit lines, `width` pixels wide, between vertices 0 and 1, 2 and 3, and so on,
-        or between those of `indices`. Offsets and counts select a range, as in `mesh`. Raises
-        ToolError."""
+        """Draw unlit lines, `width` pixels wide, between `vertices` 0 and 1, 2 and 3, and so on.
+
+        indices: connect those instead; color, per_vertex_color: of all, or one for each vertex.
+        vertex_offset, vertex_count, index_offset, index_count select a range, as in `mesh`. Raises
+        ToolError.
+        """
         offsets = (vertex_offset, vertex_count, index_offset, index_count)
         self._put(
             draw_calls.draw_lines(
@@ -95,8 +102,9 @@ class Scene:
         """Draw a triangle mesh.
 
         - vertices: vectors of 3; each three in sequence form a triangle, or those of `indices`.
-        - normals: per vertex; by default the sum over adjacent triangles or, without indices, each
-          triangle's own.
+        - normals: per vertex; by default the sum of the adjacent triangles' unit normals or, without
+          indices, each triangle's own.
+        - color, per_vertex_color: of all, or one for each vertex.
         - two_sided: light both sides, not only the one with counterclockwise vertices.
         - show_wireframe: draw edges only.
         - vertex_offset: first vertex; with indices, the number added to each.
@@ -120,9 +128,11 @@ class Scene:
         vertex_count: int | None = None, index_offset: int = 0, index_count: int | None = None,
         show_wireframe: bool = False,
     ) -> None:  # fmt: skip
-        """Draw one instance of a mesh per transform, `instance_count` from `instance_offset` on;
-        without transforms, the mesh. A transform is a [4, 4] matrix for column vectors [x, y, z,
-        1]. Other parameters are as in `mesh`. Raises ToolError."""
+        """Draw one instance of a mesh per transform, `instance_count` from `instance_offset` on.
+
+        A transform is a [4, 4] matrix for column vectors [x, y, z, 1]; without `transforms`, the
+        mesh is drawn once. Other parameters are as in `mesh`. Raises ToolError.
+        """
         shape = draw_calls.draw_surface(
             "mesh_instance", 3, vertices, indices, normals, color, per_vertex_color,
             switches_of(two_sided, show_wireframe),
@@ -143,8 +153,10 @@ class Scene:
             self._objects.append(drawn)
 
     def take(self, aspect: float) -> Layer:
-        """Remove and return the declared objects and point lights as a layer; `aspect` is width
-        divided by height."""
+        """Remove and return the declared objects and point lights as a layer.
+
+        `aspect` is width divided by height.
+        """
         from vkchi.ui.picture import Layer
 
         objects, self._objects = self._objects, []

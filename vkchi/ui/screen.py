@@ -24,7 +24,7 @@ SURFACES = {"x11": "VK_KHR_xlib_surface", "wayland": "VK_KHR_wayland_surface"}
 
 
 class Screen:
-    """Window of `size` pixels; `listen` receives each event.
+    """Window of `size` pixels; `listen` receives its events of the kinds in EVENTS.
 
     Raises KernelRuntimeError if no window can be opened, or if no graphics API can draw on it.
     """
@@ -96,10 +96,10 @@ def check_display(glfw: Any) -> None:
 
 
 def has_surface(platform: str) -> bool:
-    """True if Vulkan or OpenGL can draw on windows of rendercanvas' `platform`; always for
-    platforms that are not in SURFACES.
+    """True if Vulkan or OpenGL can draw on windows of rendercanvas' `platform`.
 
-    wgpu aborts the process if neither can, so this test precedes the first call of wgpu.
+    True also for platforms that are not in SURFACES. wgpu aborts the process if neither can, so
+    this test precedes the first call of wgpu.
     """
     extension = SURFACES.get(platform)
     return extension is None or extension in list_extensions(load_vulkan()) or has_egl()

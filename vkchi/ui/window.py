@@ -144,8 +144,11 @@ class Window:
             self._draw()
 
     def show(self) -> None:
-        """Show the frame, process events, wait for `fps_limit` (on screen and in notebooks) and
-        begin a new frame. Raises KernelRuntimeError after `destroy`."""
+        """Show the frame, process events, and begin a new frame.
+
+        On screen and in notebooks, it sleeps as `fps_limit` requires. Raises KernelRuntimeError
+        after `destroy`.
+        """
         if self._canvas.is_touched or not self._is_drawn:
             self._draw()
         self._is_drawn = False
@@ -187,20 +190,27 @@ class Window:
     # --- pixels ----------------------------------------------------------------------------------
 
     def get_image_buffer_as_numpy(self) -> Floats:
-        """The frame as f32[width, height, 4]: red, green, blue, alpha from 0 to 1, from the
-        lower left."""
+        """The frame as f32[width, height, 4], from the lower left.
+
+        The channels are red, green, blue and alpha, from 0 to 1.
+        """
         self._draw_if_touched()
         return self._picture.pixels() / np.float32(255)
 
     def get_depth_buffer_as_numpy(self) -> Floats:
         """Depths of the frame's scenes, f32[width, height]: 1 nearest, 0 farthest and for the
-        background. They are z values of a camera's projection matrix."""
+        background.
+
+        They are z values of a camera's projection matrix.
+        """
         self._draw_if_touched()
         return np.ascontiguousarray(self._picture.depths())
 
     def get_depth_buffer(self, depth: Storage) -> None:
-        """Write the depths to a field or ndarray `depth` of f32, of the window's shape. Raises
-        ToolError for another argument."""
+        """Write the depths to a field or ndarray `depth` of f32, of the window's shape.
+
+        Raises ToolError for another argument.
+        """
         if not isinstance(depth, Storage):
             raise ToolError(f"get_depth_buffer takes a field or an ndarray, not {depth!r}")
         values = self.get_depth_buffer_as_numpy()
@@ -212,8 +222,10 @@ class Window:
         depth.from_numpy(values)
 
     def save_image(self, filename: str | os.PathLike[str]) -> None:
-        """Write the frame to an image file in the format of its suffix. Raises ToolError for
-        unknown suffixes, KernelRuntimeError if the file cannot be written."""
+        """Write the frame to an image file in the format of the suffix of `filename`.
+
+        Raises ToolError for unknown suffixes, KernelRuntimeError if the file cannot be written.
+        """
         self._draw_if_touched()
         imwrite(self._picture.pixels()[:, :, :3], filename)
 
@@ -247,8 +259,10 @@ class Window:
         self._event = value
 
     def get_events(self, tag: str | None = None) -> list[InputEvent]:
-        """Remove and return the queued events of one kind, `ti.ui.PRESS` or `ti.ui.RELEASE`, or
-        of both for None. Others stay queued. Raises ToolError for other tags."""
+        """Remove and return the queued events of one kind, `ti.ui.PRESS` or `ti.ui.RELEASE`.
+
+        A `tag` of None selects both kinds. Others stay queued. Raises ToolError for other tags.
+        """
         if tag not in (None, PRESS, RELEASE):
             raise ToolError(f"get_events: a tag is ti.ui.PRESS or ti.ui.RELEASE, not {tag!r}")
         self._poll()
@@ -260,8 +274,10 @@ class Window:
         return found
 
     def get_event(self, tag: str | None = None) -> bool:
-        """Pop the first queued event of kind `tag` into `event`; False if there is none. Raises
-        ToolError for other tags."""
+        """Pop the first queued event of kind `tag` into `event`; False if there is none.
+
+        Raises ToolError for other tags.
+        """
         found = self.get_events(tag)
         if not found:
             return False
