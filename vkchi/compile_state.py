@@ -169,7 +169,7 @@ def _tell(
 
 
 def start_progress_line(what: str) -> ProgressLine | None:
-    """Start a progress line, which appears after a second; None if stderr is closed or not a tty."""
+    """Start a progress line, which appears after a second; None without a terminal on stderr."""
     try:
         return ProgressLine(what) if sys.stderr.isatty() else None
     except local(AttributeError, ValueError):  # no stderr, or closed

@@ -54,7 +54,6 @@ def store_of(given: argparse.Namespace) -> CacheStore:
 
 
 def configure_ls(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `ls`."""
     add_name(parser)
     parser.add_argument("--kind", default="", help="kernel, shaders, answers or pipelines")
     parser.add_argument("--device", default="", help="of devices with this in their names")
@@ -66,14 +65,12 @@ def configure_ls(parser: argparse.ArgumentParser) -> None:
 
 
 def add_name(parser: argparse.ArgumentParser) -> None:
-    """Add the name of kernels."""
     parser.add_argument(
         "name", nargs="?", default="*", help="kernels; * and ? are wildcards (default: all)"
     )
 
 
 def ls(given: argparse.Namespace) -> int:
-    """List entries."""
     found = listing.select(store_of(given).entries(), given.name, given.kind, given.device)
     found.sort(key=listing.SORTS[given.sort])
     if given.as_json:
@@ -92,7 +89,6 @@ def is_terminal() -> bool:
 
 
 def configure_show(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `show`."""
     parser.add_argument("key", help="a key, or its first digits")
     parser.add_argument("--device", default="", help="whose driver is asked: see docs/compile.md")
     parser.add_argument("--isa", action="store_true", help="show the driver's machine code")
@@ -100,9 +96,9 @@ def configure_show(parser: argparse.ArgumentParser) -> None:
 
 
 def show(given: argparse.Namespace) -> int:
-    """Show an entry: header, parts of the key, driver statistics, source, IR and SPIR-V.
+    """Print an entry: header, parts of the key, driver statistics, source, IR and SPIR-V.
 
-    Kinds in WITHOUT_TEXT end after the key's parts, and after the answers if they are its kind.
+    For kinds in WITHOUT_TEXT, only header and key are printed, and the answers of kind ANSWERS.
     """
     store = store_of(given)
     found = lookup.by_key(store, given.key)
@@ -125,7 +121,7 @@ def show(given: argparse.Namespace) -> int:
 
 
 def terminal_width() -> int:
-    """Return the columns of the terminal, 0 if stdout is none."""
+    """Return the columns of the terminal; 0 if stdout is no terminal."""
     if sys.stdout is None or not sys.stdout.isatty():
         return 0
     import shutil  # slow: imports compression modules
@@ -159,7 +155,6 @@ def fitted(text: str, columns: int) -> str:
 
 
 def titled(part: Listing) -> list[str]:
-    """Return the lines of a listing, after its title."""
     return [f"; {part.title}", *(line.text for line in part.lines)]
 
 
@@ -189,7 +184,6 @@ def tell_driver(
 
 
 def configure_report(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `report`."""
     add_name(parser)
     parser.add_argument("--html", default="cache.html", help="the page that is written")
     parser.add_argument(
@@ -201,7 +195,11 @@ def configure_report(parser: argparse.ArgumentParser) -> None:
 
 
 def report(given: argparse.Namespace) -> int:
-    """Write an HTML page: kernels, timings, and linked source, IR and SPIR-V of the newest."""
+    """Write an HTML page: kernels, timings, and linked source, IR and SPIR-V of the newest.
+
+    Returns FAILURE if an entry is damaged, SUCCESS otherwise. Raises Missing if the page cannot be
+    written.
+    """
     from vkchi.cache import report as reports
 
     try:
@@ -242,7 +240,6 @@ def writing(path: str) -> Iterator[None]:
 
 
 def configure_why(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `why`."""
     parser.add_argument("what", help="FILE.py:kernel, to compare its newest entry with older ones")
     parser.add_argument("other", nargs="?", default="", help="a key, if the first word is a key")
     parser.set_defaults(run=why)
@@ -269,14 +266,16 @@ def why(given: argparse.Namespace) -> int:
 
 
 def configure_diff(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `diff`."""
     parser.add_argument("key", help="a key, or its first digits")
     parser.add_argument("other", help="another key")
     parser.set_defaults(run=diff)
 
 
 def diff(given: argparse.Namespace) -> int:
-    """Compare the IR of two entries, line by line."""
+    """Print the differences between the IR of two entries, line by line.
+
+    Raises Missing for entries without IR.
+    """
     store, texts = store_of(given), []
     for entry in (lookup.by_key(store, k) for k in (given.key, given.other)):
         if entry.header.get("kind") in WITHOUT_TEXT:
@@ -291,7 +290,6 @@ def diff(given: argparse.Namespace) -> int:
 
 
 def configure_stats(parser: argparse.ArgumentParser) -> None:
-    """Set the function of `stats`."""
     parser.set_defaults(run=stats)
 
 
@@ -314,14 +312,14 @@ def stats(given: argparse.Namespace) -> int:
 
 
 def configure_verify(parser: argparse.ArgumentParser) -> None:
-    """Set the function of `verify`."""
     parser.set_defaults(run=verify)
 
 
 def verify(given: argparse.Namespace) -> int:
-    """Check every entry's checksum and format, and its SPIR-V if spirv-val is installed.
+    """Check each entry's checksum and format, and its SPIR-V if spirv-val is installed.
 
-    Of entries of other versions of vkchi that this one cannot decode, only the checksum.
+    Of entries of other versions of vkchi that this one cannot decode, only the checksum. Prints the
+    damaged ones, and returns FAILURE if there are any.
     """
     import shutil  # slow: imports compression modules
 
@@ -346,7 +344,6 @@ def verify(given: argparse.Namespace) -> int:
 
 
 def configure_prune(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `prune`."""
     parser.add_argument(
         "--most", type=bytes_in, default=USUAL.most_bytes, metavar="SIZE",
         help="bytes that may stay: 50M, 1G",
@@ -380,13 +377,15 @@ def bytes_in(text: str) -> int:
 
 
 def configure_clear(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `clear`."""
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
     parser.set_defaults(run=clear)
 
 
 def clear(given: argparse.Namespace) -> int:
-    """Delete all entries."""
+    """Delete all entries, after a question on the terminal unless `--yes` is given.
+
+    Returns FAILURE if it is declined.
+    """
     store = store_of(given)
     keys = store.keys()
     if keys and not given.yes and not confirms(f"drop {len(keys)} entries in {store.folder}?"):
@@ -406,7 +405,6 @@ def confirms(question: str) -> bool:
 
 
 def configure_pack(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `pack`."""
     parser.add_argument("file", help="the archive: a .tar.gz")
     parser.add_argument("names", nargs="*", help="kernels; * and ? are wildcards (default: all)")
     parser.set_defaults(run=pack)
@@ -423,13 +421,15 @@ def pack(given: argparse.Namespace) -> int:
 
 
 def configure_unpack(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `unpack`."""
     parser.add_argument("file", help="the archive")
     parser.set_defaults(run=unpack)
 
 
 def unpack(given: argparse.Namespace) -> int:
-    """Import the intact entries of an archive into the cache."""
+    """Import the intact entries of an archive into the cache; return FAILURE if some are rejected.
+
+    Raises Missing if the archive cannot be read.
+    """
     import tarfile
 
     from vkchi.cache import archives
@@ -451,7 +451,7 @@ def say(text: str) -> None:
 
 
 def tell_difference(store: CacheStore, old: CacheEntry, new: CacheEntry) -> None:
-    """Print the differing parts of two keys, and the differences between the sources."""
+    """Print the parts in which two keys differ, with diffs of the sources."""
     age = in_time(time.time() - old.written)
     say(f"{old.key[:SHORT]} of {age} ago, and {new.key[:SHORT]}:")
     found = list(lookup.differing(old, new))
@@ -468,7 +468,6 @@ def tell_difference(store: CacheStore, old: CacheEntry, new: CacheEntry) -> None
 
 
 def unified(old: Sequence[str], new: Sequence[str], a: str, b: str) -> Iterator[str]:
-    """Yield the lines of a unified diff."""
     from difflib import unified_diff
 
     return unified_diff(old, new, a, b, lineterm="")

@@ -39,7 +39,6 @@ compiled; 2 wrong command line or device description; 130 interrupted"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     parser.epilog = EXIT_STATUS
     parser.add_argument("what", nargs="?", default="", metavar="FILE.py[:KERNEL]",
                         help="a file, FILE.py:kernel or FILE.py:obj.method")  # fmt: skip
@@ -58,7 +57,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Compile the kernels that the command line names; return the exit status."""
+    """Compile the kernels that the command line names, and print their properties.
+
+    Returns FAILURE if the driver's compiler rejects a shader, or nothing was compiled. Raises
+    WrongCommandLine and VkchiError.
+    """
     if given.list:
         print("\n".join(known_names()))
         return SUCCESS
@@ -87,7 +90,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def require_device(name: str) -> None:
-    """Raise DeviceError if no device here, and no description, has such a name."""
+    """Raise DeviceError if no device of this machine matches `name`."""
     try:
         select_device(list_devices(), name)
     except DeviceError as e:
@@ -97,9 +100,9 @@ def require_device(name: str) -> None:
 
 
 def find_target(name: str) -> DeviceDescription | None:
-    """Return the description of a device, or of an AMD family given as `radv:vega10` or `gfx900`.
+    """Return the description that `name` selects; None if there is none, as for a present device.
 
-    None for a device that is present. Raises ArgumentError, DeviceError.
+    `radv:vega10` and `gfx900` select a family of AMD GPUs. Raises ArgumentError, DeviceError.
     """
     kind, _, family = name.partition(":")
     found = None if kind == "radv" else find_described(name)
@@ -124,10 +127,9 @@ def read_value(text: str) -> tuple[str, str]:
 def compile_file(
     noted: ShaderRecord, path: str, name: str, values: dict[str, str], argv: Sequence[str]
 ) -> None:
-    """Import a file, and compile its kernel `name`, if given.
+    """Initialize vkchi, import a file, and compile its kernel `name`, if given.
 
-    A kernel that the import compiled is compiled again only for given `values`. Raises vkchi's
-    errors and OSError.
+    A kernel that the import compiled is compiled again only for given `values`. Raises VkchiError.
     """
     require_file(path)
     init(log_level="error")
@@ -137,7 +139,6 @@ def compile_file(
 
 
 def require_file(path: str) -> None:
-    """Raise ArgumentError if there is no such file."""
     if not os.path.isfile(path):
         raise ArgumentError(f"there is no file {path!r}: name it as in FILE.py:kernel")
 
@@ -167,16 +168,17 @@ def import_file(path: str, argv: Sequence[str]) -> dict[str, Any]:
 
 
 def compile_one(kernel: Any, name: str, values: dict[str, str], names: dict[str, Any]) -> None:
-    """Compile a kernel for the given or annotated arguments. Raises as `sample_call`."""
+    """Compile a kernel for the arguments of `sample_call`, and raise its errors."""
     kernel.examine(lambda plan, args: None, *sample_call(kernel, name, values, names))
 
 
 def sample_call(
     kernel: Any, name: str, values: dict[str, str], names: dict[str, Any]
 ) -> list[Any]:  # fmt: skip
-    """Return the given or annotated arguments of a kernel.
+    """Return arguments of a kernel: given in `values`, or sampled from its annotations.
 
-    Raises ArgumentError for anything but a kernel, and for an argument that is not known.
+    Raises ArgumentError for anything but a kernel, for an unknown name in `values`, and for an
+    argument that is neither given nor annotated.
     """
     if not isinstance(kernel, Kernel | BoundKernel):
         raise ArgumentError(f"{name} is no ti.kernel")
@@ -192,16 +194,15 @@ def sample_call(
 
 
 def shaders_of(noted: ShaderRecord, name: str) -> list[Shader]:
-    """Return the compiled shaders of a kernel and its variants; all shaders for an empty name."""
+    """Return the recorded shaders of a kernel and its variants; all shaders for an empty name."""
     last = name.rpartition(".")[2]
     return [s for s in noted.shaders.values() if not last or s.name.partition(".")[0] == last]
 
 
 def compile_with_driver(noted: ShaderRecord, shaders: Sequence[Shader]) -> list[CompileOutcome]:
-    """Return the results of the driver's compiler, one per shader; empty ones if there is no
-    compiler.
+    """Return the results of the driver's compiler, one per shader.
 
-    Raises DeviceError.
+    They are empty for a described device without compiler. Raises DeviceError.
     """
     described, device = noted.described, noted.device
     if described is not None and described.radv:
@@ -261,7 +262,7 @@ def device_of(noted: ShaderRecord) -> str:
 
 
 def row_of(shader: Shader, outcome: CompileOutcome, *, with_code: bool) -> dict[str, Any]:
-    """Return a shader's properties as JSON."""
+    """Return a shader's properties as a dict for JSON."""
     row: dict[str, Any] = {
         "name": shader.name,
         "spirv_bytes": len(shader.words),

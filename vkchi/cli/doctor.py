@@ -70,15 +70,13 @@ class CheckResult(NamedTuple):
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     parser.epilog = "exit status: 0 kernels can run; 1 they cannot; 2 wrong command line"
     parser.add_argument("--json", action="store_true", dest="as_json", help="one JSON object")
     parser.set_defaults(run=run)
 
 
 def run(given: argparse.Namespace) -> int:
-    """Check packages, Vulkan devices, CUDA, environment variables and the kernel cache of this
-    machine."""
+    """Run the checks and print their results; return 1 if a problem stops kernels, else 0."""
     found = [check() for check in CHECKS]
     problems = [p for f in found for p in f.problems]
     if given.as_json:
@@ -130,7 +128,10 @@ def version_of(package: str) -> str:
 
 
 def check_devices() -> CheckResult:
-    """Vulkan devices, the choice of `ti.init()`, and missing features."""
+    """List the Vulkan devices, marking that of `ti.init()`, and features that they lack.
+
+    Problems: no usable device, and a slow software driver.
+    """
     try:
         rows = physical_devices()
         chosen = chosen_index()
@@ -165,15 +166,16 @@ def check_devices() -> CheckResult:
 
 
 def make_target() -> str:
-    """Return the command that installs a software driver in a checkout on Debian; else ""."""
+    """Return `make driver`, for a software driver, in a checkout with apt-get; else ""."""
     has_target = find_checkout() and "apt-get" in platform.install_command("driver")
     return "make driver" if has_target else ""
 
 
 def check_cuda() -> CheckResult:
-    """CUDA device of each NVIDIA device of Vulkan.
+    """Match the NVIDIA devices of Vulkan to CUDA devices.
 
-    Arrays of torch and cupy on such a device are used in place (docs/interop.md).
+    Problems: devices of one API that the other lacks. Arrays of torch and cupy on a matched device
+    are used in place (docs/interop.md).
     """
     try:
         rows = [row for row in physical_devices() if row.vendor == "nvidia"]
@@ -199,7 +201,7 @@ def check_cuda() -> CheckResult:
 
 
 def cuda_ordinal(uuid: bytes) -> int | str:
-    """Return a device's CUDA ordinal, or the reason why it has none."""
+    """Return the CUDA ordinal of the device with this UUID, or the reason why it has none."""
     from vkchi.interop.cuda.driver import open_driver
 
     try:
@@ -251,7 +253,10 @@ def is_slow(driver: str) -> bool:
 
 
 def check_environment() -> CheckResult:
-    """Environment variables that affect vkchi."""
+    """List the VKCHI_ variables that are set, and those that name Vulkan drivers.
+
+    Problems: unknown variables, invalid values, and driver files that do not exist.
+    """
     names = sorted(n for n in os.environ if n.startswith("VKCHI_"))
     known = [f"{n}={os.environ[n]}: {env.FLAGS[n][1]}" for n in names if n in env.FLAGS]
     wrong = [
@@ -270,7 +275,10 @@ def check_environment() -> CheckResult:
 
 
 def check_cache() -> CheckResult:
-    """Location and state of the disk cache."""
+    """Count the entries of the disk cache.
+
+    Problems: damaged entries, and a folder that cannot be written to.
+    """
     folder = find_folder()
     store, lines, wrong = CacheStore(folder), [folder], []
     mend = "VKCHI_CACHE_DIR=FOLDER, one that you may write to; or VKCHI_CACHE=0"

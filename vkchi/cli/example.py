@@ -29,10 +29,8 @@ DRAWS = re.compile(r"^    *(viewer|learning|stage)\.run\(", re.M)
 
 
 def list_examples() -> dict[str, Path]:
-    """Return the examples by name: those of the checkout, else those that the wheel installed.
-
-    A folder `examples` beside an installed package belongs to another package.
-    """
+    """Return the files of the examples by name: those of the checkout, else those that the wheel
+    installed."""
     is_checkout = (PARENT / "pyproject.toml").is_file()
     folder = PARENT / (CHECKOUT if is_checkout else INSTALLED)
     found = {path.stem: path for path in sorted(folder.glob("*.py"))}
@@ -46,7 +44,6 @@ def title_of(path: Path) -> str:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     parser.usage = "vkchi example [NAME [--headless] [--frames N] [--save FOLDER] ...]"
     parser.epilog = EXIT_STATUS
     parser.add_argument("name", nargs="?", help="the example; without it, they are listed")
@@ -57,8 +54,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Run the named example with the arguments around its name; without a name, list the
-    examples."""
+    """Run the named example with the arguments around its name; return the exit status.
+
+    Without a name, print the list of examples. Raises WrongCommandLine for an unknown name.
+    """
     examples = list_examples()
     if not examples:
         raise MissingPackageError(f"no examples are in {PARENT}: install vkchi anew")
@@ -98,7 +97,10 @@ def is_drawn(path: Path) -> bool:
 
 
 def arguments_for(path: Path, arguments: Sequence[str]) -> list[str]:
-    """Return the arguments, without drawing options if the example only prints."""
+    """Return the arguments, without the options for drawing if the example only prints.
+
+    If it drops `--save`, it says so on stderr.
+    """
     if is_drawn(path):
         return list(arguments)
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -112,8 +114,10 @@ def arguments_for(path: Path, arguments: Sequence[str]) -> list[str]:
 
 
 def run_file(path: Path, arguments: Sequence[str]) -> int:
-    """Run an example like `python PATH ARGUMENTS`; return the exit status, 1 if a package is
-    missing."""
+    """Run an example as `python PATH ARGUMENTS` does, in this process.
+
+    Returns the exit status: 1, after a message, if a known package is missing.
+    """
     before, folder = sys.argv, str(path.parent)
     sys.argv = [str(path), *arguments_for(path, arguments)]
     sys.path.insert(0, folder)

@@ -22,7 +22,6 @@ EXIT_STATUS = """exit status: 0 success; 1 the kernel is rejected, or the file f
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     parser.epilog = EXIT_STATUS
     parser.add_argument("what", metavar="FILE.py:KERNEL", help="FILE.py:kernel or :obj.method")
     parser.add_argument("--device", default="", help="a device here")
@@ -32,7 +31,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Explain the kernel that the command line names; return the exit status."""
+    """Print the explanation of the kernel that the command line names; return SUCCESS.
+
+    Raises WrongCommandLine and VkchiError.
+    """
     path, _, name = given.what.rpartition(":")
     if not path.endswith(".py") or not name:
         raise WrongCommandLine("no kernel is given: vkchi explain FILE.py:KERNEL")

@@ -1,7 +1,7 @@
 """`vkchi ir FILE [--pass a,b] [--interp]`: check, transform and interpret IR text.
 
 Exit status: 0 success; 1 an error in the text, in a pass name or in a value; 2 a usage error; 130
-after Ctrl-C. Errors are one message on stderr, never a traceback, for any bytes as input.
+after Ctrl-C. Errors are one message on stderr.
 
     $ vkchi ir saxpy.chi --pass simplify,dce --interp --set a=2.5 --extent 4
     $ VKCHI_PRINT=ir python program.py 2>&1 | vkchi ir -
@@ -32,7 +32,6 @@ EXIT_STATUS = """exit status: 0 success; 1 an error in the text, in a pass name 
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     parser.epilog = EXIT_STATUS
     parser.add_argument("file", help="IR text, as VKCHI_PRINT=ir prints it; `-`: standard input")
     parser.add_argument(
@@ -55,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Run the command and return the exit status."""
+    """Print the transformed IR; return 0, or 1 after a message on stderr."""
     try:
         _transform(given)
     except VkchiError as e:
@@ -85,7 +84,8 @@ def _transform(given: argparse.Namespace) -> None:
 
 
 def find_pass(name: str) -> Callable[..., Any]:
-    """Return the pass called `name`. Raises ArgumentError with the list of passes."""
+    """Return the pass called `name`. Raises ArgumentError, with the list of passes, if there is
+    none."""
     from vkchi.passes.pipeline import PASSES
 
     if name not in PASSES:
@@ -116,8 +116,7 @@ def _read_stdin() -> bytes:
 
 
 def apply_pass(program: Program, change: Callable[[Func], Func | Program]) -> Program:
-    """Return the Program with a pass applied to every Func; a pass may return several Funcs for
-    one."""
+    """Return the Program with a pass applied to each Func; a pass may return several for one."""
     funcs: list[Func] = []
     for fn in program.funcs:
         new = change(fn)

@@ -27,9 +27,10 @@ EXTENT = 64  # default extent; code does not depend on it
 def sample_argument(
     parameter: Parameter, given: Mapping[str, str], names: Mapping[str, Any]
 ) -> Any:
-    """Return an argument for a parameter. Raises ArgumentError if its type is unknown.
+    """Return an argument for a parameter: from the text in `given`, else from its annotation.
 
-    `names` are the globals of the kernel's file.
+    Arrays are made on the current device. `names` are the globals of the kernel's file. Raises
+    ArgumentError if the type is unknown.
     """
     if parameter.name in given:
         return read_argument(given[parameter.name], names)
@@ -48,10 +49,9 @@ def sample_argument(
 
 
 def read_argument(text: str, names: Mapping[str, Any]) -> Any:
-    """Parse an argument: an array type with extents (`?` for any), a literal, or a name in the
-    file.
+    """Parse an argument: an array type with extents, a literal, or a dotted name in the file.
 
-    Raises ArgumentError.
+    An extent `?` becomes EXTENT. Raises ArgumentError for other text.
     """
     found = ARRAY.fullmatch(text.replace(" ", ""))
     if found and found[1] in SCALARS:
@@ -68,7 +68,7 @@ def read_argument(text: str, names: Mapping[str, Any]) -> Any:
 
 
 def find_name(path: str, names: Mapping[str, Any]) -> Any:
-    """Return the value of a dotted name. Raises ArgumentError."""
+    """Return the value of a dotted name, whose first part is in `names`. Raises ArgumentError."""
     first, *rest = path.split(".")
     if first not in names:
         kernels = [name for name, value in names.items() if isinstance(value, Kernel)]

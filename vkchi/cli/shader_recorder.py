@@ -28,7 +28,7 @@ from vkchi.vk.sequence import Command, CommandSequence
 
 
 class ShaderRecord:
-    """The recorded shaders by their words, in order. `device` is the last one opened, or None."""
+    """Recorded shaders by their SPIR-V words, in order. `device`: the last one opened, or None."""
 
     def __init__(self, described: DeviceDescription | None) -> None:
         self.described = described
@@ -37,20 +37,20 @@ class ShaderRecord:
 
 
 class NotingPipelines(Pipelines):
-    """Pipelines that record shaders and compile none."""
+    """Pipelines that record shaders in `noted`; `make` compiles none."""
 
     def __init__(self, logical: Logical, noted: ShaderRecord) -> None:
         super().__init__(logical)
         self._noted = noted
 
     def make(self, shader: Shader, subgroup_size: int) -> Pipeline:
-        """Return a pipeline that cannot run. `explain` compiles."""
+        """Record the shader, and return a pipeline that cannot run."""
         self._noted.shaders.setdefault(shader.words, shader)
         return Pipeline(shader, [None], None)
 
 
 class NotingDevice(Device):
-    """A device that runs nothing."""
+    """A device that drops dispatches; its memory, fills and copies work."""
 
     noted: ShaderRecord
 
@@ -82,9 +82,10 @@ class NotingDevice(Device):
 
 @contextmanager
 def recording_shaders(described: DeviceDescription | None, select: str) -> Iterator[ShaderRecord]:
-    """Context manager in which every opened device records shaders and runs nothing.
+    """Context manager in which devices opened by `ti.init` record shaders and drop dispatches.
 
-    Its capabilities are those of `described`, or of the present device that `select` names.
+    Their capabilities are those of `described`, or of the present device that `select` names.
+    Replaces `vkchi.device.open_device` meanwhile.
     """
     noted = ShaderRecord(described)
     own = type("NotingDevice", (NotingDevice,), {"noted": noted})

@@ -42,7 +42,7 @@ class Command(NamedTuple):
 
 
 class WrongCommandLine(Exception):
-    """Error: arguments that a command cannot use. It is printed with the usage line."""
+    """Error: arguments that a command cannot use. `main` prints it with the usage line."""
 
 
 CACHE_COMMANDS = (
@@ -83,7 +83,6 @@ class ShowVersion(argparse.Action):
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `vkchi` itself."""
     parser.add_argument("--version", action=ShowVersion, nargs=0, help="print the version")
 
 
@@ -91,7 +90,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(argv: Sequence[str], root: Command = ROOT) -> int:
-    """Run the command that `argv` names; return the exit status."""
+    """Run the command that `argv` names, and return its exit status.
+
+    A VkchiError is printed on stderr, and returns FAILURE. Errors in the command line return
+    WRONG_COMMAND_LINE.
+    """
     parser = argparse.ArgumentParser()
     try:
         parser, given = parse(argv, root)
@@ -110,9 +113,10 @@ def main(argv: Sequence[str], root: Command = ROOT) -> int:
 def parse(
     argv: Sequence[str], root: Command = ROOT
 ) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
-    """Return the parser of the command that `argv` names, and its arguments.
+    """Return the parser of the command that `argv` names, and its parsed arguments.
 
-    Raises SystemExit after help, the version, or an error was printed.
+    Words that the command does not parse are in `rest`. Raises SystemExit after help, the version,
+    or an error was printed.
     """
     path, words = [root], list(argv)
     while path[-1].commands:
@@ -134,9 +138,9 @@ def parse(
 
 
 def find_command(path: Sequence[Command], words: Sequence[str], at: int) -> Command:
-    """Return the command of the group `path[-1]` that the word at `at` names.
+    """Return the command of the group `path[-1]` whose name is `words[at]`.
 
-    Raises SystemExit if there is no such word or command.
+    Raises SystemExit, after a message, if there is no such word or command.
     """
     group, parser = path[-1], make_parser(path)
     if at == len(words):
@@ -157,7 +161,7 @@ def find_command(path: Sequence[Command], words: Sequence[str], at: int) -> Comm
 def index_of_word(words: Sequence[str], commands: Sequence[Command]) -> int:
     """Return the index of the first word that is neither an option nor an option's value.
 
-    `commands` have the options. Without such a word the index is the number of words.
+    `commands` define the options. Without such a word the index is the number of words.
     """
     at = 0
     if words and words[0].startswith("-"):
@@ -177,7 +181,7 @@ def options_with_values(commands: Sequence[Command]) -> set[str]:
 
 
 def configure_of(command: Command) -> Callable[[argparse.ArgumentParser], None]:
-    """Return the function that adds a command's arguments to a parser."""
+    """Import a command's module, and return the function that adds its arguments to a parser."""
     module, _, name = command.place.partition(":")
     found: Callable[[argparse.ArgumentParser], None]
     found = getattr(importlib.import_module(module), name)
@@ -185,7 +189,7 @@ def configure_of(command: Command) -> Callable[[argparse.ArgumentParser], None]:
 
 
 def make_parser(path: Sequence[Command]) -> argparse.ArgumentParser:
-    """Return the parser of the last command of a path, with the options of the groups around it."""
+    """Return the parser of the last command of `path`, with the options of the groups around it."""
     command = path[-1]
     parser = argparse.ArgumentParser(
         " ".join(step.name for step in path),

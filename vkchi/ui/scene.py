@@ -102,8 +102,8 @@ class Scene:
         """Draw a triangle mesh.
 
         - vertices: vectors of 3; each three in sequence form a triangle, or those of `indices`.
-        - normals: per vertex; by default the sum of the adjacent triangles' unit normals or, without
-          indices, each triangle's own.
+        - normals: per vertex; by default the sum of adjacent triangles' unit normals
+          or, without indices, the normal of each triangle.
         - color, per_vertex_color: of all, or one for each vertex.
         - two_sided: light both sides, not only the one with counterclockwise vertices.
         - show_wireframe: draw edges only.
