@@ -65,8 +65,8 @@ def block_of(cx: Lowering, x: Any, name: str, kinds: Sequence[str]) -> Any:
 def cell_of(cx: Lowering, block: Any, indices: Any, origin: Sequence[int] = ()) -> list[Value]:
     """Return the indices of a block's cell, or of a list, as values relative to an origin.
 
-    Raises KernelIndexError for a wrong number of indices. Bounds are checked as for arrays, if the
-    options say so.
+    With `options.checks_indices`, the kernel reports indices out of bounds. Raises KernelIndexError
+    for a wrong number of indices.
     """
     given = [] if indices is None else flatten_indices(cx, [indices])
     want = len(block.activity.extents)
@@ -128,10 +128,10 @@ Form = Callable[[Lowering, list[Any], dict[str, Any]], Any]
 
 
 def form_of(name: str, handler: Callable[..., Any]) -> Form:
-    """Make the form of `ti.<name>`, whose arguments are those of the handler after `cx`.
+    """Make the handler `form(cx, args, kwargs)` of `ti.<name>`, which calls `handler(cx, ...)`.
 
-    They are a node, indices and possibly a value. The form raises KernelTypeError for other
-    arguments.
+    The arguments are node, indices, and val if `handler` takes three. The form raises
+    KernelTypeError for a wrong number or another name.
     """
     names = ("node", "indices", "val")[: handler.__code__.co_argcount - 1]
 
@@ -157,7 +157,7 @@ ACTIVITY_FORMS: dict[Any, Form] = {
 
 
 def clear(cx: Lowering, block: Any, cell: list[Value]) -> None:
-    """Deactivate a cell, or empty a list, and zero its elements.
+    """Emit the deactivation of a cell, or the emptying of a list; its elements become zero.
 
     Drops all facts about active cells.
     """
@@ -175,7 +175,7 @@ def length(cx: Lowering, block: Any, cell: list[Value]) -> Any:
 
 
 def append(cx: Lowering, block: Any, cell: list[Value], pairs: Sequence[tuple[Any, Any]]) -> Any:
-    """Append values to the lists of arrays in one block; return the position.
+    """Emit the appending of values to the lists of arrays in one block; return the position.
 
     For a full list, the position is its capacity, and the values are dropped.
     """

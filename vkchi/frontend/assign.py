@@ -50,9 +50,10 @@ _ON_BITS = ("&", "|", "^")
 
 
 def variable_value(cx: Lowering, x: Any) -> Any:
-    """Return the value of a new variable.
+    """Return x as the value of a new variable.
 
-    Numbers become kernel values of their default types, Python structs become StructValues.
+    Python's numbers, vectors and matrices become kernel values, Python structs StructValues, also
+    inside containers.
     """
     return map_leaves(x, lambda leaf: _own_leaf(cx, leaf))
 
@@ -306,7 +307,7 @@ def coerce(
 
 
 def into_variable(cx: Lowering, var: Var | None) -> ConversionTarget:
-    """Return the words for a conversion into a variable."""
+    """Return the description of a variable, for cautions about conversions to it."""
     if var is None:
         return UNNAMED
     return ConversionTarget(f"`{var.name}`", name=var.name, origin=var.span, source=cx.act.source)

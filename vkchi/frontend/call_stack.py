@@ -104,7 +104,6 @@ def _is_stacked(fn: FunctionType, source: Source, notes: Mapping[str, Any]) -> b
 
 
 def body_of(node: ast.FunctionDef) -> Sequence[ast.stmt]:
-    """Return the statements of a function, without its docstring."""
     is_documented = ast.get_docstring(node, clean=False) is not None
     return node.body[1:] if is_documented else node.body
 
@@ -159,7 +158,6 @@ def is_plain(n: ast.stmt, fn: FunctionType) -> bool:
 
 
 def is_names(n: ast.expr) -> bool:
-    """True if an assignment target is a name or a tuple of names."""
     return isinstance(n, ast.Name) or (isinstance(n, ast.Tuple) and all(map(is_names, n.elts)))
 
 

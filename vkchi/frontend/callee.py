@@ -66,12 +66,10 @@ _READING = {
 
 
 def is_array(x: Any) -> bool:
-    """True if x is an array in kernels, including arrays of structs."""
     return isinstance(x, ArrayRef) or is_field(x) or is_struct_array(x)
 
 
 def is_in(x: Any, known: set[Any]) -> bool:
-    """True if x is in a set; False if x is not hashable."""
     try:
         return x in known
     except TypeError:
@@ -79,7 +77,6 @@ def is_in(x: Any, known: set[Any]) -> bool:
 
 
 def find_in(table: Any, callee: Any) -> Any:
-    """Return the entry of a callee in a dict keyed by objects; None if absent or not hashable."""
     try:
         return table.get(callee)
     except TypeError:  # cannot be hashed
@@ -254,7 +251,6 @@ def is_unbound_method(base: Any, name: str) -> bool:
 
 
 def call_unbound(cx: Lowering, n: ast.Call, base: type[Matrix], name: str) -> Any:
-    """Lower `ti.Vector.normalized(v)` as `v.normalized()`."""
     args, kwargs = lower_arguments(cx, n)
     if not args:
         raise cx.fail(f"`{base.__name__}.{name}` needs a vector or matrix: write v.{name}()")
@@ -295,7 +291,6 @@ def call_method(cx: Lowering, n: ast.Call, base: Any, name: str) -> Any:
 
 
 def call_operator(cx: Lowering, n: ast.Call, v: Value, name: str) -> Any:
-    """Lower `x.__mod__(y)` of a kernel value as `x % y`."""
     args, kwargs = lower_arguments(cx, n)
     if kwargs or len(args) != (name in SPECIAL):
         raise cx.fail(f"`{name}` takes {'one value' if name in SPECIAL else 'nothing'}")
@@ -462,9 +457,9 @@ def call_intrinsic(
 def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Call a plain Python function or class.
 
-    It is inlined if an argument is a kernel value or array, or if it uses vkchi. A class is then
-    constructed in the kernel. Otherwise Python runs it now. Raises KernelTypeError if neither can
-    be.
+    A function is inlined if an argument is a kernel value or array, or if it uses vkchi. A class is
+    constructed in the kernel on the same conditions. Otherwise Python runs the callable now. Raises
+    KernelTypeError if neither can be.
     """
     if not callable(callee):
         raise unsupported_use(
@@ -493,7 +488,8 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
 def run_known(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Run a Python function on compile-time constants and return its result.
 
-    Numpy scalars keep their type where they are in turn arguments of numpy functions.
+    Numpy scalars keep their type where they are in turn arguments of numpy functions. A function
+    that is known to be nondeterministic adds a caution.
     """
     is_kept = cx.kept is not None and cx.call_node is cx.kept
     is_type = numpy_calls.is_type(callee)
@@ -539,7 +535,6 @@ def is_of_python_scope(callee: Any) -> bool:
 
 
 def refuse_python_scope(cx: Lowering, callee: Any) -> Exception:
-    """Return the error for a call that would launch kernels or create arrays."""
     return cx.fail(f"`{callee.__name__}` is for Python scope", help="call it outside the kernel")
 
 

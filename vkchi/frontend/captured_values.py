@@ -140,7 +140,6 @@ def repeatable_reads(reads: Iterable[Read], args: tuple[Any, ...]) -> tuple[Read
 
 
 def parent_of(path: Path) -> Path:
-    """Return the path without its last step."""
     return path._replace(steps=path.steps[:-1])
 
 
@@ -191,7 +190,6 @@ def same_as(value: Any) -> Test:
 
 
 def same_matrix(value: Matrix) -> Test:
-    """Return the test for a vector or matrix of equal shape, types and bits."""
     kind, dt, entries = type(value), value.dt, value.entries
     given, dtype, shape = entries.tobytes(), entries.dtype, entries.shape
     return lambda now: (

@@ -91,17 +91,15 @@ def share_variables(cx: Lowering, n: ast.For, own: Collection[Var] = ()) -> None
 
 
 def params_for(variables: Sequence[Var]) -> list[Param]:
-    """Return region parameters for the kernel values of variables."""
     return [Param(v.type, var.name) for var in variables for v in leaves(var.value)]
 
 
 def first_values(variables: Sequence[Var]) -> list[Value]:
-    """Return the current kernel values of variables."""
     return [v for var in variables for v in leaves(var.value)]
 
 
 def put_values(cx: Lowering, variables: Sequence[Var], values: Sequence[Value]) -> None:
-    """Set the kernel values of variables, in the order of `params_for`."""
+    """Set the kernel values in variables to `values`, in the order of `first_values`."""
     given = iter(values)
     for var in variables:
         cx.assign(var, refill(var.value, given))
@@ -167,7 +165,6 @@ def loop_for(
 
 
 def set_results(cx: Lowering, results: Sequence[Value], variables: Sequence[Var]) -> None:
-    """Set the variables to the results of the loop's op."""
     for result, param in zip(results, params_for(variables)):
         result.name = param.name
     put_values(cx, variables, results)

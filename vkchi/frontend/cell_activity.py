@@ -147,7 +147,7 @@ class ListRef(MemoryTarget):
 
     @property
     def space(self) -> str:
-        """The address space: other invocations write to it too."""
+        """The address space "global": other invocations write to the list too."""
         return "global"
 
     def load(self, cx: Context) -> Op:
@@ -190,7 +190,6 @@ def length_of(activity: Any, cell: Any) -> Any:
 
 
 def counted_from(index: Any, origin: Any) -> Any:
-    """Return an index relative to an origin."""
     return [index[k] - first for k, first in static(enumerate(origin))]
 
 
@@ -218,7 +217,6 @@ def put_item(array: Any, index: Any, value: Any, place: Any, cells: Any) -> None
 
 
 def copy_numbers(target: Any, numbers: Any) -> None:
-    """Copy all numbers of an array of the same shape."""
     for K in grouped(numbers):
         target[K] = numbers[K]
 
@@ -231,7 +229,8 @@ class ActivityTest:
         self.asked: Value | None = None  # the address of the tested number
 
     def ask_copy(self, cx: Lowering) -> None:
-        """Copy the numbers here, and test the copy: for a top-level loop that is not parallel."""
+        """Emit a copy of the activity numbers, for a top-level loop that is not parallel; test the
+        copy."""
         self.level = self.level._replace(numbers=self._copied(cx))
 
     def _copied(self, cx: Lowering) -> Any:

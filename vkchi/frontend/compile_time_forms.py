@@ -87,10 +87,10 @@ def _range(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _iterate(python: Any, gather: Any, begin: Begin = iter, count: int = 1 << 10) -> Form:
-    """Make the form of a Python function of iterables, applied at compile time.
+    """Make the handler of a Python function of iterables, applied at compile time.
 
     The first `count` arguments are iterables, and `gather` combines their items. Other arguments
-    must be compile-time constants.
+    must be compile-time constants. The result is a list, or a tuple if `gather` returns one.
     """
     named = python.__name__
 

@@ -204,7 +204,6 @@ class Lowering:
 
     @property
     def span(self) -> Span:
-        """The span of the expression or statement being lowered."""
         assert self.b.span is not None
         return self.b.span
 
@@ -431,7 +430,10 @@ class Lowering:
         return param
 
     def array_of(self, obj: Any) -> ArrayRef:
-        """Return the array of a captured field, which becomes a parameter of the Func."""
+        """Return the array of a captured field, which becomes a parameter of the Func.
+
+        Raises KernelFieldError if the field has no memory layout yet and cannot get one.
+        """
         found = self._arrays.get(id(obj))
         if found is None:
             found = self._arrays[id(obj)] = self._capture_array(obj)

@@ -41,7 +41,7 @@ def all_of(cx: Context, truths: Sequence[Value]) -> Value | None:
 
 
 def guard_indices(cx: Context, array: ArrayRef, indices: Sequence[Value]) -> None:
-    """Emit a failure report for an index out of bounds; nothing for constants in bounds."""
+    """Emit a test that fails for an index out of bounds; none if all are constants in bounds."""
     extents: Sequence[Value | int] = array.shape(cx)
     rows = zip(indices, extents, array.origin, strict=True)
     ok = all_of(cx, [v for row in rows if (v := is_inside(cx, *row)) is not None])
@@ -56,7 +56,6 @@ def guard_indices(cx: Context, array: ArrayRef, indices: Sequence[Value]) -> Non
 
 
 def tuple_text(items: Sequence[Value | int]) -> list[Part]:
-    """Return the message parts of `(a, b)`."""
     parts: list[Part] = []
     for item in items:
         parts += [
@@ -85,7 +84,7 @@ def is_inside(cx: Context, k: Value, extent: Value | int, origin: int) -> Value 
 
 
 def guard_component(cx: Context, k: Value, extent: int, t: Tensor) -> None:
-    """Emit a failure report for a component index out of bounds."""
+    """Emit a test that fails for a component index out of bounds; none for a constant in bounds."""
     ok = is_inside(cx, k, extent, 0)
     if ok is not None:
         parts: list[Part] = ["index ", ReplacementField(k), f" is out of bounds of a {describe(t)}"]
@@ -96,7 +95,7 @@ def guard_component(cx: Context, k: Value, extent: int, t: Tensor) -> None:
 
 
 def guard_division(cx: Context, kind: str, x: Value, y: Value) -> None:
-    """Emit a failure report for an integer division by zero; nothing for a nonzero constant."""
+    """Emit a test that fails for an integer division by zero; none for a nonzero constant."""
     t = y.type
     assert isinstance(t, Scalar | Tensor)
     if isinstance(y, Op) and y.kind == "const" and constant_array(y).all():
@@ -114,7 +113,7 @@ def guard_division(cx: Context, kind: str, x: Value, y: Value) -> None:
 
 
 def guard_exponent(cx: Context, x: Value, y: Value) -> None:
-    """Emit a failure report for a negative power of an integer."""
+    """Emit a test that fails for a negative power of an integer."""
     ok = all_of(cx, [cx.b.emit("ge", y, zero_like(cx, y))])
     assert ok is not None
     parts: list[Part] = [
@@ -127,7 +126,7 @@ def guard_exponent(cx: Context, x: Value, y: Value) -> None:
 
 
 def watch_overflow(cx: Context, kind: str, x: Value, y: Value, result: Value) -> None:
-    """Emit a warning for the overflow of an integer op."""
+    """Emit a test that warns if an integer op overflowed; `result` is its result."""
     fits, word = OVERFLOWS[kind]
     ok = all_of(cx, [fits(cx, x, y, result)])
     assert ok is not None
@@ -139,7 +138,10 @@ def watch_overflow(cx: Context, kind: str, x: Value, y: Value, result: Value) ->
 
 
 def watch_atomic(cx: Context, op: str, old: Value, v: Value) -> None:
-    """Emit a warning for the overflow of an atomic integer `+=` or `-=`; `old` is the old value."""
+    """Emit a test that warns if an atomic integer `+=` or `-=` overflowed.
+
+    `old` is the value before it.
+    """
     kind = {"+": "add", "-": "sub"}.get(op)
     if kind is not None and scalar_of(v.type).kind in "iu":
         watch_overflow(cx, kind, old, v, cx.b.emit(kind, old, v))

@@ -82,9 +82,9 @@ class Dependencies:
     # --- reading -----------------------------------------------------------------------------
 
     def read(self, fn: FunctionType, name: str, value: Any, span: Span | None = None) -> None:
-        """Record the read of a global or closure variable of `fn`.
+        """Record the read of a global or closure variable of `fn`, or of a Python builtin.
 
-        A module is only a step to its names.
+        A module counts only as a step to its names.
         """
         if name in fn.__code__.co_freevars and fn.__closure__ is not None:
             cell = fn.__closure__[fn.__code__.co_freevars.index(name)]
@@ -128,7 +128,6 @@ class Dependencies:
         self.met(value)
 
     def default(self, fn: FunctionType, name: str, value: Any) -> None:
-        """Record the default of a parameter."""
         key: Any
         defaults, places = fn.__defaults__ or (), fn.__code__.co_varnames
         first = fn.__code__.co_argcount - len(defaults)
@@ -303,7 +302,7 @@ class Dependencies:
             yield "value", value
 
     def path_of(self, obj: Any) -> tuple[int, str]:
-        """Return the number of the function in `functions` that read an object, and its path there.
+        """Return the index of the function in `functions` that read an object, and its path there.
 
         Objects without such a path give (-1, "").
         """

@@ -102,7 +102,6 @@ def _rounding_op(kind: str) -> Callable[[Context, Value], Value]:
 
 
 def on_whole(fn: Function, kind: str) -> Handler:
-    """Make the handler of a rounding function that is one op."""
     return on_rounding(fn, _rounding_op(kind))
 
 
@@ -189,7 +188,6 @@ def frexp(cx: Context, x: Any) -> tuple[Any, Any]:
 
 
 def absolute(cx: Context, x: Any) -> Any:
-    """Lower `ti.abs(x)`."""
     if is_plain(x):
         return elementwise.abs(x)
     v = operator_lowering.value(cx, x)

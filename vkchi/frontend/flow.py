@@ -63,7 +63,7 @@ class Arm(NamedTuple):
 def run_region(
     cx: Lowering, params: tuple[Param, ...], lower: Callable[[], Any], *, is_for: bool = False
 ) -> Arm:
-    """Lower code into a new region, then restore the variables.
+    """Lower code into a new region, then restore the variables; return both region and changes.
 
     `is_for`: the region is the body of a `for` or `parallel` op, and counts as certain to run if
     the op is. Raises KernelSyntaxError if more than MOST_NESTED regions nest.
@@ -285,7 +285,6 @@ def _continuation(cx: Lowering, rest: Sequence[ast.stmt], then: GoOn | None) -> 
 
 
 def lower_scoped(cx: Lowering, stmts: Sequence[ast.stmt], then: GoOn | None = None) -> None:
-    """Lower statements in a block of their own."""
     with cx.act.block():
         lower_block(cx, stmts, then)
 

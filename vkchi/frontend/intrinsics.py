@@ -58,7 +58,11 @@ _BITWISE = frozenset(k for k, row in ATOMICS.items() if row.combine in BITWISE)
 
 
 def atomic(fn: Function) -> Handler:
-    """Make the handler of an atomic function; its first argument is passed as a Target."""
+    """Make the handler of an atomic function, which returns the old value.
+
+    Its first argument is a Target: the handler raises KernelCallError for another object,
+    KernelTypeError for a type that the op does not support.
+    """
     kind = _ATOMIC_OPS[fn]
 
     def call(cx: Context, x: Any, y: Any) -> Value:

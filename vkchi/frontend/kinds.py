@@ -193,7 +193,6 @@ def defines(x: Any, name: str) -> bool:
 
 
 def is_iterable(x: Any) -> bool:
-    """True if Python can iterate over x."""
     return defines(x, "__iter__") or defines(x, "__getitem__")
 
 

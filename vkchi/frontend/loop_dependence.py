@@ -251,7 +251,6 @@ def changed_parameters(
 
 
 def calls_super(n: ast.Call) -> bool:
-    """True if the callee's expression names `super`: `super().f(...)`."""
     return any(isinstance(x, ast.Name) and x.id == "super" for x in ast.walk(n.func))
 
 

@@ -156,10 +156,10 @@ def in_serial(cx: Lowering) -> Iterator[None]:
 
 
 def is_put_in_order(cx: Lowering, n: ast.For) -> bool:
-    """True if the options serialize this loop, by its number among the kernel's parallel loops.
+    """True if the options serialize this loop, because its iterations conflict and the user chose
+    `ti.cpu`.
 
-    Such loops conflict between iterations, and the user chose `ti.cpu`. A loop that is asked for
-    first gets the next number.
+    They list loops by number: the first call for a loop gives it the next one.
     """
     cx.locate(n.iter)
     number = cx.parallel_loops.setdefault(cx.span, len(cx.parallel_loops))
@@ -197,7 +197,6 @@ def refuse_else(cx: Lowering, n: ast.For | ast.While) -> None:
 
 
 def target_names(n: ast.For) -> list[ast.expr]:
-    """Return the targets of a loop, one per name."""
     return n.target.elts if isinstance(n.target, ast.Tuple | ast.List) else [n.target]
 
 
@@ -468,7 +467,6 @@ def following_indices(cx: Lowering, indices: list[Value], axes: list[list[Value]
 
 
 def lower_while(cx: Lowering, n: ast.While) -> None:
-    """Lower a `while`, which is always serial."""
     cx.config = LoopConfig()
     refuse_else(cx, n)
     if not (cx.in_parallel or cx.in_serial):

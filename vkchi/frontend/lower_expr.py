@@ -298,7 +298,6 @@ def lower_named(cx: Lowering, n: ast.NamedExpr) -> Any:
 
 
 def lower_items(cx: Lowering, elts: list[ast.expr]) -> list[Any]:
-    """Return the items of a list or tuple display."""
     found: list[Any] = []
     for item in elts:
         if isinstance(item, ast.Starred):
@@ -344,7 +343,6 @@ def lower_listcomp(cx: Lowering, n: ast.ListComp) -> list[Any]:
 
 
 def lower_dictcomp(cx: Lowering, n: ast.DictComp) -> dict[Any, Any]:
-    """Lower `{i: f(i) for i in range(3)}`, which is unrolled at compile time."""
     found: dict[Any, Any] = {}
 
     def add() -> None:
@@ -400,7 +398,6 @@ def lower_fstring(cx: Lowering, n: ast.JoinedStr) -> str | RuntimeString:
 
 
 def lower_formatted(cx: Lowering, n: ast.FormattedValue) -> str | RuntimeString:
-    """Lower `{x!r:spec}` in an f-string."""
     spec = cx.expr(n.format_spec) if n.format_spec is not None else ""
     if not isinstance(spec, str):
         raise cx.fail("a format must be a compile-time constant", kind=KernelSyntaxError)

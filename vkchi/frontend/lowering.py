@@ -167,7 +167,6 @@ def make_argument(cx: Lowering, arg: ArgSpec) -> Any:
 
 
 def make_param(given: Type | ArrayArgument, name: str) -> Param:
-    """Return the parameter for a scalar, a tensor or an array."""
     if isinstance(given, ArrayArgument):
         return Param(given.type, name, given.attributes)
     return Param(given, name)

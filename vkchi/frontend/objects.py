@@ -57,7 +57,6 @@ def init_of(cls: type) -> FunctionType | None:
 
 
 def _is_generated(fn: FunctionType) -> bool:
-    """True if `dataclasses` generated a function, which then has no source."""
     return fn.__code__.co_filename == "<string>"
 
 
@@ -166,7 +165,6 @@ class SuperProxy:
 
 
 def _of_parents(cx: Lowering, known: dict[str, Any], me: Any, name: str) -> Any:
-    """Return `super().name`. Raises AttributeError."""
     if name not in known:
         raise AttributeError(name)
     item = known[name]
@@ -222,7 +220,6 @@ def operate_alone(cx: Lowering, name: str, x: Any) -> Any:
 
 
 def call_method(cx: Lowering, method: Any, *args: Any) -> Any:
-    """Inline a method that `method_called` returned."""
     receiver = getattr(method, "__self__", None)
     if receiver is None:
         raise cx.fail(f"{name_of(method)} has no object", kind=KernelTypeError)

@@ -275,7 +275,6 @@ def put_into(cx: Context, a: Operand, t: Scalar | Tensor) -> Value:
 
 
 def own_type(cx: Context, a: Operand) -> Scalar | Tensor:
-    """Return the type that an operand has by itself."""
     if isinstance(a, WeakNumbers):
         return with_shape(weak_scalar(cx, a), a.shape)
     assert isinstance(a.type, Scalar | Tensor)

@@ -291,7 +291,6 @@ def _result_scalar(cx: Context, op: str, rule: OperatorRule, a: Operand, b: Oper
 
 
 def pair_text(cx: Context, a: Operand, b: Operand) -> str:
-    """Return the types of both operands in words, for a label."""
     return f"{describe(own_type(cx, a))} and {describe(own_type(cx, b))}"
 
 

@@ -50,5 +50,4 @@ def part_seen(base: Any, name: str) -> Any:
 
 
 def is_static_call(cx: Lowering, n: ast.expr) -> bool:
-    """True if an expression is `ti.static(...)`."""
     return isinstance(n, ast.Call) and peek(cx, n.func) is static

@@ -99,9 +99,9 @@ def lower_subscript(cx: Lowering, n: ast.Subscript) -> Any:
 
 
 def lvalue(cx: Lowering, n: ast.expr) -> Any:
-    """Lower an assignment target: a Target, which for a variable is a VariableTarget.
+    """Lower an assignment target to a Target, which for a variable is a VariableTarget.
 
-    A result that is no Target cannot be assigned.
+    An element of an array of structs is a struct of Targets. Other results cannot be assigned.
     """
     if isinstance(n, ast.Name):
         var = cx.act.find(n.id)
@@ -149,7 +149,6 @@ def attribute_of(cx: Lowering, base: Any, name: str) -> Any:
 
 
 def _of_container(base: Any, name: str) -> str:
-    """Return the help for an attribute that lists and dicts do not have."""
     if isinstance(base, dict):
         return f"write x[{name!r}]" if name in base else _right_key(base)
     return "index it: x[0]; or make it a vector: ti.Vector(x)"
@@ -243,7 +242,6 @@ def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
 
 
 def object_name(obj: Any) -> str:
-    """Return the description of a Python object in messages."""
     if type(obj) is SuperProxy:
         return "`super()`"
     if isinstance(obj, ModuleType):
@@ -360,7 +358,6 @@ def _item(cx: Lowering, held: Any, key: Any) -> Any:
 
 
 def _right_key(held: Any) -> str:
-    """Return the help about a container's keys or indices."""
     if isinstance(held, list | tuple):
         return f"indices are integers from 0 to {len(held) - 1}" if held else "it is empty"
     keys = ", ".join(repr(key) for key in [*_keys_of(held)][:5])
@@ -390,7 +387,6 @@ def _not_static(cx: Lowering, held: Any) -> Any:
 
 
 def _instead_of_index(held: Any) -> str:
-    """Return the help for a Python object that is indexed at run time."""
     if isinstance(held, np.ndarray):
         return "pass it as an argument, a: ti.types.ndarray(), or copy it into a field"
     if isinstance(held, list | tuple) and len(held) > FEW:
@@ -562,7 +558,6 @@ def axis_places(cx: Lowering, k: Any, extent: int, t: Tensor) -> list[Component]
 
 
 def flat_place(cx: Lowering, row: Component, col: Component, cols: int) -> Component:
-    """Return the row-major index of a matrix component."""
     if isinstance(row, int) and isinstance(col, int):
         return row * cols + col
     b = cx.b  # not operator_lowering, which gives Python numbers the default type

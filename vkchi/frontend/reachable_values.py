@@ -53,7 +53,8 @@ class ReachabilityWalk:
         self.done: set[tuple[int, str]] = set()
 
     def enter(self, fn: FunctionType) -> None:
-        """Visit a function, if it belongs to the user's program."""
+        """Visit a function of the user's program: record its globals and closure variables, and
+        visit them."""
         if fn in self.functions or len(self.functions) >= MOST or not is_users(fn):
             return
         self.functions[fn] = None

@@ -102,7 +102,6 @@ class Activation:
         self.repeats = 0
 
     def find(self, name: str) -> Var | None:
-        """Return the visible variable called `name`, or None."""
         for block in reversed(self.blocks):
             var = block.get(name)
             if var is not None:
@@ -110,7 +109,6 @@ class Activation:
         return None
 
     def declare(self, var: Var) -> Var:
-        """Add a variable to the innermost block."""
         self.blocks[-1][var.name] = var
         return var
 

@@ -47,7 +47,6 @@ def shared_of(cx: Context, shape: tuple[int, ...], dtype: Any) -> ArrayRef | Str
 
 
 def new_shared(cx: Context, shape: tuple[int, ...], elem: Scalar | Tensor) -> Value:
-    """Emit an array in workgroup memory."""
     t = Array.of(elem, len(shape), shape, None, "shared")
     return cx.b.emit("shared", type=t, name="SharedArray")
 

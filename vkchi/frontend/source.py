@@ -342,7 +342,6 @@ def _is_pipe(file: str) -> bool:
 
 
 def _line_span(code: CodeType) -> Span:
-    """Return the span of the whole first line."""
     text = linecache.getline(code.co_filename, code.co_firstlineno).rstrip()
     start = len(text) - len(text.lstrip()) + 1
     line = code.co_firstlineno

@@ -266,7 +266,6 @@ def stepped_index(cx: Lowering, space: LoopSpace, k: Value, begin: Value | None)
 
 
 def shift(cx: Lowering, index: Value, begin: Bound) -> Value:
-    """Return `index + begin`."""
     if isinstance(begin, int) and begin == 0:
         return index
     t = index.type

@@ -149,7 +149,6 @@ _LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.unaryop, 
 
 
 def _events(source: Source) -> Events:
-    """Return the function's events, found in one walk."""
     events: Events = _remember(source, "events", lambda: _find_events(source.node))
     return events
 

@@ -74,7 +74,6 @@ class VariableTarget(Assignable):
         self.put(cx, v)
 
     def atomic(self, cx: Context, kind: str, v: Value) -> Value:
-        """Combine with v; return the old value."""
         return apply_plainly(cx, self, kind, v)
 
 
@@ -128,7 +127,6 @@ class ComponentTarget(Assignable):
         self.base.store(cx, new)
 
     def atomic(self, cx: Context, kind: str, v: Value) -> Value:
-        """Combine with v; return the old component."""
         return apply_plainly(cx, self, kind, v)
 
 

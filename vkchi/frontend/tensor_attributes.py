@@ -48,7 +48,6 @@ def swizzle(cx: Context, v: Value, name: str) -> Value:
 
 
 def pick(cx: Context, v: Value, places: tuple[int, ...]) -> Value:
-    """Return one component, or a vector of several."""
     t = v.type
     assert isinstance(t, Tensor)
     if len(places) > 1 and places == tuple(range(t.size)):
@@ -113,7 +112,7 @@ def is_array(obj: Any) -> bool:
 def names_of(obj: Any, *, is_private: bool) -> list[str]:
     """Return the attribute names of a Python object; for a module, its `__all__` if defined.
 
-    Names with an underscore are included if `is_private`.
+    Names that begin with an underscore are included if `is_private`.
     """
     names = getattr(obj, "__all__", dir(obj)) if isinstance(obj, ModuleType) else dir(obj)
     if isinstance(obj, Enum):  # some Python versions list the other members too
@@ -122,7 +121,6 @@ def names_of(obj: Any, *, is_private: bool) -> list[str]:
 
 
 def is_own_module(obj: Any) -> bool:
-    """True if an object is a module of vkchi."""
     return isinstance(obj, ModuleType) and obj.__name__.partition(".")[0] == PACKAGE
 
 

@@ -38,17 +38,24 @@ def sample_lod(texture: Any, uv: Any, lod: Any) -> Any:
 
 @kernel_function
 def fetch(texture: Any, index: Any, lod: Any) -> Any:
-    """Return the colour of one texel of a sampled texture; the border colour outside."""
+    """Return the colour of one texel of a sampled texture.
+
+    Outside it is zero, with alpha 1 for formats without alpha. `lod` is ignored: textures have one
+    level.
+    """
 
 
 @kernel_function
 def load(texture: Any, index: Any) -> Any:
-    """Return the colour of one texel of a read-and-write texture; the border colour outside."""
+    """Return the colour of one texel of a read-and-write texture.
+
+    Outside it is zero, with alpha 1 for formats without alpha.
+    """
 
 
 @kernel_function
 def store(texture: Any, index: Any, value: Any) -> None:
-    """Store one texel of a read-and-write texture, if the index is in range."""
+    """Store one texel of a read-and-write texture; nothing if the index is out of range."""
 
 
 class TextureRef(InlineOnly):
@@ -128,7 +135,6 @@ class TextureRef(InlineOnly):
         return components(self._cx, as_type(self._cx, given, with_shape(t, shape_of(own))))
 
     def place(self, index: Sequence[Value]) -> Value:
-        """Return the pointer to a texel."""
         return self._cx.b.emit("elem", self._array.value, *reversed(index))
 
     def read(self, index: Sequence[Value]) -> Value:
@@ -138,7 +144,6 @@ class TextureRef(InlineOnly):
         return self.colour(formulas.decode_texel(texel_of(self._format), raw))
 
     def write(self, index: Sequence[Value], colour: Value) -> None:
-        """Store a colour at an index in range."""
         cx, t = self._cx, self._array.type.elem
         parts = [wrap(cx, c) for c in components(cx, colour)]
         raw = unwrap(formulas.encode_texel(texel_of(self._format), parts, scalar_of(t)))
@@ -151,7 +156,8 @@ class TextureRef(InlineOnly):
         return operator_lowering.cast(self._cx, v, f32)
 
     def read_anywhere(self, index: Sequence[Value]) -> Value:
-        """Return the colour of the texel at an index; outside, the border colour."""
+        """Return the colour of the texel at an index; outside zero, with alpha 1 for formats
+        without alpha."""
         outside = [0.0, 0.0, 0.0, 0.0 if "a" in texel_of(self._format).order else 1.0]
         found = lower_branch(
             self._cx,
@@ -173,7 +179,10 @@ class TextureRef(InlineOnly):
         return operator_lowering.value(self._cx, unwrap(formulas.is_inside(*self._handles(index))))
 
     def blend(self, uv: Sequence[Value]) -> Value:
-        """Return the colour at normalised coordinates, as `sample_lod`."""
+        """Return the colour at normalised coordinates, interpolated linearly.
+
+        Integer formats give the nearest texel.
+        """
         cx, texel = self._cx, texel_of(self._format)
         formula = formulas.sample_nearest if texel.kind == "int" else formulas.sample_linear
         places, extents = self._handles(uv)

@@ -53,12 +53,12 @@ _CONTAINERS = (list, dict, StructValue)
 
 
 def is_container(x: Any) -> bool:
-    """True if x is an inner node of a tree."""
+    """True for lists, dicts and StructValues, also of subclasses, and for tuples that are no
+    subclass."""
     return isinstance(x, _CONTAINERS) or type(x) is tuple
 
 
 def children_of(tree: Any) -> list[Any]:
-    """Return the children of a container, in order."""
     if isinstance(tree, StructValue):
         return list(tree.members.values())
     return list(tree.values()) if isinstance(tree, dict) else list(tree)

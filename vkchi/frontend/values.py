@@ -83,7 +83,8 @@ class Target(Protocol):
 
 
 class Deferred:
-    """Base of compile-time values whose kernel values `trees` does not see."""
+    """Base of compile-time values that may contain kernel values which functions of `trees` do not
+    find."""
 
     __slots__ = ()
 
@@ -119,7 +120,6 @@ class MemoryTarget(Assignable):
         return self.ptr.type.space
 
     def part(self, ptr: Value) -> MemoryTarget:
-        """Return the Target of a component at `ptr`."""
         return MemoryTarget(ptr)
 
     def load(self, cx: Context) -> Op:
@@ -131,7 +131,6 @@ class MemoryTarget(Assignable):
         cx.b.emit("store", self.ptr, v)
 
     def atomic(self, cx: Context, kind: str, v: Value) -> Op:
-        """Emit one atomic op; return the old value."""
         return cx.b.emit(kind, self.ptr, v)
 
     def changed(self, cx: Context, update: Callable[[Value], Value]) -> Value:
@@ -143,7 +142,7 @@ ORIGIN = "__vkchi_origin__"  # the attribute of arrays in kernels that is their 
 
 
 class InlineOnly:
-    """Base of values that only inlined code can use."""
+    """Base of values that Python cannot use at compile time: a call with one is inlined."""
 
     __slots__ = ()
 

@@ -76,7 +76,6 @@ def kind_of(callee: Any, depth: int) -> str:
 
 
 def is_generator(x: Any) -> bool:
-    """True if x is a random number generator of Python or numpy."""
     for module, names in GENERATORS.items():
         found = sys.modules.get(module)
         if found is not None and isinstance(x, tuple([getattr(found, name) for name in names])):

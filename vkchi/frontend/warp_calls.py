@@ -27,7 +27,6 @@ def _index(cx: Context) -> Value:
 
 
 def _lane(cx: Context) -> Value:
-    """Return the index of this invocation in its warp."""
     return _in_warp(cx, _index(cx))
 
 
@@ -36,7 +35,6 @@ def _in_warp(cx: Context, k: Value) -> Value:
 
 
 def _size(cx: Context) -> Value:
-    """Return the number of invocations in a warp."""
     size = operator_lowering.cast(cx, cx.b.emit("subgroup_size"), u32)
     return cx.b.emit("min", size, cx.b.const(WARP, u32))
 
@@ -48,7 +46,6 @@ def _of_warp(cx: Context, k: Value) -> Value:
 
 
 def _is_in(cx: Context, mask: Any) -> Value:
-    """True if this invocation's bit is set in the mask."""
     shifted = cx.b.emit("shr", as_mask(cx, mask), _lane(cx))
     one = cx.b.const(1, u32)
     return cx.b.emit("eq", cx.b.emit("and", shifted, one), one)

@@ -55,7 +55,6 @@ class HeldOp(Op):
 
 
 def held_value(v: Value) -> Any:
-    """Return the numpy value of an evaluated op."""
     return v.held  # type: ignore[attr-defined]
 
 
@@ -92,7 +91,6 @@ class Evaluator(DispatchRun):
         self.current = self.invocation(0, 1, 1)
 
     def invocation(self, index: int, block: int, grid: int) -> Invocation:
-        """Return a new invocation by its number."""
         return Invocation(self, self.env, index, block, grid, {})
 
     def begin_invocation(self, index: int, count: int) -> None:
@@ -121,7 +119,6 @@ class Evaluator(DispatchRun):
 
 
 def constant(op: Op) -> Any:
-    """Return the value of a `const` op."""
     return _constant(op.type, op.attr)
 
 

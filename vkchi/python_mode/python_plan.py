@@ -58,7 +58,8 @@ class PythonPlan(Plan):
     device_plan: Plan | None = None
 
     def on_device(self, args: tuple[Any, ...]) -> Plan:
-        """Return the plan that runs the kernel on the device, made for a call with `args`."""
+        """Return the plan that runs the kernel on the device; the first call makes it, for its
+        `args`."""
         if self.device_plan is None:
             self.device_plan = self.make_device_plan(args)
         return self.device_plan
@@ -189,7 +190,6 @@ class PythonLaunch:
         return self.copies[id(array)][1]
 
     def renew_seed(self) -> None:
-        """Begin the random numbers of a dispatch."""
         if self.seeds is not None:
             self.evaluator.seed = self.seeds()
 

@@ -176,7 +176,6 @@ def parameters_of(node: ast.FunctionDef) -> list[ast.arg]:
 
 
 def names_in(target: ast.expr) -> Iterator[str]:
-    """Yield the names that a loop binds."""
     for part in ast.walk(target):
         if isinstance(part, ast.Name):
             yield part.id

@@ -82,7 +82,6 @@ class Run(Lowering):
         self.trace: Any = None
 
     def add_param(self, param: Param, binding: tuple[Any, ...]) -> Param:
-        """Add a parameter with its value."""
         made = HeldParam(param.type, param.name, param.attributes)
         super().add_param(made, binding)
         made.held = self.bind(made, binding)
@@ -117,9 +116,9 @@ class Run(Lowering):
 
 
 def run_body(cx: Lowering) -> None:
-    """Run the statements of the current activation as Python; as usual in regions.
+    """Run the current activation's statements as Python code, through which debuggers can step.
 
-    Functions of vkchi are not stepped through.
+    In a region, and for functions of vkchi, the statements are lowered as usual.
     """
     assert isinstance(cx, Run)
     is_own = (cx.act.fn.__module__ or "").partition(".")[0] == OWN_PACKAGE
@@ -149,9 +148,11 @@ def run_body(cx: Lowering) -> None:
 
 
 def common_result(cx: Run) -> Any:
-    """Return the result of the current function as a lowering has it, of the type of all returns.
+    """Lower the current function without running it; return its result, of the type of all
+    `return`s.
 
-    It is UNSET for a function with one `return` of a value, or with an annotation.
+    UNSET for a kernel, and for a function with a return annotation or fewer than two `return`s of
+    values.
     """
     act = cx.act
     returned = [n for n in ast.walk(act.source.node) if isinstance(n, ast.Return) and n.value]
@@ -164,7 +165,10 @@ def common_result(cx: Run) -> Any:
 
 
 def convert_leaves(cx: Run, x: Any, like: Any) -> Any:
-    """Convert the kernel values and numbers in a result to the types in another."""
+    """Convert the kernel values and numbers in x to the types at the same positions of `like`.
+
+    Other parts of x are unchanged.
+    """
     if is_container(like) and same_branches(like, x):
         pairs = zip(children_of(like), aligned(like, x))
         return with_branches(x, [convert_leaves(cx, part, other) for other, part in pairs])
@@ -370,7 +374,6 @@ class Steps:
         return step
 
     def close_to(self, path: Path) -> None:
-        """Close the blocks beyond a path."""
         same = 0
         while same < min(len(path), len(self.opened)) and self.opened[same][0] == path[same]:
             same += 1
@@ -387,11 +390,9 @@ class Steps:
         self.opened.append(((number, branch), undo))
 
     def block(self) -> Undo:
-        """Open a block of variables."""
         return entered(self.act.block())
 
     def within_loop(self) -> Undo:
-        """Enter a loop."""
         return entered(self.act.loop(LoopScope(len(self.cx.frames))))
 
     def region(self) -> Undo:
