@@ -35,9 +35,9 @@ NO_NAMES: frozenset[str] = frozenset()
 
 
 class KernelCall(NamedTuple):
-    """A kernel call, with host arrays copied to the device.
+    """A kernel call whose host arrays are on the device: copied, or shared in place.
 
-    - `args`: the arguments, with those copies in place of host arrays.
+    - `args`: the arguments, with device arrays in place of host arrays.
     - `arrays`, `numbers`: device arrays and Python integers by parameter name.
     - `tensors`: torch tensors that require or have a gradient, by parameter name.
     - `hosts`, `imports`: all host arrays, as numpy views and as they were passed.
@@ -60,7 +60,6 @@ class KernelCall(NamedTuple):
 
     @property
     def missing(self) -> str:
-        """The `missing_gradient` option of `ti.init`: `error` or `warn`."""
         return self.plan.runtime.options.missing_gradient
 
 
@@ -92,12 +91,11 @@ def describe_call(
 
 
 def constants_of(plan: Plan, args: tuple[Any, ...]) -> frozenset[str]:
-    """Names of read-only arrays whose annotation has `needs_grad=False`."""
+    """Names of arrays with the annotation `needs_grad=False` that the kernel does not write."""
     return frozenset(p.name for p, _ in leaf_arguments(plan, args) if p.is_constant) - plan.written
 
 
 def repeat_call(name: str, repeated: RepeatedTapedCall, args: tuple[Any, ...]) -> KernelCall:
-    """Build a `KernelCall` from cached data. Precondition: there are no host arrays or tensors."""
     numbers = repeated.numbers(args)
     return KernelCall(
         name, repeated.plan, args, repeated.arrays(args), numbers, {}, {}, (), repeated.constants,
@@ -113,7 +111,7 @@ def keep_arguments(
 
 
 def copied_where_read(call: KernelCall, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments of a launch, with device copies for host arrays that are only read."""
+    """The arguments of a launch, with device arrays for host arrays that are only read."""
     if not call.hosts:
         return args
     read = call.hosts.keys() & call.arrays.keys() - call.plan.written
@@ -123,14 +121,14 @@ def copied_where_read(call: KernelCall, args: tuple[Any, ...]) -> tuple[Any, ...
 class HostCopies:
     """Memoized device copies of host arrays that calls only read.
 
-    Calls share the latest copy of an address and type as long as the contents are equal.
+    Calls share the latest copy of an address, shape and type as long as the contents are known to
+    be equal.
     """
 
     def __init__(self) -> None:
         self.found: dict[tuple[Any, ...], Storage] = {}
 
     def share(self, call: KernelCall) -> KernelCall:
-        """Return the call with equal earlier copies in place of its own."""
         found = {}
         for name, view in call.hosts.items():
             if name not in call.plan.written:
@@ -145,7 +143,6 @@ class HostCopies:
 
 
 def is_equal(a: Storage, b: Storage) -> bool:
-    """True if two arrays of one type are known to hold equal bits."""
     if a.host is None or b.host is None:
         return False
     return not host_views.changed_mask(a.host, b.host).any()
@@ -166,7 +163,6 @@ class LaunchRequest:
 
     @cached_property
     def constants(self) -> frozenset[str]:
-        """Names of arrays that the kernel treats as constants."""
         return constants_of(self.plan, self.args)
 
     @cached_property
@@ -180,20 +176,18 @@ class LaunchRequest:
 
     @cached_property
     def hosts(self) -> dict[str, Values]:
-        """Numpy views of host arrays by parameter name."""
         given = [(p.name, arg) for p, arg in leaf_arguments(self.plan, self.args)
                  if p.kind == "array" and not isinstance(arg, Ndarray)]  # fmt: skip
         return {name: view for name, arg in given if (view := host_views.view_of(arg)) is not None}
 
     @cached_property
     def written(self) -> dict[str, Memory]:
-        """Device and host arrays that the kernel writes, by parameter name."""
         both: dict[str, Memory] = {**self.arrays, **self.hosts}
         return {name: memory for name, memory in both.items() if name in self.plan.written}
 
     @cached_property
     def call(self) -> KernelCall:
-        """The call, with host arrays copied."""
+        """The call, with host arrays copied; memoized."""
         repeated = find_repeated(self.plan, self.args)
         if repeated is not None:
             return repeat_call(self.name, repeated, self.args)
@@ -236,7 +230,10 @@ class CallAdjoints:
         self.fetched: dict[int, Fetched] = {}
 
     def fetch(self) -> None:
-        """Import or copy the gradients of torch tensors to the device; missing ones are zeros."""
+        """Import or copy the gradients of torch tensors to the device, into `arrays`.
+
+        Missing gradients are zeros.
+        """
         if self.call.tensors:
             await_host_memory()  # torch copies some gradients on the host
         written = self.call.plan.written & self.call.tensors.keys()
@@ -252,8 +249,8 @@ class CallAdjoints:
     def _find(self, array: Storage, tensor: Any, *, is_result: bool) -> Fetched | None:
         """Import a tensor's gradient in place; for a result, a copy of it that torch allocates.
 
-        None if the tensor is not in place, or if its gradient has another type or overlaps other
-        arrays.
+        None if the tensor is not in place, or if its gradient has another type or shape, or
+        overlaps other arrays.
         """
         if not isinstance(array, HostNdarray):
             return None
@@ -292,7 +289,6 @@ class CallAdjoints:
 
     @property
     def owners(self) -> list[Any]:
-        """Objects that keep the memory of in-place gradients alive."""
         return [one.grad for one in self.fetched.values() if one.grad is not None]
 
 
@@ -344,12 +340,11 @@ def plan_gradient(
     *,
     is_second: bool = False,
 ) -> GradientPlan:
-    """Return the gradient of a call, memoized per plan.
-
-    With `is_second`, it is the directional derivative of the gradient.
+    """Return the gradient of a call, memoized per plan. Raises GradientError.
 
     Arrays in `invariant` hold the contents that the kernel left, not those it found. Arrays in
-    `constant` hold no derivative before the call. Raises GradientError.
+    `constant` hold no derivative before the call. With `is_second`, the result is the directional
+    derivative of the gradient.
     """
     is_plain = not (invariant or constant or is_second)
     repeated = call.repeated if is_plain else None
@@ -381,7 +376,6 @@ def check_numbers(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
 
 
 def counted_twice(call: KernelCall, name: str) -> GradientError:
-    """The error for a tensor whose gradient torch is accumulating: it would be added twice."""
     return GradientError(
         f"{call.name}(): the gradient of `{name}` would be counted twice: torch is going backward, "
         "and adds what it is given to the .grad of this tensor", call.plan.func.span,
@@ -390,9 +384,9 @@ def counted_twice(call: KernelCall, name: str) -> GradientError:
 
 
 def count_once(call: KernelCall) -> None:
-    """Deduplicate gradients of tensors whose gradients torch is accumulating.
+    """Keep torch from adding a gradient twice to tensors whose gradients it is accumulating.
 
-    If that is not possible, torch's backward raises GradientError.
+    If that is not possible, torch's backward raises GradientError later.
     """
     for name, tensor in call.tensors.items():
         if leaf_gradients.is_added_to(tensor):
@@ -418,13 +412,12 @@ def check_leaves(call: KernelCall) -> None:
 
 
 def make_grads(call: KernelCall) -> None:
-    """Create a zero `.grad` for tensors that have none, as Taichi does."""
     for tensor in call.tensors.values():
         host_views.make_grad(tensor)
 
 
 def check_aliases(call: KernelCall) -> None:
-    """Raise GradientError if two parameters are one array, except for read-only ndarrays."""
+    """Raise GradientError if two parameters are one array, except for ndarrays it only reads."""
     seen: dict[int, str] = {}
     for name, array in call.arrays.items():
         key = id(array.whole)

@@ -1,10 +1,9 @@
-"""Checkpointing: gradients in limited memory.
-
-A few states are saved; the calls between them are recomputed.
+"""Checkpointing: gradients in limited memory. A few states are saved; the calls between them are
+recomputed.
 
 A state is a copy of every array that calls or Python write inside the tape. `split_at` is the
-schedule. For a number of calls and of free slots, it gives the position of the next checkpoint that
-minimizes the repetitions per call. Source: Griewank, Walther, "Algorithm 799: revolve", 2000.
+schedule: the position of the next checkpoint. Source: Griewank, Walther, "Algorithm 799: revolve",
+2000.
 
     >>> split_at(10, 2)        # ten calls, two free slots: checkpoint before the fifth call
     4
@@ -35,7 +34,7 @@ def parse_bytes(memory: int | str) -> int:
 
 
 class CheckpointReplay:
-    """Reverse sweep over steps with checkpoints, beginning at their common start state.
+    """Reverse sweep over steps with checkpointing; `start` is the state before the first step.
 
     The steps hold `held_bytes` of the memory budget themselves.
     """
@@ -48,9 +47,9 @@ class CheckpointReplay:
     def run(self, budget_bytes: int) -> TapeReport:
         """Run all gradients with as many states between start and end as the budget allows.
 
-        Afterwards the arrays hold their current contents again, except for writes by custom
-        gradients. Raises KernelRuntimeError if the budget without `held_bytes` is smaller than two
-        states.
+        Returns the tape's report. Afterwards the arrays hold their current contents again, except
+        for writes by custom gradients. Raises KernelRuntimeError if the budget without `held_bytes`
+        is smaller than two states.
         """
         slots = (budget_bytes - self.held_bytes) // max(1, self.state_bytes) - 2
         if slots < 0:
@@ -72,7 +71,6 @@ class CheckpointReplay:
         return TapeReport(len(self.steps), self.repeated, states, self.state_bytes, saved_bytes)
 
     def advance(self, first: int, last: int) -> None:
-        """Repeat steps first … last - 1."""
         for step in self.steps[first:last]:
             step.repeat()
         self.repeated += last - first
@@ -80,8 +78,8 @@ class CheckpointReplay:
     def differentiate(self, step: TapeStep) -> None:
         """Run the gradient of one step.
 
-        A custom gradient (`needs_end`) works on the arrays as they are at the end of the tape, as
-        without a memory limit. The caller restores the arrays.
+        A custom gradient (`needs_end`) works on the arrays as they are at the end of the tape. The
+        caller restores the arrays.
         """
         self.bar.advance()
         if not step.needs_end:
@@ -94,10 +92,6 @@ class CheckpointReplay:
             restore_array(array, self.start.copies[id(array)][1])
 
     def reverse(self, first: int, last: int, slots: int, found: State) -> None:
-        """Differentiate steps last - 1 … first.
-
-        The arrays hold `found`, the state before step `first`.
-        """
         while last > first:
             if last - first == 1:
                 self.differentiate(self.steps[first])

@@ -1,12 +1,11 @@
 """Constant propagation through arrays.
 
-A constant has no derivative, even in an array that has a `grad`.
+A constant has no derivative, even in an array that has a `grad`. A solver may therefore begin with
+`x = 0` and keep its residual in arrays without a gradient.
 
-A solver may therefore begin with `x = 0` and keep its residual in arrays without a gradient.
-
-`ConstantArrays` belongs to one tape. It tracks arrays that were overwritten completely with
-constants since the tape began, and have received no derivative since. Some are constant only on
-condition that the values Python stored there (`fills`) are.
+`ConstantArrays` belongs to one recording. It tracks arrays that were overwritten completely with
+constants, and have received no derivative since. Some are constant only on condition that the
+values Python stored there (`fills`) are.
 """
 
 from __future__ import annotations
@@ -58,14 +57,20 @@ class ConstantArrays:
             account.fills = frozenset(self.fills[-1:])
 
     def forbid(self) -> None:
-        """Make the gradients of Python-filled arrays unreadable where a derivative was lost."""
+        """Fill the gradients of arrays whose Python-stored values count as constants with NaN.
+
+        Reading these gradients from Python then raises GradientError.
+        """
         for fill in self.fills:
             gradient = fill.array.companion("grad")
             if fill.lost and gradient is not None:
                 fill.forbid(gradient)
 
     def of(self, call: KernelCall, names: frozenset[str]) -> dict[str, Fills]:
-        """Return the constant arrays of a call among `names`, with the fills they depend on."""
+        """Return the constant arrays of a call among `names`, with the fills they depend on.
+
+        Components of arrays do not count.
+        """
         found = {}
         for name in names & call.arrays.keys():
             array = call.arrays[name]
@@ -108,7 +113,6 @@ class DerivativeFlows(NamedTuple):
 
     @property
     def given(self) -> Spans:
-        """Arrays without gradient that hold derivatives only with respect to fills."""
         found, others = self.surely.escapes, self.all.escapes
         return {name: op for name, op in found.items() if name not in others}
 
@@ -145,5 +149,4 @@ def flows_of(
 
 
 def undecided_fills(fills: Fills) -> Fills:
-    """Fills that are not yet decided to be constant."""
     return frozenset(fill for fill in fills if not fill.lost)

@@ -39,7 +39,6 @@ def make_copy(target_type: Any, source_type: Any, between: Any) -> Any:
 
 
 def copy_elements(target: Storage, source: Storage) -> None:
-    """Copy all elements with a kernel."""
     between = tuple(s - t for s, t in zip(source.origin, target.origin, strict=True))
     make_copy(type_for(target), type_for(source), between)(target, source)
 
@@ -60,7 +59,6 @@ def copy_tensor(target: Storage, tensor: Any) -> None:
 
 @functools.lru_cache(MOST_KERNELS)
 def tensor_type(elem: Any) -> Any:
-    """Annotation for a tensor whose last axes are the axes of an element."""
     return ndarray(dtype=elem)
 
 
@@ -100,11 +98,13 @@ def make_refill(target_type: Any, source_type: Any, first: tuple[int, ...], part
 
 
 def copy_in_order(target: Ndarray, source: Storage) -> None:
-    """Copy all scalars in row-major order; components may be the last axis of the source."""
+    """Copy all scalars in row-major order by a kernel.
+
+    If the source's elements have fewer components, its last axis holds those of the target.
+    """
     parts = target.components if source.components < target.components else 0
     make_refill(NDARRAY, type_for(source), tuple(source.origin), parts)(target, source)
 
 
 def type_for(array: Storage) -> Any:
-    """Kernel annotation for an array."""
     return NDARRAY if isinstance(array, Ndarray) else FIELD

@@ -14,7 +14,8 @@ from vkchi.runtime import current_runtime
 class Recorded:
     """A Python function that tapes record as one call, or (`is_skipped`) do not differentiate.
 
-    `grad` is its gradient, which takes the same arguments; None before it is defined.
+    `grad` is its gradient, which takes the same arguments; None before it is defined. A function
+    that is skipped has one that does nothing.
     """
 
     __vkchi_kind__ = "recorded"
@@ -39,13 +40,12 @@ class BoundRecorded(functools.partial[Any]):
 
     @property
     def grad(self) -> Any:
-        """The function's gradient, bound to this object; None before it is defined."""
         gradient = self.func.grad  # type: ignore[attr-defined]
         return None if gradient is None else functools.partial(gradient, *self.args)
 
 
 def do_nothing(*args: Any, **kwargs: Any) -> None:
-    """Gradient of functions that are not differentiated."""
+    pass
 
 
 @python_scope

@@ -1,9 +1,9 @@
 """Memoization per kernel: analyses and derived kernels that tapes and debug mode need.
 
 `facts` runs the queries of `tape.questions`. A query is a function of a plan and of plain values,
-and its result is plain data. Results are stored on disk (`cache.query_cache`), so the module that
-reads the IR is only imported for new queries. `PlanCaches` holds those results, and one table per
-kind of object that is not stored on disk.
+and its result is plain data. Results that emit no warnings are stored on disk
+(`cache.query_cache`), so the module that reads the IR is only imported for new queries.
+`PlanCaches` holds those results, and one table per kind of object that is not stored on disk.
 
     facts.touched(plan, "writes", case_of({"t": 3}, {"x": x}))        # {"x": ((3, 3), (0, 7))}
     call.plan.derived.gradients.find(spec, make)
@@ -48,16 +48,14 @@ Case = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, tuple[int, ...]], ...
 
 
 def case_of(numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> Case:
-    """Key of a call for query results: its integers and the shapes of its arrays, by name."""
     shapes = tuple([(name, array.shape) for name, array in arrays.items()])
     return tuple(numbers.items()), shapes
 
 
 class CachedQuery(NamedTuple):
-    """A query: its function, the type of its result, and whether it depends on a call.
+    """A query: its function (`place`), the type of its result, and if it depends on a call.
 
-    `form` is the annotation of the result as a string, for `cache.codec`. The type itself is not
-    imported.
+    `form` is the annotation of the result as a string, for `cache.codec`.
     """
 
     place: Place
@@ -66,9 +64,11 @@ class CachedQuery(NamedTuple):
 
 
 class CachedQueries:
-    """Proxy for the queries of a module: one attribute per query.
+    """Proxy for the queries of a module: one attribute per query, which runs it or finds its
+    result.
 
-    `of_kernel` and `of_calls` map query names to result types (`CachedQuery.form`).
+    `of_kernel` and `of_calls` map query names to result types (`CachedQuery.form`). The former
+    depend on the kernel alone, the latter on a call, too.
     """
 
     def __init__(self, module: str, of_kernel: dict[str, str], of_calls: dict[str, str]) -> None:
@@ -91,7 +91,7 @@ def run_query(question: CachedQuery, plan: Plan, *about: Any) -> Any:
 def find_out(
     question: CachedQuery, plan: Plan, about: tuple[Any, ...], asked: tuple[Any, ...]
 ) -> Any:
-    """Load the result of a query from disk, or run it; memoize the result."""
+    """Load the result of a query from disk, or run the query; memoize the result."""
 
     def answer() -> Any:
         with compiling(plan.derived.title):
@@ -104,7 +104,8 @@ def find_out(
 
 
 def does_warn(about: object) -> bool:
-    """True if a query with this argument may emit warnings, so that every process must run it."""
+    """True if a query with this argument may emit warnings, so that its result is not stored on
+    disk."""
     request = about.request if isinstance(about, GradientSpec) else None
     return (request.missing if request is not None else about) == "warn"
 
@@ -127,8 +128,6 @@ if not TYPE_CHECKING:
 
 
 class MemoTable(Generic[K, V]):
-    """Memoization table; values are built at first lookup."""
-
     def __init__(self, title: str) -> None:
         self.title = title
         self.found: dict[K, V] = {}

@@ -30,8 +30,9 @@ TOLERANCE = {"f64": 1e-5, "f32": 2e-2, "f16": 1e-1}
 def check_tape(tape: Tape) -> None:
     """Compare the gradients of a finished tape with differences, for its inputs `grad_check`.
 
-    Raises GradientError for a different gradient. Raises KernelRuntimeError if a call writes a
-    torch tensor with a gradient, because such calls are not repeated.
+    The tape's calls are repeated; the arrays get their contents back. Raises GradientError for a
+    different gradient. Raises KernelRuntimeError if a call writes a torch tensor with a gradient,
+    because such calls are not repeated.
     """
     assert tape.grad_check is not None
     for launch in launches_in(tape.entries):
@@ -68,8 +69,8 @@ def central_differences(
 ) -> np.ndarray[Any, Any]:
     """Central differences of the loss with respect to every scalar in `x`, in f64.
 
-    `restore` runs before every evaluation. Without a `step`, it is STEP of the dtype. The contents
-    of `x` are restored.
+    `run` evaluates the loss, twice per scalar, after `restore`. Without a `step`, it is STEP of the
+    dtype. The contents of `x` are restored.
     """
     h = step or STEP[x.dtype.name]
     restore()

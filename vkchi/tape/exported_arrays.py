@@ -1,11 +1,8 @@
 """Exported arrays: memory that other code accesses in place.
 
-It was exported by DLPack, or belongs to the other code.
-
-Other code writes there without notice. `ExportedArray` detects such writes by comparing contents.
-It then reports a read and a call of `from_numpy`, because the new values may depend on the old
-ones. So they are a constant if the array held no derivative. Otherwise a derivative that would flow
-through them raises an error.
+It was exported by DLPack, or belongs to the other code, which writes there without notice.
+`ExportedArray` detects writes by comparing contents. It then reports a read and a call of
+`from_numpy`, because the new values may depend on the old ones.
 """
 
 from __future__ import annotations
@@ -28,7 +25,10 @@ class ExportedArray:
         self.array, self.contents = array, contents
 
     def look(self) -> None:
-        """Detect and report writes by other code; waits for the device."""
+        """Detect writes by other code since `contents` was saved; waits for the device.
+
+        They are reported as a read and a write by Python.
+        """
         found, known = self.array.contents(), self.contents
         if host_views.changed_mask(known, found).any():
             self.array.put_unnoticed(known)  # restored first, so that snapshots save it

@@ -76,7 +76,8 @@ class FwdMode(Recording):
     def leave(self, kind: Any, error: Any, traceback: Any) -> None:
         """End the block and clear the direction, unless it shares memory with a result.
 
-        Raises GradientError if a loss was overwritten with unknown values.
+        Raises GradientError if a loss was overwritten with unknown values, unless another exception
+        ends the block.
         """
         try:
             if kind is None:
@@ -90,7 +91,6 @@ class FwdMode(Recording):
                 self.param.dual.fill(0)
 
     def launch_noted(self, given: LaunchRequest) -> Any:
-        """Run a kernel with tangents."""
         from vkchi.tape.variants import plan_forward
 
         call = given.call
@@ -106,14 +106,15 @@ class FwdMode(Recording):
         return result
 
     def cut(self, array: Storage, at: Index | None) -> None:
-        """Clear the tangent of elements that Python overwrites with a constant."""
         dual = array.companion("dual")
         assert dual is not None
         clear_elements(dual, at)
 
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a function of `grad_replaced` or `no_grad` like any other: its kernels are
-        differentiated."""
+        """Run a function of `grad_replaced` or `no_grad` like any other and return its result.
+
+        Its kernels are differentiated.
+        """
         return function.__wrapped__(*args, **kwargs)
 
 

@@ -1,8 +1,6 @@
 """`ti.ad.gradcheck`: comparison of gradients with finite differences.
 
-It raises GradientError if they differ:
-
-    ti.ad.gradcheck(run, loss, [x])
+ti.ad.gradcheck(run, loss, [x])
 """
 
 from __future__ import annotations
@@ -42,6 +40,8 @@ def gradcheck(
 
     Raises:
         GradientError: for the first element that differs.
+        ArgumentError: for an invalid `run`, `loss` or `inputs`.
+        KernelRuntimeError: if a recording is active, or for a loss that is not one number.
     """
     check_alone(current_runtime(), "ti.ad.gradcheck")
     check_run("ti.ad.gradcheck", run)

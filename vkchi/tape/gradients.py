@@ -58,7 +58,6 @@ class GradientIR(NamedTuple):
 
     @property
     def func(self) -> Func:
-        """IR of the gradient."""
         return self.made.func
 
     @property
@@ -83,7 +82,7 @@ def build_gradient(fn: Func, spec: GradientSpec, options: Options, caps: Caps) -
 
 
 def draws_of(fn: Func) -> tuple[ReplayedOp, ...]:
-    """Integers that a kernel draws (random numbers, atomic counters) and that can be logged.
+    """Integers that a kernel draws (random numbers, results of atomics) and that can be logged.
 
     The host must be able to bound the trip counts of the loops around them.
     """
@@ -98,7 +97,7 @@ def second_order_gradient(fn: Func, request: GradientRequest, types: Types) -> G
     """Directional derivative of the gradient, by forward mode over reverse mode.
 
     Every differentiable array, copy, adjoint and buffer of saved values gets a `NAME..dual`. Raises
-    GradientError.
+    GradientError for operations without a second derivative.
     """
     made = differentiate(fn, request, is_second=True)
     check_second(made.primal)
@@ -110,7 +109,10 @@ def second_order_gradient(fn: Func, request: GradientRequest, types: Types) -> G
 
 
 def differentiate(fn: Func, request: GradientRequest, *, is_second: bool = False) -> GradientFunc:
-    """Reverse mode, followed by removal of unread results. Raises GradientError."""
+    """Simplify a Func, differentiate it in reverse mode, and remove unread results.
+
+    Raises GradientError if there is no gradient, or if it needs values that cannot be recomputed.
+    """
     made = differentiate_reverse(
         simplify_for_gradient(fn, request.differentiable), request, is_second=is_second
     )
@@ -124,7 +126,7 @@ def differentiate(fn: Func, request: GradientRequest, *, is_second: bool = False
 def compile_gradient(
     fn: Func, made: GradientFunc, draws: Sequence[ReplayedOp], options: Options, caps: Caps
 ) -> GradientIR:  # fmt: skip
-    """Compile a gradient and compute its footprints."""
+    """Compile the gradient `made` of `fn`, and compute its footprints."""
     counting = None
     if made.counting is not None and made.saves_used():
         counting = build_artifact(made.counting.func, exact_options(made.func, options), caps)
@@ -149,7 +151,6 @@ def adjoint_names(made: GradientFunc) -> frozenset[str]:
 def build_exact(
     fn: Func, options: Options, caps: Caps, watched: frozenset[str] = frozenset()
 ) -> Artifact:
-    """Compile the Func of a gradient with `exact_options`; `watched`: as in `build_watched`."""
     return build_watched(fn, watched, exact_options(fn, options), caps)
 
 
@@ -174,7 +175,7 @@ def build_forward(
 ) -> Artifact:
     """Compile the kernel with tangents for these arrays. Raises GradientError.
 
-    If `put_in_place` changed the kernel, its ordinary results are only approximately equal.
+    If `put_in_place` changes the kernel, its ordinary results are only approximately equal.
     """
     made = lay_out(forward_func(simplify_for_gradient(fn, differentiable), differentiable), types)
     show_stage("grad", made)
@@ -184,16 +185,19 @@ def build_forward(
 
 
 def exact_options(fn: Func, options: Options) -> Options:
-    """Disable fast math for a Func with atomic minima or maxima of floats.
+    """The options without fast math if a Func has atomic minima or maxima of floats, else
+    unchanged.
 
-    It computes the extreme twice, first the value and then its owner; both results must be equal.
+    The gradient computes such an extreme twice, first the value and then its owner; both results
+    must be equal.
     """
     has_extremes = any(op.kind in EXTREMES and is_smooth(op) for op in walk(fn.body))
     return options._replace(exact=True, fast_math=False) if has_extremes else options
 
 
 def forward_func(fn: Func, differentiable: frozenset[str]) -> Func:
-    """Forward mode of a Func whose order-dependent operations are serialized first."""
+    """Forward mode of a Func; loops with minima or maxima that cannot run twice are serialized
+    first."""
     made = serialize_extremes(fn, differentiable)
     return differentiate_forward(
         made if made is fn else load_pass("demote_but_sums")(made), differentiable
@@ -209,7 +213,7 @@ def lay_out(fn: Func, types: Types) -> Func:
 def simplify_for_gradient(fn: Func, differentiable: frozenset[str]) -> Func:
     """Simplify a lowered kernel before differentiation.
 
-    Values with a substitute for derivatives are replaced by it. Dead code and needless atomics go.
+    Runs `put_in_place`, then removes dead code and dead stores, and demotes needless atomics.
     """
     fn = put_in_place(fn, differentiable)
     for name in ("simplify", "dce", "dead_stores", "demote_but_sums"):
@@ -220,7 +224,7 @@ def simplify_for_gradient(fn: Func, differentiable: frozenset[str]) -> Func:
 def put_in_place(fn: Func, differentiable: frozenset[str]) -> Func:
     """Replace every active `with_derivative_of` by its second or third operand, and drop reports.
 
-    The kernel itself makes the reports. Returns `fn` itself if nothing is active.
+    Returns `fn` itself, with its reports, if nothing is active.
     """
     found = {op for op in walk(fn.body) if is_choice(op)}
     active = ActivityAnalysis(fn, differentiable).values if found else set()
@@ -233,10 +237,7 @@ MOVING = kinds_with(Trait.CARRIES) - {"with_derivative_of"} | {"cast"}
 
 
 class CopyFlow(Flow):
-    """Forward data flow: values and variables that hold copies of the seeds."""
-
     def transfer(self, op: Op, v: Value) -> Iterable[Value]:
-        """Values that receive an operand unchanged."""
         if op.kind in WRITES:
             root = base_memory(op.args[0])
             return (root,) if v in op.args[1:] and isinstance(root, Op) else ()
@@ -259,8 +260,7 @@ class DerivativeChooser(Rebuilder):
     - in stores to arrays of the result itself;
     - in all uses of all results of that decomposition call, if a result reaches an array through a
       variable or a branch;
-    - the same for vectors, if no derivative flows through other results of the call. Results that
-      do not depend on the choice of vectors combine vectors with values, or U with V.
+    - the same for vectors, if no derivative flows through other results of the call.
 
     The third operand may be a `with_derivative_of` itself, for values. Its own third operand counts
     if vectors of the same call are stored too.
@@ -292,16 +292,13 @@ class DerivativeChooser(Rebuilder):
                 self.everywhere.add(op.span)
 
     def is_passed(self, op: Op, active: set[Value]) -> bool:
-        """True if derivatives may propagate from the result of an op."""
         users = self.uses.get(op, ())
         return any(u in active or u.kind in (*WRITES, "yield") or u.regions for u in users)
 
     def moved_to(self, v: Value) -> list[Value]:
-        """Results that hold the scalars of a value, unchanged or cast."""
         return [r for op in self.uses.get(v, ()) if op.kind in MOVING for r in op.results]
 
     def choose(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Replacement values of an op; None to keep it."""
         if effect_of(op.kind) is Effect.REPORT:
             return ()
         if op in self.ours:
@@ -318,7 +315,6 @@ class DerivativeChooser(Rebuilder):
         return [made] if op.results else ()
 
     def as_stored(self, b: Builder, v: Value) -> Value | None:
-        """The value rebuilt from third operands; None if it contains none."""
         if v in self.stored or not isinstance(v, Op) or v.kind not in MOVING:
             return self.stored.get(v)
         new = [self.as_stored(b, x) for x in v.args]

@@ -29,13 +29,13 @@ class HostFunction(Protocol):
 
     @property
     def who(self) -> str:
-        """Name in error messages."""
+        pass
 
     def value(self, *inputs: Values) -> Values:
-        """Return the result."""
+        pass
 
     def slopes(self, slope: Values, result: Values, inputs: Sequence[Values]) -> Sequence[Values]:
-        """Return the adjoints of the inputs. Raises GradientError.
+        """Return the adjoints of the inputs, in order. Raises GradientError if there are none.
 
         `slope` is the adjoint of `result`, the value for these inputs.
         """
@@ -56,11 +56,9 @@ class HostStep(TapeStep):
 
     @property
     def size_bytes(self) -> int:
-        """Size of the saved inputs and result."""
         return sum(x.nbytes for x in (*self.found, self.result))
 
     def repeat(self) -> None:
-        """Recompute the result from the current inputs."""
         result = self.function.value(*map(values_of, self.inputs))
         if isinstance(self.output, Storage):
             self.output.put_unnoticed(result)
@@ -68,7 +66,7 @@ class HostStep(TapeStep):
             self.output.memory[...] = result
 
     def run(self) -> None:
-        """Add to the adjoints of the inputs, and set that of the result to 0."""
+        """Add to the adjoints of the inputs, and set the adjoint of the result to 0."""
         slope = take_slope(self.output)
         if slope.any():
             slopes = self.function.slopes(slope, self.result, self.found)
@@ -77,14 +75,12 @@ class HostStep(TapeStep):
 
 
 def values_of(x: Storage | HostAccount | Values) -> Values:
-    """Current contents of an input, read without notifying the recording."""
     if isinstance(x, Storage):
         return x.contents()
     return x.memory if isinstance(x, HostAccount) else x
 
 
 def take_slope(x: Storage | HostAccount) -> Values:
-    """Return the adjoint of a result, and set it to 0."""
     if isinstance(x, HostAccount):
         slope, x.slope = x.slope, np.zeros(x.memory.shape)
         assert slope is not None
@@ -97,7 +93,6 @@ def take_slope(x: Storage | HostAccount) -> Values:
 
 
 def add_slope(x: Storage | HostAccount | Values, slope: Values) -> None:
-    """Add to the adjoint of an input, if it has one."""
     if isinstance(x, HostAccount) and x.slope is not None:
         x.slope += slope
     gradient = x.companion("grad") if isinstance(x, Storage) else None
@@ -109,11 +104,11 @@ def run_host_function(
     function: HostFunction, inputs: Sequence[Input], elem: Scalar | None = None, *,
     is_shown: bool = False,
 ) -> Any:  # fmt: skip
-    """Compute and record a function of arrays.
+    """Return the value of a function of arrays, and record the computation if a recording does so.
 
-    Returns an ndarray of `elem`, or a numpy array if that is None. If a recording is active but
-    does not record the step, derivatives are marked as lost. With `is_shown`, the user receives the
-    result: its derivative is lost unless it is stored into an array unchanged.
+    The result is an ndarray of `elem`, or a numpy array if that is None. If a recording is active
+    but does not record the step, derivatives are marked as lost. With `is_shown`, the user receives
+    the result: its derivative is lost unless it is stored into an array unchanged.
     """
     tape = current_tape()
     is_recorded = tape is not None and tape.may_record(inputs)
@@ -131,7 +126,6 @@ def run_host_function(
 
 
 def tell_read(inputs: Sequence[Input]) -> None:
-    """Notify the recording that Python reads these arrays."""
     for x in inputs:
         if isinstance(x, Storage):
             x.tell(ArrayAccess("read"))
@@ -150,13 +144,11 @@ class IdentityFunction:
 
 
 def current_tape() -> Any:
-    """The active recording, if any."""
     runtime = find_runtime()
     return runtime.tape if runtime is not None else None
 
 
 def in_ndarray(values: Values, elem: Scalar, *, needs_grad: bool) -> Any:
-    """Copy values to a new ndarray."""
     made = ndarray(elem, values.shape, needs_grad)
     made.put_unnoticed(values)
     return made

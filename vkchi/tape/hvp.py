@@ -1,6 +1,7 @@
 """Hessian-vector products by forward mode over reverse mode.
 
-Every array with a gradient gets a dual, and so does every gradient. Users need not declare duals.
+Arrays with a gradient get a dual when a kernel uses them, and so do their gradients. Users need not
+declare duals.
 
     ti.ad.hvp(run, loss, x, v)          # H @ v
 """
@@ -55,7 +56,8 @@ def hvp(
         A numpy array of the shape of `x.to_numpy()`.
 
     Raises:
-        ArgumentError: for another shape.
+        ArgumentError: for another shape, and for an invalid run, loss or x.
+        KernelRuntimeError: if a recording is active, or for a loss that is not one number.
         GradientError: if an operation has no derivative.
         Unsupported: for torch tensors and components of fields.
     """
@@ -105,7 +107,6 @@ class HvpCall(RecordedCall):
         self.memory |= {n + DUAL: self.dual(call.arrays[n]) for n in gradients.names}
 
     def run(self) -> None:
-        """Run the directional derivative of the call's gradient."""
         grads = self.gradients.arrays
         duals = {name: self.dual(g) for name, g in grads.items()}
         for adjoints in grads, duals:
@@ -115,7 +116,7 @@ class HvpCall(RecordedCall):
 
 
 class HvpRecording(Recording):
-    """Records kernels and runs them in forward mode; `reverse` differentiates their gradients."""
+    """Recording that runs kernels in forward mode; `reverse` differentiates their gradients."""
 
     title = "ti.ad.hvp"
 
@@ -129,7 +130,6 @@ class HvpRecording(Recording):
         return self
 
     def dual(self, array: Storage) -> Storage:
-        """The dual of an array, created as zeros at first use."""
         array = array.whole
         if id(array) not in self.duals:
             made = Storage(array.runtime, array.elem, array.shape, array.layout, array.stored)
@@ -164,7 +164,7 @@ class HvpRecording(Recording):
         return result
 
     def cut(self, array: Storage, at: Index | None) -> None:
-        """Clear the tangents of elements that Python overwrites with a constant, and record that.
+        """Clear the tangents of elements that Python overwrites with a constant, and record a step.
 
         Raises Unsupported for components of fields.
         """
@@ -176,7 +176,6 @@ class HvpRecording(Recording):
         self.entries.append(ConstantOverwrite((gradient, self.dual(gradient)), at))
 
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Raise Unsupported for functions of `grad_replaced` and `no_grad`."""
         raise Unsupported(
             f"ti.ad.hvp does not go through {function.__name__}(), which ti.ad.grad_replaced or "
             "ti.ad.no_grad decorates"

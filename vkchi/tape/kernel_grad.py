@@ -51,7 +51,8 @@ class ValidGradient(NamedTuple):
 def fit_gradient(call: KernelCall, gradients: CallAdjoints) -> ValidGradient:
     """Return a gradient that is valid for memory as the kernel left it.
 
-    Raises GradientError if it needs values that the kernel has overwritten or drawn.
+    Raises GradientError if it needs values that the kernel has overwritten or drawn, or has no
+    effect on a host array.
     """
     made = plan_gradient(call, gradients)
     if not made.made.stores:
@@ -87,8 +88,8 @@ def fit_gradient(call: KernelCall, gradients: CallAdjoints) -> ValidGradient:
 def check_slopes(call: KernelCall, made: CompiledGradient) -> None:
     """Report a gradient without effect: derivatives flow only into results without gradient.
 
-    Raises GradientError if one of these is a host array. Otherwise it warns, because the kernel may
-    be one of several, of which others have results with gradients.
+    Raises GradientError if one of these is a host array. Otherwise it warns at the line of the
+    store.
     """
     lost = {} if made.stores else made.escapes
     name = next((name for name in lost if name in call.hosts), next(iter(lost), None))
@@ -110,7 +111,6 @@ def check_slopes(call: KernelCall, made: CompiledGradient) -> None:
 
 
 def overwritten_input_error(call: KernelCall, made: GradientPlan, op: MarkedOp) -> GradientError:
-    """The error for a gradient that needs overwritten values; `op` is the access involved."""
     what = "the kernel reads it here" if op.kind == "load" else "the kernel changes it here"
     return GradientError(
         f"the gradient of {call.name}() needs what `{op.array}` held before the kernel overwrote "
@@ -131,14 +131,11 @@ class FieldContents(Protocol):
 
 
 class CurrentFields:
-    """Memory of a gradient that reads fields as they are."""
-
     def find(self, array: Storage) -> Storage:
-        """Return the field itself."""
         return array
 
     def check(self, name: str, array: Storage, span_of: Callable[[str], Span | None]) -> None:
-        """Accept every field."""
+        pass
 
 
 NOW = CurrentFields()
@@ -154,8 +151,8 @@ def run_gradient(
 ) -> None:
     """Run `kernel.grad(...)`: the gradient of a call, with the current memory.
 
-    `fields` supplies saved contents of fields. Arguments in `shared` are used in place. Waits for
-    the device if there are such arguments, or tensors.
+    `fields` supplies saved contents of fields. Arguments in `shared` are used in place; then the
+    function waits for the device.
 
     Raises GradientError if the gradient would be wrong, or has no effect on a host array. Raises
     KernelAssertionError if a recursion is too deep.

@@ -1,23 +1,21 @@
-"""Memory state of a recording: one account for each array that the recording must track.
+"""Memory state of a recording: one account for each array that the recording tracks.
 
-Checks that raise errors query the accounts and keep no per-array state of their own:
+    attribute           meaning
+    escapes             lost gradients: no derivative may flow through this memory
+    held, reads         values with a derivative; indices that Python has read
+    uses                inputs that recorded calls have used
+    loss                overwrite of a derivative or used input with an unknown value
+    fills, puts         constants that Python stored
+    writes              writes since a call with a custom gradient
+    wants               contents that gradients will read
+    flags               numbers of the loads that read each element
+    version             number of writes
+    contents, shown     saved contents, to detect writes by other code
 
-    attribute           meaning                                            used by
-    escapes             derivatives in memory that has no `grad`           `breaks`
-    held, reads         derivatives; the part of them that Python read     `breaks`
-    uses                inputs that kernels have used                      `breaks`
-    loss                one of those was overwritten with unknown values   `breaks`
-    fills, puts         constants that may be inputs                       `constants`
-    writes              writes since a call with a custom gradient         `mutation_log`
-    wants               contents that gradients will read                  `snapshots`
-    flags               numbers of the loads that read each element        `validation`
-    version             number of writes                                   `races.finder`
-    contents, shown     contents that other code overwrites                `breaks`, `recording`
-
-A device array is identified by its object, and notifies the recording before Python accesses it.
-Host memory is identified by its addresses alone: its accounts (`HostAccount`) are found by overlap.
-Other code writes to host memory and to exported arrays (`shown`) without notice. Their accounts
-save the contents and compare them later.
+Accounts of device arrays are found by the array object, those of host memory (`HostAccount`) by
+address. A tracked device array calls `Ledger.on_access` before Python accesses it. Other code may
+write to host memory and to exported arrays without notice. Some of their accounts save the contents
+and compare them later.
 """
 
 from __future__ import annotations
@@ -44,12 +42,11 @@ Note = tuple[str, Span | None]
 
 
 class PythonFill:
-    """Values that Python stores into all of an array with a gradient inside a tape.
+    """Values that Python stores into all of an array with a gradient, inside a recording.
 
-    They may be an input of the program or a constant. They count as an input as long as the
-    derivative with respect to them is not lost. The array's gradient is that derivative. If it
-    would be lost, in an array without a gradient, they count as a constant. A solver may therefore
-    begin with `x.fill(0)`. The array's gradient is then unknown, and reading it raises
+    They count as an input of the program as long as no derivative with respect to them is lost. If
+    one would be lost in an array without a gradient, they count as a constant. A solver may
+    therefore begin with `x.fill(0)`. The array's gradient is then unknown, and reading it raises
     GradientError.
     """
 
@@ -58,17 +55,15 @@ class PythonFill:
         self.lost: tuple[Note, ...] = ()
 
     def mark_constant(self, lost: tuple[Note, ...]) -> None:
-        """Treat the values as a constant; the notes explain where their derivative is lost."""
         self.lost = self.lost or lost
 
     def forbid(self, gradient: Storage) -> None:
-        """Fill the array's gradient with NaN, and raise on reads by Python."""
+        """Fill the array's gradient with NaN, and watch accesses to it by Python (`on_access`)."""
         gradient.fill(math.nan)
         gradient.watch = self.on_access
 
     def on_access(self, gradient: Storage, access: ArrayAccess) -> None:
-        """Called before Python accesses the gradient. Raises GradientError for a read or an
-        addition.
+        """Hook before Python accesses the gradient. Raises GradientError for a read or an addition.
 
         A write to the whole array makes the gradient readable again.
         """
@@ -115,12 +110,10 @@ class LostGradient(NamedTuple):
 
     @property
     def is_constant(self) -> bool:
-        """True if all Python writes behind it have been found to be constants."""
         return bool(self.fills) and all(fill.lost for fill in self.fills)
 
     @property
     def key(self) -> Any:
-        """Key in an account; at most one lost gradient per key."""
         return self.box, self.is_bits, self.fills
 
 
@@ -134,12 +127,14 @@ class LiveGradient(NamedTuple):
 
     @property
     def origin(self) -> Note:
-        """Note for error messages."""
         return f"{self.who} puts a value with a derivative there", self.span
 
 
 class InputUse(NamedTuple):
-    """A part of a differentiable array that recorded code has read; `find` returns its line."""
+    """A part of a differentiable array that recorded code has read.
+
+    `find` returns the source span of the read.
+    """
 
     name: str
     who: str
@@ -148,12 +143,11 @@ class InputUse(NamedTuple):
 
     @property
     def origin(self) -> Note:
-        """Note for error messages."""
         return f"{self.who} has used what it held before", self.find()
 
 
 class InputUses:
-    """Parts of one array that recorded kernels have read, indexed by the first axis."""
+    """Parts of one array that recorded code has read, grouped by their index on the first axis."""
 
     def __init__(self) -> None:
         self.at: dict[int | None, dict[Box, InputUse]] = {}
@@ -162,11 +156,9 @@ class InputUses:
         return box in self.at.get(point_of(box), ())
 
     def add(self, use: InputUse) -> None:
-        """Add a part; of equal parts the first is kept."""
         self.at.setdefault(point_of(use.box), {}).setdefault(use.box, use)
 
     def find(self, box: Box) -> InputUse | None:
-        """Return a part that may intersect the box, or None."""
         place = point_of(box)
         lists = self.at.values() if place is None else (self.at.get(k, {}) for k in (place, None))
         return next(
@@ -185,20 +177,22 @@ def lost_by_overwrite(
 
 
 class LoggedWrite(NamedTuple):
-    """A write to a part of an array. `time` is the number of custom-gradient calls before it."""
+    """A write to a part of an array. `time` is the number of custom-gradient calls that ended
+    before."""
 
     time: int
     who: str
 
 
 class CallMemory(Protocol):
-    """A call and the arrays it read, by parameter name: live arrays, or copies of them."""
+    """A call and its arrays by parameter name: the arrays themselves, or copies from before it."""
 
     memory: dict[str, Storage]
 
 
 class RecordedMemory(CallMemory, Protocol):
-    """A recorded call: its position in the tape, and copies made before it was recorded."""
+    """A recorded call: its index among the tape's steps (`position`), and its earlier `memory` if
+    it ran along a trace (`kept`)."""
 
     kept: Mapping[str, Storage]
     position: int
@@ -220,16 +214,12 @@ class SnapshotRequest(NamedTuple):
 
     @property
     def copy(self) -> Storage | None:
-        """The copy made before the call was recorded, if there is one."""
         found = self.holder.kept.get(self.name)
         return found if found is not self.array else None
 
 
 class SnapshotRequests:
-    """Snapshot requests for one array, indexed by position on the first axis.
-
-    A step of a time-indexed array requests a single position.
-    """
+    """Snapshot requests for one array, grouped by their index on the first axis, if single."""
 
     def __init__(self) -> None:
         self.at: dict[int, list[SnapshotRequest]] = {}
@@ -258,9 +248,11 @@ class SnapshotRequests:
 class MemoryAccount:
     """Derivative state of an array, or of a range of host memory.
 
-    It records derivatives without a `grad` (`escapes`), derivatives with one (`held`), and the loss
-    of either by an overwrite. `writes` are those since a call with a custom gradient. `owner` is
-    the array or tensor of `memory`.
+    - `escapes`: lost gradients.
+    - `held`: parts that hold values with a derivative.
+    - `loss`: the overwrite of a held part or used input with an unknown value, or None.
+    - `writes`: the last write to each part, once a call with a custom gradient has ended.
+    - `owner`: the array, or the torch tensor whose memory it is; None for numpy arrays.
     """
 
     memory: Any
@@ -274,7 +266,6 @@ class MemoryAccount:
 
     @property
     def escaping(self) -> list[LostGradient]:
-        """Lost gradients that are not constants."""
         return [one for one in self.escapes.values() if not one.is_constant]
 
     def finds(self, box: Box) -> LiveGradient | InputUse | None:
@@ -294,14 +285,14 @@ class MemoryAccount:
         return self.loss
 
     def remember(self) -> None:
-        """Save the current contents of memory that other code writes without notice."""
+        """Save the current contents. No effect except in `HostAccount`."""
 
 
 class HostAccount(MemoryAccount):
     """Account of a numpy array, or of the memory of a torch tensor, which may move.
 
-    `contents` and torch's version counter describe the memory after the last kernel or host
-    computation that wrote it. `slope` is the adjoint of the values.
+    `contents` and torch's version counter (`seen`) are those at the last call of `remember`.
+    `slope` is the adjoint of a result of a host computation; None for other memory.
     """
 
     def __init__(self, view: Values) -> None:
@@ -313,12 +304,10 @@ class HostAccount(MemoryAccount):
 
     @property
     def version(self) -> int:
-        """Torch's version counter; 0 for numpy arrays."""
         return 0 if self.owner is None else int(self.owner._version)
 
     @property
     def memory(self) -> Values:
-        """Numpy view of the current memory."""
         return self._view if self.owner is None else host_views.array_of_torch(self.owner)
 
     def remember(self) -> None:
@@ -336,14 +325,14 @@ class HostAccount(MemoryAccount):
 
     @property
     def is_of_use(self) -> bool:
-        """False if the account records nothing and may be dropped."""
         is_used = self.used is not None
         return bool(self.escapes or self.held or self.writes or is_used or self.slope is not None)
 
     def compare(self) -> LostGradient | None:
-        """Detect writes to a tensor outside kernels, and return the lost gradient, if any.
+        """Detect writes to a tensor outside kernels; return the loss that they or earlier ones
+        caused.
 
-        A loss is an overwritten derivative, or an overwritten input that kernels have used.
+        That is an overwritten derivative or used input. None without one.
         """
         if self.owner is not None and not self.is_known:
             found = next(iter(self.held.values()), None) or self.used
@@ -352,7 +341,6 @@ class HostAccount(MemoryAccount):
         return self.loss
 
     def follow(self, tensor: Any) -> None:
-        """Begin to detect writes to a tensor outside kernels."""
         self.owner = tensor
         self.remember()
 
@@ -360,10 +348,11 @@ class HostAccount(MemoryAccount):
 class Account(MemoryAccount):
     """Account of one array, which it keeps alive.
 
-    - `version`: number of writes.
+    - `version`: number of recorded writes.
     - `fills`: not None if the array is constant, provided that these Python writes are.
-    - `reads`: indices (None: all) of derivatives that Python has read.
-    - `puts`: indices that Python has written.
+    - `reads`: indices (None: all) that Python has read where there were derivatives, used inputs or
+      lost gradients.
+    - `puts`: indices that Python has overwritten one by one.
     - `shown`: exported views of the array and its components, with their last known contents.
     """
 
@@ -394,7 +383,7 @@ class Account(MemoryAccount):
 
     @property
     def is_last_by_python(self) -> bool:
-        """True if the last write was by Python and was recorded."""
+        """True if the last write, constant additions aside, was one that `note_write` recorded."""
         return self.version == self.last_version
 
     def note_write(self, access: ArrayAccess) -> None:
@@ -406,13 +395,12 @@ class Account(MemoryAccount):
         self.last_version = self.version
 
     def change(self, *, is_whole: bool) -> None:
-        """Count a write; `is_whole` if it may overwrite all elements."""
         self.version += 1
         if is_whole:
             self.array.overwritten += 1  # writes to single elements that were read raise anyway
 
     def forget_constants(self) -> None:
-        """Mark the array as not constant, before an unknown value is stored."""
+        """Mark the array as not constant."""
         self.fills = None
         if not self.escapes:
             self.puts.clear()
@@ -420,7 +408,8 @@ class Account(MemoryAccount):
     def note_read(self, at: Index | None, *, has_own: bool) -> None:
         """Record a read by Python of a derivative, a used input, or an array with lost gradients.
 
-        With `has_own`, the reader is a function with a custom gradient: only lost gradients count.
+        With `has_own`, only arrays with lost gradients count: the reader is a custom-gradient
+        function, or gradients are running.
         """
         at = None if at is None else at[: len(self.array.shape)]
         if self.escapes or (not has_own and self.finds(box_at(self.array, at))):
@@ -472,7 +461,10 @@ class Ledger:
     @overload
     def open(self, memory: Values) -> HostAccount: ...
     def open(self, memory: Memory) -> Account | HostAccount:
-        """Return the account of an array or of host memory, created if there is none."""
+        """Return the account of an array or of host memory, created if there is none.
+
+        From then on, the array calls `on_access` before Python accesses it.
+        """
         if isinstance(memory, Storage):
             array = memory.whole
             account = self.accounts.get(id(array))
@@ -493,27 +485,27 @@ class Ledger:
         return [one for one in self.exported if shares_host_memory(one, memory)]
 
     def find_shown(self, arrays: Iterable[Storage]) -> list[ExportedArray]:
-        """Exported views that overlap with these arrays and have saved contents."""
+        """Exported arrays with saved contents that overlap with these arrays."""
         ids = {id(one): one for array in arrays for one in self.exports(array)}
         found = [(key, self.find(one)) for key, one in ids.items()]
         return [one.shown[key] for key, one in found if one is not None and key in one.shown]
 
     def look(self, arrays: Iterable[Storage]) -> None:
-        """Detect writes by other code to these arrays.
+        """Detect writes by other code to these arrays, and report each as a write by Python.
 
-        Waits for the device if they are exported.
+        Only exported arrays with saved contents are compared; that waits for the device.
         """
         for one in self.find_shown(arrays):
             one.look()
 
     def look_at_all(self) -> None:
-        """Detect writes by other code to all exported arrays."""
+        """Detect writes by other code to all exported arrays with saved contents."""
         found = [one for account in self.accounts.values() for one in account.shown.values()]
         for one in found:
             one.look()
 
     def end_looking(self) -> None:
-        """Detect writes by other code a last time, before gradients write to the arrays."""
+        """Detect writes by other code a last time; from then on no array counts as exported."""
         self.look_at_all()
         self.exported = ()
 
@@ -528,7 +520,6 @@ class Ledger:
             self.expect(one.array, one.array.contents())
 
     def expect(self, array: Storage, contents: Values) -> None:
-        """Save the contents that an exported array will have after the current operation."""
         self.open(array).shown[id(array)] = ExportedArray(array, contents)
 
     def close(self) -> None:
@@ -541,12 +532,12 @@ class Ledger:
 
 
 def box_at(array: Storage, at: Index | None = None) -> Box:
-    """The box of an index, possibly of a component, or (None) of the whole array."""
+    """The box of an index, or (None) of the whole array. Indices of components are ignored."""
     axes = len(array.shape)
     return (None,) * axes if at is None else tuple([(k, k) for k in at[:axes]])
 
 
 def point_of(box: Box) -> int | None:
-    """The index of a box on the first axis, if it has one element there."""
+    """The index of a box on the first axis if it has one element there, else None."""
     first = box[0] if box else None
     return first[0] if first is not None and first[0] == first[1] else None

@@ -1,4 +1,4 @@
-"""Steps of a recording, in execution order, and the steps that are not calls.
+"""Base class of the steps of a recording, and the steps that are not calls.
 
 `State` is a snapshot of arrays. `ConstantOverwrite` is a constant stored over a derivative.
 `restore_array` and `copy_or_add` copy and add whole arrays without notifying the recording.
@@ -18,7 +18,7 @@ MOST_MOVERS = 256  # limit on `runtime.movers`
 
 
 class TapeStep:
-    """An action that can be repeated and differentiated.
+    """An action that can be repeated and differentiated; here neither has an effect.
 
     If `needs_end`, its gradient is a custom one. It reads the arrays as they are at the end of the
     tape, not as they were before the step.
@@ -27,14 +27,14 @@ class TapeStep:
     needs_end = False
 
     def repeat(self) -> None:
-        """Repeat the action on the current arrays."""
+        pass
 
     def run(self) -> None:
-        """Add to the adjoints. The arrays are in the state before the step."""
+        pass
 
 
 class State(TapeStep):
-    """Snapshot of arrays. As a step, it is a write by Python, which is not differentiated."""
+    """Snapshot of arrays. As a step, it repeats a write by Python, which is not differentiated."""
 
     def __init__(self, arrays: Iterable[Storage] = ()) -> None:
         self.copies: dict[int, tuple[Storage, Storage]] = {}
@@ -42,7 +42,6 @@ class State(TapeStep):
             self.keep(array)
 
     def keep(self, array: Storage) -> None:
-        """Copy one more array."""
         self.copies[id(array)] = array, array.copied()
 
     @property
@@ -65,19 +64,20 @@ class State(TapeStep):
 
 
 class ConstantOverwrite(TapeStep):
-    """A constant was stored to an element (None: to all); `derivatives` are its gradients."""
+    """A constant that Python stored to the element `at` of an array (None: to all elements).
+
+    `derivatives` are the gradients of the array, cleared when the step runs.
+    """
 
     def __init__(self, derivatives: tuple[Storage, ...], at: Index | None) -> None:
         self.derivatives, self.at = derivatives, at
 
     def run(self) -> None:
-        """Clear the derivatives of the overwritten value."""
         for array in self.derivatives:
             clear_elements(array, self.at)
 
 
 def clear_elements(array: Storage, at: Index | None) -> None:
-    """Store 0 to an element or a component of one, or (None) everywhere."""
     if at is None:
         array.fill(0)
     else:

@@ -127,7 +127,6 @@ class LostGradients:
             account.follow(memory)
 
     def holds(self, array: Storage) -> LiveGradient | None:
-        """Return a part of the array that holds values with a derivative, if there is one."""
         account = self.ledger.find(array)
         return account.holds() if account is not None else None
 
@@ -180,7 +179,6 @@ class LostGradients:
                 self.note_escapes(call, flow.bits, is_bits=True, fills=one.fills)
 
     def remove(self, call: KernelCall, name: str, one: LostGradient) -> None:
-        """Drop a lost gradient from memory that the call overwrites."""
         view = call.hosts.get(name)
         if view is None or host_views.is_same_view(view, one.memory):
             account = self.ledger.open(one.memory)
@@ -228,8 +226,8 @@ class LostGradients:
     def skip(self, given: LaunchRequest, who: str, boxes: Mapping[str, Box]) -> list[MemoryAccount]:
         """Record the writes of a kernel that is not differentiated, before it runs.
 
-        Additions count as constants. Return the accounts of parts with a derivative or a used
-        input.
+        A derivative or used input that it may overwrite is lost, unless it only adds there. Return
+        the accounts of arrays with either where it writes.
         """
         kinds = facts.kinds_of_writes(given.plan)
         accounts = [(name, self.ledger.find(given.written[name])) for name in sorted(given.written)]
@@ -243,7 +241,10 @@ class LostGradients:
         return [one for _, one, _ in known]
 
     def lose_results(self, given: LaunchRequest, kind: str) -> None:
-        """Record that a kernel of another thread was aborted: the contents it wrote are unknown."""
+        """Record that a kernel was aborted: the arrays that it writes hold unknown values.
+
+        `kind` is that of the recording, grad or dual.
+        """
         who, span = f"{given.name}()", given.plan.func.span
         by = f"{who}, which failed a check or was interrupted"
         for name, memory in given.written.items():
@@ -256,7 +257,8 @@ class LostGradients:
 
     @contextmanager
     def ignoring(self) -> Iterator[None]:
-        """Context of a function with a custom gradient, which covers its changes to tensors."""
+        """Context of a custom-gradient function: its writes to tracked torch tensors lose no
+        derivative."""
         tensors = [one for one in self.ledger.hosts if one.owner is not None]
         for one in tensors:
             one.compare()
@@ -298,13 +300,13 @@ class LostGradients:
                 self.add(found._replace(by_gradient=f"{call.name}.grad"))
 
     def varies(self, array: Storage, kind: str) -> bool:
-        """False if an array has no companion of this kind, or certainly holds constants."""
+        """True if an array has a companion of this kind and does not certainly hold constants."""
         account = self.ledger.find(array)
         is_constant = account is not None and account.fills == frozenset()
         return array.companion(kind) is not None and not is_constant
 
     def use(self, launch: KernelCall | LaunchRequest, case: Case, kind: str) -> None:
-        """Record which parts of differentiable arrays a recorded launch reads."""
+        """Record the parts of differentiable arrays that a recorded launch reads."""
         tensors = launch.tensors if isinstance(launch, KernelCall) else {}
         for name, box in facts.touched(launch.plan, "reads", case).items():
             array = launch.arrays.get(name)
@@ -337,13 +339,12 @@ class LostGradients:
 
 
 def memory_of(call: KernelCall, name: str) -> Memory:
-    """The memory of a call's array: a host view, or the whole device array."""
     found: Memory = call.hosts[name] if name in call.hosts else call.arrays[name].whole
     return found
 
 
 def seen_by(call: KernelCall, name: str, one: LostGradient) -> LostGradient:
-    """The lost gradient as the call's array `name` sees it: as bits if that holds integers."""
+    """The lost gradient as the call's array `name` sees it: as bits unless that holds floats."""
     return one._replace(is_bits=call.arrays[name].dtype.kind != "f")
 
 
@@ -353,13 +354,14 @@ def seen_by(call: KernelCall, name: str, one: LostGradient) -> LostGradient:
 def ends_derivative(
     account: Account, array: Storage, access: ArrayAccess, *, is_ours: bool
 ) -> bool:
-    """True if a Python write ends a derivative, and update the account.
+    """True if a Python write ends a derivative; updates the account.
 
-    It stores a constant over a derivative, or over an input that kernels have used. If Python has
-    read that part before, the new value is unknown instead, except that of a fill: the derivative
-    is lost. Additions end
-    nothing. With `is_ours` False, the writer is a custom-gradient function, which accounts for the
-    write.
+    It stores a constant over a derivative, or over an input that kernels have used. Additions end
+    nothing. If Python has read that part before, its new value is unknown unless a fill stored it.
+    The derivative is then lost, and the result False.
+
+    With `is_ours` False, the writer is a custom-gradient function, or gradients are running; the
+    result is False.
     """
     if access.is_sum:
         return False  # adding a constant leaves the derivative unchanged
@@ -383,7 +385,7 @@ def ends_derivative(
 
 
 def overwrite_escapes(account: Account, access: ArrayAccess) -> None:
-    """Drop the lost gradients that a Python write of constants covers."""
+    """Drop the lost gradients that a Python write of constants overwrites."""
     shape, found = account.array.shape, account.escapes
     if access.kind == "fill" or (access.at is None and not account.reads):
         found.clear()
@@ -405,7 +407,6 @@ def is_cleared(box: Box, shape: Sequence[int], cleared: set[Index]) -> bool:
 
 
 def mark_constants(one: LostGradient, read: Span | None) -> None:
-    """Treat the Python writes behind a lost gradient as constants."""
     notes = (one.origin, *one.ways, ("it is read here", read))
     for fill in one.fills:
         fill.mark_constant(notes)
@@ -421,7 +422,6 @@ def use_of(launch: KernelCall | LaunchRequest, name: str, box: Box) -> InputUse:
 
 
 def first_read(plan: Plan, name: str) -> Span | None:
-    """Source line where a kernel first reads an array; it must read it."""
     from vkchi.tape.questions import footprint  # only needed for an error
 
     return footprint(plan, "reads").span_of(name)
@@ -448,7 +448,6 @@ def flow_of(call: KernelCall, name: str, box: Box, *, is_bits: bool) -> FlowTarg
 def lost_gradient_error(
     one: LostGradient, reader: tuple[str, Span | None] | None = None, need: str = "grad"
 ) -> GradientError:
-    """The error for a lost gradient; `reader` is the name and span of the read, if any."""
     word, notes = WORDS[need], (one.origin, *one.ways)
     name, read = (one.name, one.origin[1]) if reader is None else reader
     if one.by:

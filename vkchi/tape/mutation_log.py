@@ -1,14 +1,12 @@
 """Stale-read detection for custom gradients.
 
-A custom gradient must not read memory that was overwritten since its call.
+A custom gradient must not read memory that was overwritten since its call. A tape cannot predict
+its reads, so it takes no snapshots for it. It logs the writes after the call instead. When the
+gradient runs, a read of overwritten memory raises GradientError. Memory that the gradient has
+stored to first is exempt, because it recomputes those values.
 
-A tape cannot predict the reads of a custom gradient, so it takes no snapshots for it. It logs the
-writes after the call instead. When the gradient runs, a read of overwritten memory raises
-GradientError. Memory that the gradient has stored to first is exempt, because it recomputes those
-values.
-
-Other code writes to host memory without notice. The log therefore saves the contents that the call
-left in the host memory of its kernels.
+Other code writes to host memory without notice. Each recorded call therefore saves the contents
+that it left in the host memory of its kernels.
 """
 
 from __future__ import annotations
@@ -66,7 +64,10 @@ class ChangedView(NamedTuple):
 
 
 class MutationLog:
-    """Times of writes. `since` is the time after the call whose gradient is running, else None."""
+    """Log of writes, with their times.
+
+    `since` is the time after the call whose gradient is running, else None.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger, self.time = ledger, 0
@@ -77,16 +78,15 @@ class MutationLog:
         self.stale: list[ChangedView] = []  # changed before the gradient began
 
     def end_call(self) -> int:
-        """Record the end of a call with a custom gradient; return the new time."""
         self.time += 1
         return self.time
 
     def note(self, memory: Memory, box: Box, who: str, *, is_certain: bool = True) -> None:
         """Record a write to a part of an array, or to a numpy array.
 
-        `is_certain`: all of the part is written. A running gradient restores only such parts.
-        Ignored before the first call with a custom gradient. Writes to gradients count only while a
-        custom gradient runs.
+        `is_certain`: all of the part is written. While a custom gradient runs, such parts count as
+        restored. Otherwise writes to gradients are ignored, and so are all writes before the first
+        call with a custom gradient ends.
         """
         if not self.time:
             return
@@ -98,7 +98,6 @@ class MutationLog:
             account.writes[box] = LoggedWrite(self.time, who)
 
     def note_views(self, launch: KernelCall | LaunchRequest) -> None:
-        """Record the writes of a launch to host memory."""
         for name in launch.plan.written & launch.hosts.keys():
             self.note(
                 launch.hosts[name], (), f"{launch.name}()",
@@ -138,7 +137,7 @@ class MutationLog:
         call.
 
         No error outside custom gradients, and for parts that the gradient has stored itself. The
-        error points at `span_of()`, or without one at the current line of Python.
+        error points at `span_of()`, or if that is None at the current line of Python.
         """
         found = self.ledger.near(memory)
         if self.since is None or any(self.is_restored(one, memory) for one in found):
@@ -156,7 +155,6 @@ class MutationLog:
             )  # fmt: skip
 
     def restore(self, account: MemoryAccount, box: Box) -> None:
-        """Record a write by the running gradient."""
         boxes = self.restored.setdefault(account, [])
         if isinstance(account, Account):
             add_box(boxes, with_known_axes(box, full_of(account.array)))
@@ -189,9 +187,9 @@ class MutationLog:
         )
 
     def check_launch(self, given: LaunchRequest, arrays: Mapping[str, Storage]) -> dict[str, Box]:
-        """Check an unrecorded launch: its reads raise, its writes to host memory are recorded.
+        """Check the reads of an unrecorded launch, and record its writes to host memory.
 
-        Returns the parts of arrays that it writes.
+        Returns the parts of arrays that it writes. Raises GradientError as `check_all`.
         """
         plan, case = given.plan, case_of(integer_arguments(given.plan, given.args), arrays)
         read = facts.touched(plan, "loads", case) if self.since is not None else {}
@@ -222,7 +220,6 @@ class MutationLog:
                         raise
 
     def note_access(self, array: Storage, access: ArrayAccess) -> None:
-        """Check a read or record a write by Python."""
         box = box_at(array, access.at)
         if access.kind == "read":
             self.check(repr(array), array, box)
@@ -235,7 +232,6 @@ def full_of(array: Storage) -> Box:
 
 
 def first_load(plan: Plan, name: str) -> Span | None:
-    """Source line of the first load of an array in a kernel that loads it."""
     from vkchi.tape.questions import footprint  # only needed for an error
 
     return footprint(plan, "loads").span_of(name)

@@ -38,7 +38,6 @@ Shape = tuple[int, int]  # positions, invocations
 
 
 def does_fit(old: Storage | None, shape: Shape, is_exact: bool) -> bool:
-    """True if a buffer can hold this shape; with `is_exact`, the columns must be equal."""
     if old is None or old.shape[0] < shape[0]:
         return False
     return old.shape[1] == shape[1] if is_exact else old.shape[1] >= shape[1]
@@ -72,7 +71,6 @@ def new_buffer(runtime: Runtime, t: Array, shape: Shape, title: str) -> Storage:
 
 
 def no_room(title: str, count: int, why: str = "for which there is no memory") -> DeviceError:
-    """The error for values that do not fit into memory."""
     return DeviceError(
         f"the gradient of {title}() must save {count} numbers, {why}: let loops go round less "
         "often in one launch"
@@ -80,12 +78,10 @@ def no_room(title: str, count: int, why: str = "for which there is no memory") -
 
 
 def has_nan(array: Storage) -> bool:
-    """True if an array holds a NaN; waits for the device."""
     return bool(np.isnan(array.to_numpy()).any())
 
 
 def undefined_gradient_error(made: CompiledGradient) -> GradientError:
-    """The error for a NaN gradient, due to vectors of a decomposition without derivative."""
     first, *more = made.undefined.values()
     return GradientError(
         f"the gradient of {made.title}() is NaN: singular vectors or eigenvectors of a matrix with "
@@ -98,15 +94,13 @@ def undefined_gradient_error(made: CompiledGradient) -> GradientError:
 
 
 class BufferShape:
-    """Shape of one buffer in a launch: positions times invocations."""
-
     def __init__(self, size: SaveBufferSize, places: dict[tuple[str, str, int], int]) -> None:
         self.size, read = size, count_reader(places)
         self.counts = [compile_count(n, read) if n is not None else None for n in size.counts]
         self.is_known = None not in size.counts
 
     def shape(self, flat: list[Any], cells: Mapping[str, int] = MappingProxyType({})) -> Shape:
-        """[positions, invocations] for the integers of a launch.
+        """[positions, invocations], each at least 1, from the bound arguments `flat` of a launch.
 
         `cells` are the trip counts that were counted on the device.
         """
@@ -116,7 +110,10 @@ class BufferShape:
 
 
 class GradientPlan:
-    """The gradient of a kernel for one signature and one `spec`. Raises GradientError."""
+    """The gradient of a kernel for one `GradientSpec`: compiled kernels and the arrays they need.
+
+    Creating one raises GradientError if the kernel has no correct gradient.
+    """
 
     def __init__(self, plan: Plan, args: tuple[Any, ...], spec: GradientSpec) -> None:
         self.runtime, self.plan, self.spec = plan.runtime, plan, spec
@@ -136,8 +133,6 @@ class GradientPlan:
         self.replay_log: ReplayLog | None = None
 
     def _give_shapes(self) -> None:
-        """Enable shape specialization of the gradient."""
-
         def build(fn: Func, options: Options, caps: Caps) -> Artifact:
             from vkchi.tape.gradients import build_exact  # import takes 0.1 s
 
@@ -148,18 +143,15 @@ class GradientPlan:
 
     @property
     def live(self) -> GradientIR:
-        """IR of the gradient."""
         from vkchi.tape.questions import live  # imports the IR; rarely needed
 
         return live(self.plan, self.spec)
 
     @property
     def draws(self) -> tuple[ReplayedOp, ...]:
-        """Drawn values of the kernel that the gradient needs."""
         return self.live.draws if self.made.has_draws else ()
 
     def span_of(self, name: str) -> Span | None:
-        """Source line of a read of an array in the gradient."""
         return self.live.needs.span_of(name)
 
     def needs(self, call: KernelCall) -> dict[str, Box]:
@@ -167,7 +159,7 @@ class GradientPlan:
         return facts.touched(self.plan, "loads", call.case, self.spec)
 
     def writes(self, call: KernelCall) -> dict[str, Box]:
-        """Parts of arrays that the kernel overwrites in a call."""
+        """Parts of arrays that the kernel may overwrite in a call."""
         return facts.touched(self.plan, "writes", call.case, self.spec)
 
     def launch(
@@ -179,7 +171,7 @@ class GradientPlan:
         `arrays` are the kernel's arrays with the contents before the call. `adjoints` have the same
         names. `repeated` is the data shared with earlier calls. Raises DeviceError, before the
         gradient runs, if the saved values do not fit into memory. In debug mode, raises
-        GradientError if a decomposition without derivative makes an adjoint NaN.
+        GradientError afterwards if a decomposition without derivative made an adjoint NaN.
         """
         with restoring(self.runtime.lock), self.runtime.lock:
             watched = adjoints if self.made.undefined and self.runtime.options.debug else {}
@@ -216,9 +208,10 @@ class GradientPlan:
     def _make_room(
         self, args: tuple[Any, ...], given: Arrays
     ) -> tuple[Executable, dict[str, Storage]]:
-        """Return the executable of a launch and its buffers.
+        """Return the executable of a launch and its buffers for saved values.
 
-        Buffers have one column per iteration, or fewer (strip-mined) if memory is short.
+        Buffers have one column per iteration, or fewer (strip-mined) if memory is short. Raises
+        DeviceError if even the fewest columns do not fit.
         """
         if not self.rooms:
             return self.main, {}
@@ -236,7 +229,6 @@ class GradientPlan:
         raise error
 
     def _strip_mined(self, args: tuple[Any, ...]) -> Executable | None:
-        """The executable with several iterations per invocation; None if there is none."""
         if self.strip_mined is None:
             built = facts.strip_mined(self.plan, self.spec)
             self.strip_mined = (self.main.derive(built, args) if built else None,)
@@ -264,7 +256,7 @@ class GradientPlan:
         return {name: self.buffers[name] for name in wanted}
 
     def _like(self, name: str, array: Storage) -> Storage:
-        """Buffer for a copy of an array, reused if the shape is unchanged."""
+        """Buffer of an array's shape, reused under its name while the shape is unchanged."""
         old = self.buffers.get(name)
         if old is None or old.shape != array.shape:
             old = Storage(self.runtime, array.elem, array.shape, array.layout, array.stored)
@@ -272,14 +264,12 @@ class GradientPlan:
         return old
 
     def _shapes(self, args: tuple[Any, ...], given: Arrays, flat: list[Any]) -> dict[str, Shape]:
-        """[positions, invocations] of every buffer."""
         cells: dict[str, int] = {}
         if not all(room.is_known for room in self.rooms):
             cells = self._count(args, given)
         return {room.size.name: room.shape(flat, cells) for room in self.rooms}
 
     def _count(self, args: tuple[Any, ...], given: Arrays) -> dict[str, int]:
-        """Buffer sizes by cell name, counted by running the loops; waits for the device."""
         counting = self.counting
         assert counting is not None
         like = self.made.counting_copies

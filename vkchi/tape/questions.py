@@ -52,7 +52,6 @@ KINDS = {"loads": frozenset({"load"}), "reads": READS, "writes": WRITES}
 
 
 def given_in(case: Case) -> tuple[dict[str, int], dict[str, Shaped]]:
-    """Integers and array shapes of a call."""
     return dict(case[0]), {name: ArrayShape(shape) for name, shape in case[1]}
 
 
@@ -62,8 +61,9 @@ def given_in(case: Case) -> tuple[dict[str, int], dict[str, Shaped]]:
 def footprint(plan: Plan, kinds: str, spec: GradientSpec | None = None) -> Footprint:
     """Parts of arrays that a kernel accesses by ops of these kinds; memoized per plan.
 
-    With a `spec`, `loads` are the gradient's reads of contents before the call. `writes` are those
-    of the simplified kernel that the gradient is built from.
+    `kinds` is `loads`, `reads` or `writes`. With a `spec`, `loads` are the gradient's reads of
+    contents before the call. `writes` are those of the simplified kernel that the gradient is built
+    from.
     """
     if spec is not None:
         return live(plan, spec).needs if kinds == "loads" else live(plan, spec).writes
@@ -79,13 +79,13 @@ def touched(
 
 
 def kinds_of_writes(plan: Plan) -> dict[str, frozenset[str]]:
-    """Kinds of the writing ops of each array."""
     found = alias.kinds_of_writes(plan.func.body.ops).items()
     return {root.name: frozenset(kinds) for root, kinds in found if isinstance(root, Param)}
 
 
 def arrays_used(plan: Plan) -> Names:
-    """Arrays whose values a kernel uses; arrays that it only adds to are not."""
+    """Arrays whose values a kernel uses. Arrays that it only adds to or stores to are not among
+    them."""
     used = {arg for op in walk(plan.func.body) for arg in op.args}
     reads = [op for op in walk(plan.func.body) if op.kind in READS]
     bases = [base_memory(op.args[0]) for op in reads if op.kind != "atomic_add" or op in used]
@@ -101,8 +101,7 @@ def stores_constants(plan: Plan) -> bool:
 
 
 def depends_on_order(plan: Plan) -> bool:
-    """True if a kernel uses results of atomics in parallel loops, which reveal the order of
-    iterations."""
+    """True if a kernel uses results of atomics in parallel loops."""
     return gradient_checks.depends_on_order(plan.func)
 
 
@@ -136,9 +135,10 @@ def differentiated(plan: Plan, spec: GradientSpec) -> CompiledGradient:
 
 
 def check_reached(plan: Plan, spec: GradientSpec, constants: Names) -> None:
-    """Raise GradientError if an array with a gradient depends on arrays, none of which has one.
+    """Raise GradientError if a gradient called separately would have no effect.
 
-    `constants` are exempt.
+    That is: the kernel stores values in arrays with gradients that depend smoothly on arrays, none
+    of which has one. Arrays in `constants` are exempt.
     """
     gradient_checks.check_reaches(live(plan, spec).made.primal, constants)
 
@@ -188,9 +188,10 @@ def invariant(plan: Plan, spec: GradientSpec, names: Names, given: Names) -> Nam
 
 
 def marked(plan: Plan, spec: GradientSpec | None, names: Names, invariant: Names) -> MarkingKernel:
-    """The kernel, instrumented to mark the elements it stores.
+    """The kernel, instrumented to mark the elements it stores in the arrays `names`.
 
-    With a `spec`, it is the simplified kernel that the gradient is built from.
+    With a `spec`, it is the simplified kernel that the gradient is built from. For `invariant`, see
+    `autodiff.instrument.instrument_stores`.
     """
     fn = plan.func if spec is None else live(plan, spec).kernel
     made = instrument_stores(fn, names, invariant, find_reading(fn))
@@ -204,7 +205,7 @@ def marked(plan: Plan, spec: GradientSpec | None, names: Names, invariant: Names
 
 
 def reach(plan: Plan) -> ReachingWrites:
-    """Reaching definitions: the reads of a kernel that may see its own writes."""
+    """Reaching definitions of a kernel, memoized per plan."""
     return plan.derived.reach.find(None, lambda: ReachingWrites(plan.func))
 
 

@@ -34,10 +34,9 @@ def find_reading(fn: Func) -> set[Op]:
 
 
 def find_repeatable(fn: Func) -> set[Op]:
-    """Minima and maxima over invocations that a rerun repeats: same result, from the same
-    iteration.
+    """Minima and maxima over iterations of a parallel loop, in memory to which nothing is added.
 
-    Additions to the same memory exclude them.
+    A rerun repeats them: the result is the same, from the same iteration.
     """
     loops = [op for op in walk(fn.body) if op.kind == "parallel"]
     writes = [op for op in walk(fn.body) if op.kind in WRITES]

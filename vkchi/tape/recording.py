@@ -65,9 +65,8 @@ class FunctionContext(NamedTuple):
 class Recording(SafeContext):
     """Tracks which arrays hold derivatives, and where derivatives are lost.
 
-    Derivatives are in the arrays' companions of this `kind`: grad or dual.
-
-    It is active inside a `with` block, and observes the program through `launch` and `on_access`.
+    Derivatives are in the arrays' companions of this `kind`: grad or dual. A recording is active
+    inside a `with` block, and observes the program through `launch` and `on_access`.
 
     - `entries`: recorded steps.
     - `inside`: by thread, the function that is recorded as a whole or not at all.
@@ -90,13 +89,11 @@ class Recording(SafeContext):
 
     @property
     def custom(self) -> CustomGradientCall | None:
-        """The call recorded as a whole that this thread is inside, or None."""
         found = self.inside.get(get_ident()) if self.inside else None
         return found.custom if found is not None else None
 
     @property
     def skipped(self) -> str | None:
-        """Description of the undifferentiated function that this thread is inside, or None."""
         found = self.inside.get(get_ident()) if self.inside else None
         return found.skipped if found is not None else None
 
@@ -111,11 +108,9 @@ class Recording(SafeContext):
 
     @property
     def is_noting(self) -> bool:
-        """True if the attributes in NOTES exist."""
         return NOTES[-1] in vars(self)
 
     def begin_notes(self) -> None:
-        """Create the attributes in NOTES."""
         self.entries: list[TapeStep] = []
         ledger = self.ledger = Ledger(self.on_access, self.runtime.exported)
         self.breaks, self.constants = LostGradients(ledger), ConstantArrays(ledger)
@@ -140,7 +135,11 @@ class Recording(SafeContext):
         self.snapshots.close()
 
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
-        """Run a kernel, after detecting writes by other code to its exported arrays."""
+        """Run a kernel and return its result.
+
+        Before, writes by other code to its exported arrays are detected. Afterwards their contents
+        are saved.
+        """
         given = LaunchRequest(name, plan, args)
         arrays = given.arrays.values() if self.runtime.exported else ()
         self.ledger.look(arrays)
@@ -149,7 +148,6 @@ class Recording(SafeContext):
         return result
 
     def launch_noted(self, given: LaunchRequest) -> Any:
-        """Run a kernel, and record it if required."""
         raise NotImplementedError
 
     def reverse(self) -> None:
@@ -158,14 +156,16 @@ class Recording(SafeContext):
             entry.run()
 
     def check(self, call: KernelCall, names: frozenset[str]) -> None:
-        """Raise GradientError, or warn, if a derivative is lost on its way to arrays of the call.
+        """Raise GradientError, or warn, if a call propagates a lost gradient to one of the arrays
+        `names`.
 
-        `names` are the arrays that have a gradient.
+        These are the arrays that have a gradient.
         """
         self.breaks.check(call, names, self.kind, self.under(call))
 
     def under(self, call: KernelCall) -> list[tuple[str, LostGradient]]:
-        """Lost gradients in host arguments that alias exported arrays holding derivatives."""
+        """Parameter names and lost gradients of host arguments that alias exported arrays with
+        derivatives."""
         found = []
         for name in call.hosts.keys() - call.constants:
             view = call.hosts[name]
@@ -178,7 +178,10 @@ class Recording(SafeContext):
         return found
 
     def note(self, call: KernelCall, flow: DerivativeOutflow, boxes: Mapping[str, Box]) -> None:
-        """Record where a call stored derivatives; `boxes` are the parts of arrays it wrote."""
+        """Record where a call stored derivatives, and which inputs it read.
+
+        `boxes` are the parts of arrays that it wrote.
+        """
         self.breaks.note_escapes(call, flow.escapes)
         self.breaks.note_escapes(call, flow.bits, is_bits=True)
         self.breaks.note_call(call, flow.stores, boxes)
@@ -192,7 +195,8 @@ class Recording(SafeContext):
     def save(self, call: KernelCall, holder: RecordedMemory, made: GradientPlan) -> dict[str, Box]:
         """Request snapshots of the contents that a call's gradient will read.
 
-        Returns the parts of arrays that the call writes.
+        Arrays that are gradients are copied into `holder.memory` instead. Returns the parts of
+        arrays that the call writes.
         """
         for key, box in made.needs(call).items():
             array = holder.memory[key]
@@ -206,9 +210,11 @@ class Recording(SafeContext):
         self, who: str, written: set[str], arrays: Mapping[str, Storage],
         boxes: Mapping[str, Box], is_certain: Callable[[str], bool] = lambda name: True,
     ) -> None:  # fmt: skip
-        """Save these parts of arrays before a launch overwrites them, as far as the budget allows.
+        """Copy requested contents of the arrays `written` before a launch overwrites them.
 
-        All arrays count as used, and the written ones not as constant.
+        `boxes` are the parts that it writes (missing: all). Past the memory budget, all snapshots
+        of calls are dropped instead. All `arrays` count as used, and the written ones not as
+        constant.
         """
         was_over = self.snapshots.is_over
         accounts = {name: self.ledger.open(array) for name, array in arrays.items()}
@@ -228,7 +234,10 @@ class Recording(SafeContext):
     def note_gradient(
         self, call: KernelCall, gradients: CallAdjoints, needs: Iterable[str]
     ) -> None:
-        """Record that `kernel.grad` added to gradients, after reading the arrays `needs`."""
+        """Record that `kernel.grad` added to gradients, after reading the arrays `needs`.
+
+        No effect after the recording has ended.
+        """
         if self.state != "recording":
             return
         self.leave_trace()
@@ -243,7 +252,12 @@ class Recording(SafeContext):
             self.breaks.note_gradient(call, adjoints, needs, self.kind)
 
     def on_access(self, array: Storage, access: ArrayAccess) -> None:
-        """Called before Python accesses an array. Values written by Python have no derivative."""
+        """Hook before Python accesses an array. Values that Python writes have no derivative.
+
+        It leaves the trace, copies requested contents before a write, and tracks overwritten
+        derivatives and constants. Raises GradientError if a custom gradient reads memory
+        overwritten since its call.
+        """
         self.leave_trace()
         self.mutation_log.note_access(array, access)
         is_ours = self.state == "recording" and self.custom is None
@@ -268,9 +282,9 @@ class Recording(SafeContext):
             self.constants.note_fill(array, access.at)
 
     def must_note(self, array: Storage) -> bool:
-        """True for arrays whose writes by Python are recorded before any kernel uses them.
+        """True for gradients and the loss, until the recording ends.
 
-        These are gradients and the loss.
+        Writes by Python to these arrays are recorded even before a kernel uses them.
         """
         return self.state == "recording" and (array.is_gradient or array.whole is self.loss)
 
@@ -284,7 +298,6 @@ class Recording(SafeContext):
                 self.breaks.hold(account.array, repr(array), who, user_span())
 
     def cut(self, array: Storage, at: Index | None) -> None:
-        """Record that Python stored a constant over a derivative."""
         gradient = array.companion("grad")
         assert gradient is not None
         self.entries.append(ConstantOverwrite((gradient,), at))
@@ -294,7 +307,7 @@ class Recording(SafeContext):
             account.fills = frozenset()
 
     def leave_trace(self) -> None:
-        """Called before an event that is not a plain kernel call."""
+        pass
 
     # --- host computations and copies ------------------------------------------------------------
 
@@ -302,16 +315,16 @@ class Recording(SafeContext):
     def is_paused(self) -> bool:
         """True if calls and copies are not recorded.
 
-        That holds inside functions with custom gradients, inside undifferentiated functions, and in
-        every state but `recording`, as while gradients run.
+        That holds inside custom-gradient and undifferentiated functions, and once the recording has
+        ended, for example while gradients run.
         """
         return self.state != "recording" or self.custom is not None or self.skipped is not None
 
     def may_record(self, inputs: Sequence[Memory]) -> bool:
         """True if a host computation (`hosted`) with these inputs is recorded as a step.
 
-        At least one input must be an array with a gradient, or a result of an earlier host
-        computation.
+        The recording must support that and not be paused. At least one input must be an array with
+        a gradient, or an unchanged result of an earlier host computation.
         """
         slopes = (x.companion("grad") if isinstance(x, Storage) else self.computed(x)
                   for x in inputs)  # fmt: skip
@@ -319,7 +332,8 @@ class Recording(SafeContext):
         return can_record and any(one is not None for one in slopes)
 
     def computed(self, x: Memory) -> HostAccount | None:
-        """The account of a numpy array, if that is an unchanged result of a host computation."""
+        """The account of a numpy array that is an unchanged result of a host computation, else
+        None."""
         account = None if isinstance(x, Storage) else self.ledger.find(x)
         is_known = account is not None and account.slope is not None and account.is_known
         return account if is_known else None
@@ -328,7 +342,7 @@ class Recording(SafeContext):
         self, function: HostFunction, inputs: Sequence[Memory], found: Sequence[Values],
         result: Values, output: Memory,
     ) -> None:  # fmt: skip
-        """Record a host computation.
+        """Record a host computation of `result` from inputs with the contents `found`.
 
         Raises GradientError if an input was overwritten with unknown values.
         """
@@ -364,7 +378,7 @@ class Recording(SafeContext):
         self.ledger.show((array.whole,))
 
     def holding(self, array: Memory) -> list[LostGradient]:
-        """Derivatives in an array, matrix or tensor that a computation on the host would lose."""
+        """Derivatives in an array, matrix or tensor, as lost gradients that Python would cause."""
         found = self.breaks.of(array)
         if isinstance(array, Storage) and array.companion(self.kind) is not None:
             held = self.breaks.holds(array)
@@ -400,7 +414,11 @@ class Recording(SafeContext):
             self.breaks.pass_on(found, output, way, is_shown=is_shown)
 
     def filled(self, array: Storage, values: Values) -> None:
-        """Record that Python stored values into an array; host results keep their derivative."""
+        """Record that Python stored values into an array.
+
+        Unchanged results of host computations keep their derivative if the array is of floats and
+        has a gradient; derivatives of other values are lost.
+        """
         has_place = array.compute.kind == "f" and array.companion("grad") is not None
         if self.is_paused or not (has_place and self.computed(values)):
             self.note_detached([values], array, "Python put it into an array here")
@@ -411,10 +429,11 @@ class Recording(SafeContext):
             self.ledger.expect(array, host_views.cast(values, array.compute))
 
     def copy_tensor(self, target: Storage, tensor: Any) -> bool:
-        """Record a copy from a torch tensor that requires or has a gradient. Return True if it was
-        copied.
+        """Copy a torch tensor that requires or has a gradient, and record that. Return True if it
+        did.
 
-        If the shapes differ, the derivative is lost.
+        False, without a copy, for arrays of integers, paused recordings, and those without host
+        steps. If the shapes differ, the derivative is lost.
         """
         self.leave_trace()
         can_record = self.records_functions and not self.is_paused
@@ -431,9 +450,11 @@ class Recording(SafeContext):
         return True
 
     def refill(self, target: Ndarray, source: Storage) -> bool:
-        """Record a copy of floats into the texels of a texture. Return True if it was copied.
+        """Copy floats into the texels of a texture by a recorded kernel. Return True if it was
+        copied.
 
-        The target gets a gradient if the source has one.
+        False for integers, and if the recording is paused. The target gets a gradient if the source
+        has one.
         """
         self.leave_trace()
         is_smooth = not self.is_paused and target.compute.kind == source.compute.kind == "f"
@@ -447,7 +468,10 @@ class Recording(SafeContext):
         return is_smooth
 
     def copy(self, target: Storage, source: Storage) -> bool:
-        """Record a copy of floats as a kernel call. Return True if it was copied."""
+        """Copy floats by a recorded kernel call. Return True if they were copied.
+
+        False for integers, and if the recording is paused.
+        """
         from vkchi.tape.copies import copy_floats
 
         self.leave_trace()

@@ -1,10 +1,8 @@
 """Call cache for recorded calls of one kernel.
 
-Calls with the same arrays, fields and objects share data; scalars may differ.
-
-The cache holds the arrays, the gradient, and prepared launches. It refers to arguments weakly and
-takes them from each call, so it only keeps the plan's own fields alive. Contents of arrays and the
-state of a tape are not cached.
+Calls with the same arrays, fields and objects share data; scalars may differ. The data are names
+and shapes of the arrays, the gradient, and prepared launches. Arguments are referred to weakly, or
+taken from each call. Contents of arrays and the state of a tape are not cached.
 
     repeated = find_repeated(plan, args)    # None for the first such call
     repeated.arrays(args)                   # {"x": ..., "y": ...}
@@ -61,18 +59,17 @@ class RepeatedTapedCall:
         self._prepared: tuple[Executable, Buffers, Prepared] | None = None
 
     def arrays(self, args: tuple[Any, ...]) -> dict[str, Storage]:
-        """Arrays of a call by parameter name."""
         found = self.plan.fields(args)
         for name, k in self.passed:
             found[name] = args[k]
         return found
 
     def numbers(self, args: tuple[Any, ...]) -> dict[str, int]:
-        """Integers of a call by parameter name."""
         return {name: args[k] for name, k in self.scalars if isinstance(args[k], int)}
 
     def case(self, numbers: Mapping[str, int]) -> Case:
-        """Key for `derived.facts`. Equal calls share one object, which makes lookups faster."""
+        """Key for `derived.facts`. Calls with equal integers usually share one object, for faster
+        lookups."""
         key = tuple(numbers.items())
         found = self.cases.get(key)
         if found is None:
@@ -81,7 +78,7 @@ class RepeatedTapedCall:
         return found
 
     def gradient(self, adjoints: Mapping[str, Storage]) -> GradientPlan | None:
-        """The saved gradient, if it is the one for these adjoints."""
+        """The saved gradient if it is the one for these adjoints, else None."""
         known, made = self._gradient or NO_GRADIENT
         if len(adjoints) != len(known):
             return None
@@ -128,7 +125,6 @@ def buffers_of(arrays: Arrays) -> Buffers | None:
 
 
 def find_repeated(plan: Plan, args: tuple[Any, ...]) -> RepeatedTapedCall | None:
-    """Return the cached data of a call, if there is any."""
     known = plan.derived.repeated
     found = known.get(objects_among(plan, args)) if known else None
     return found if found is not None and found.call.takes(args) else None
@@ -139,7 +135,7 @@ def note_repeated(
 ) -> RepeatedTapedCall | None:
     """Cache the data shared with later calls; None if the call cannot be repeated that way.
 
-    At most MOST_NOTES calls per plan are examined, because some programs repeat none.
+    At most MOST_NOTES calls per plan are cached.
     """
     derived = plan.derived
     if not derived.notes_left or any(isinstance(a, HostNdarray) for a in arrays.values()):
@@ -156,5 +152,4 @@ def note_repeated(
 
 
 def objects_among(plan: Plan, args: tuple[Any, ...]) -> tuple[int, ...]:
-    """The `id` of every argument that is not a scalar."""
     return tuple([id(arg) for p, arg in zip(plan.parameters, args) if p.kind != "scalar"])

@@ -18,7 +18,7 @@ from vkchi.types import Scalar
 
 
 class ReplayLog(Variant):
-    """A kernel instrumented to log its draws (`RecordedCall.drawn`); built once per gradient."""
+    """A kernel instrumented to log the values it draws; built once per gradient."""
 
     def __init__(self, call: KernelCall, made: GradientPlan) -> None:
         plan = call.plan
@@ -35,7 +35,8 @@ class ReplayLog(Variant):
     def bind(self, call: KernelCall) -> dict[str, Storage]:
         """Allocate the buffers of a call's draws.
 
-        Raises DeviceError as `new_buffer`, and GradientError if a loop bound overflows its type.
+        Raises DeviceError if they do not fit into memory, and GradientError if a loop bound
+        overflows its type.
         """
         flat = self.executable.bind(call.args, call.arrays).flat
         for op, (least, most), value in self.sums:
@@ -49,7 +50,6 @@ class ReplayLog(Variant):
 
 
 def replay_log_of(call: KernelCall, made: GradientPlan) -> ReplayLog:
-    """Return the replay log of a gradient, built at first use."""
     if made.replay_log is None:
         made.replay_log = ReplayLog(call, made)
     return made.replay_log

@@ -32,7 +32,6 @@ def check_alone(runtime: Runtime, title: str) -> None:
 
 
 def check_run(who: str, run: Any) -> None:
-    """Raise ArgumentError if `run` is not callable."""
     if not callable(run):
         raise ArgumentError(
             f"{who}: run must be a kernel or a function that calls kernels, not {run!r}: pass "
@@ -102,7 +101,7 @@ def check_has(who: str, x: Storage, kind: str = "grad") -> None:
 
 
 def numbers_like(who: str, x: Storage, given: Any) -> np.ndarray[Any, Any]:
-    """Convert to a numpy array of the dtype of `x`; the shape is not checked.
+    """Convert `given` to a numpy array of the dtype of `x`; the shape is not checked.
 
     Raises ArgumentError for values that are no numbers.
     """
@@ -116,7 +115,6 @@ def numbers_like(who: str, x: Storage, given: Any) -> np.ndarray[Any, Any]:
 
 
 def set_loss(loss: Any, value: float) -> None:
-    """Set a loss that `check_loss` has accepted."""
     if host_views.is_torch(loss):
         loss.detach().fill_(value)
     else:

@@ -1,11 +1,11 @@
 """Snapshots by copy-on-write: a tape copies an array before something overwrites it.
 
 A recorded call requests that parts of arrays keep their contents. Before a launch or Python writes
-to such a part, the array is copied once for all requests that the write affects. Only the requested
-rows are copied if they are known.
+to such a part, the array is copied once for all requests that the write affects. If possible, only
+the requested rows are copied.
 
-In limited memory the state at the start is saved, too. If the copies exceed the budget, all but
-that state are dropped, and the calls are repeated instead (`checkpoints`).
+With a memory budget the state at the start is saved, too. If the copies exceed the budget, the
+copies for calls are dropped, and calls are repeated instead (`checkpoints`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10
 
 
 def format_bytes(size_bytes: int) -> str:
-    """Format a size in bytes as a string with a binary unit."""
     unit = next((u for u in ("GiB", "MiB", "KiB") if size_bytes >= UNITS[u]), "")
     return f"{size_bytes / UNITS[unit]:.1f} {unit}" if unit else f"{size_bytes} bytes"
 
 
 class TapeReport(NamedTuple):
-    """Number of steps and repeated calls of a tape, and the memory it saved.
+    """Number of steps (`calls`) and of repetitions of steps in a tape, and the memory it saved.
 
     `states` is the largest number of states saved at once, of `state_bytes` each; 0 without
     checkpointing.
@@ -62,7 +61,6 @@ class SnapshotCopy(NamedTuple):
     holders: list[tuple[int, str]]
 
     def find(self, calls: Sequence[CallMemory]) -> Storage:
-        """The array, as the first call has it."""
         position, name = self.holders[0]
         return calls[position].memory[name]
 
@@ -95,7 +93,7 @@ def copy_of(array: Storage, boxes: list[Box], saved_bytes: int) -> Storage:
 class Snapshots:
     """Copy-on-write snapshots of one tape.
 
-    - `start`: in limited memory, the initial contents of every array that was written.
+    - `start`: with a memory budget, the initial contents of every array that was written.
     - `is_over`: the budget is exceeded, so that calls must be repeated.
     - `is_reversing`: gradients are running; the budget does not apply.
     - `saves`: copies made since the list was last emptied.
@@ -111,25 +109,29 @@ class Snapshots:
 
     @property
     def is_limited(self) -> bool:
-        """True if calls may have to be repeated."""
         return self.budget_bytes not in (None, UNLIMITED)
 
     def want(self, wanted: SnapshotRequest) -> None:
-        """Request that a part of an array keeps its contents. No effect above the budget."""
+        """Request that a part of an array keeps its contents. No effect once the budget is
+        exceeded."""
         account = self.ledger.open(wanted.array)
         if not self.is_over:
             account.wants.add(wanted)
 
     def save_all(self, array: Storage) -> None:
-        """Save an array before Python overwrites it, and note it for `take_rewritten`."""
+        """Save an array before Python overwrites it.
+
+        With a memory budget, note it for `take_rewritten`, too.
+        """
         self.save(array, None)
         if self.budget_bytes is not None:
             self.rewritten[id(array)] = array
 
     def take_rewritten(self) -> list[State]:
-        """Return the arrays that Python wrote since the last call of this, in a list of one step.
+        """Return a snapshot of the arrays that Python has written since the last call of this, in a
+        list.
 
-        Empty if there are none, or without memory budget.
+        The list is empty if there are none, or without memory budget.
         """
         if not self.rewritten:
             return []
@@ -169,7 +171,7 @@ class Snapshots:
             w.holder.memory[w.name] = copy
 
     def count(self, size_bytes: int) -> None:
-        """Count saved bytes; past the budget, drop all requests."""
+        """Count saved bytes. Past the budget, set `is_over` and drop all requests."""
         self.saved_bytes += size_bytes
         budget = None if self.is_reversing else self.budget_bytes
         if budget is not None and self.saved_bytes > budget:
@@ -178,5 +180,4 @@ class Snapshots:
                 account.wants = SnapshotRequests()
 
     def close(self) -> None:
-        """Drop the initial state."""
         self.start = State()

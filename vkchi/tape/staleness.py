@@ -26,9 +26,9 @@ def find_stale(
 ) -> MarkedOp | None:
     """Return an access after which rerunning the kernel may give other values, or None.
 
-    The kernel runs in the simplified form of its gradient, if there is a `spec`. `written` are the
-    parts of arrays that it may overwrite; all must be redefined, except for those in `invariant`.
-    Runs on copies; waits for the device.
+    `written` are the parts of arrays that it may overwrite; all must be redefined, except for those
+    in `invariant` (`recompute_safety`). With a `spec`, the kernel is the simplified one that its
+    gradient is built from. Runs on copies; waits for the device.
     """
     plan, names = call.plan, frozenset(written)
     made = facts.marked(plan, spec, names, invariant)

@@ -1,7 +1,7 @@
-"""Steps of a tape that are calls: they can be repeated and differentiated.
+"""Steps of a tape that are calls.
 
-`CallStep` is a call that is not differentiated, `RecordedCall` one that is. `CustomGradientCall` is
-a call of a function with a custom gradient.
+`CallStep` is a call that can be repeated, `RecordedCall` one that can be differentiated, too.
+`CustomGradientCall` is a call of a function with a custom gradient.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 class CallStep(TapeStep):
-    """A call that can be repeated.
+    """A kernel call that can be repeated.
 
-    `race` is the race between its iterations, if any was found. `results` are copies of the arrays
-    it wrote. They are saved in limited memory if a race was found or accepted, or if results of
-    atomics reveal the order of iterations. Later calls then find equal values in every repetition.
+    `race` are the races between its iterations, if any were found. `results` are copies of the
+    arrays it wrote, to be restored in place of a repetition; `keep_results` decides when they are
+    made.
     """
 
     def __init__(self, call: KernelCall) -> None:
@@ -47,7 +47,12 @@ class CallStep(TapeStep):
         self.race: Found | None = None
 
     def keep_results(self, snapshots: Snapshots) -> None:
-        """In limited memory, save the results of the call if a repetition may give other values."""
+        """In limited memory, copy the arrays that the call wrote if a repetition may give other
+        values.
+
+        That is so if races were found or are accepted for the kernel, or if results of atomics
+        reveal the order of iterations.
+        """
         plan = self.call.plan
         if not snapshots.is_limited:
             return
@@ -59,17 +64,13 @@ class CallStep(TapeStep):
         snapshots.count(self.results.size_bytes)
 
     def repeat(self) -> None:
-        """Restore the saved results, or call the kernel again.
-
-        It uses the same random numbers and prints nothing.
-        """
+        """Restore the saved results, or call the kernel again with the same random numbers."""
         if self.results is not None:
             self.results.repeat()
         else:
             self.launch_again()
 
     def launch_again(self) -> None:
-        """Call the kernel as it was called first."""
         self.call.plan.launch(self.call.args, self.draws)
 
 
@@ -77,8 +78,8 @@ class RecordedCall(CallStep):
     """A recorded call.
 
     - `memory`: its arrays, or copies of their contents before the call.
-    - `log`: the replay log, if its gradient needs drawn values; `drawn` are the logged values.
-    - `observed`: the instrumented variant that detects races, if static analysis cannot decide.
+    - `log`: the replay log, if its gradient needs drawn values; `drawn` are its buffers.
+    - `observed`: the instrumented variant that detects races, if no analysis or trial can decide.
     - `position`: index among the steps of the tape.
     - `kept`: earlier `memory`, if the call ran before it was recorded.
     """
@@ -117,7 +118,6 @@ class RecordedCall(CallStep):
 
     @property
     def func(self) -> Func:
-        """IR of the kernel or variant that runs."""
         return self.call.plan.func if self.form is None else self.form.func
 
     def launch(
@@ -126,7 +126,8 @@ class RecordedCall(CallStep):
     ) -> Any:  # fmt: skip
         """Run the kernel, or the variant that this call needs; return the kernel's result.
 
-        With `flags`, the run also checks Taichi's data-access rules.
+        With `flags`, the run also checks Taichi's data-access rules and may raise DataAccessError.
+        An `observed` variant sets `race`.
         """
         with restoring(self.plan.runtime.lock), self.plan.runtime.lock:
             own = self.drawn | self._bind_notes()
@@ -145,7 +146,8 @@ class RecordedCall(CallStep):
             return result
 
     def _bind_notes(self) -> dict[str, Storage]:
-        """Allocate the arrays of race detection. If memory is short, the call runs without it."""
+        """Allocate the arrays of race detection. If memory is short, the call runs without
+        detection."""
         try:
             return self.observed.bind(self.call) if self.observed is not None else {}
         except DeviceError:
@@ -153,11 +155,10 @@ class RecordedCall(CallStep):
             return {}
 
     def launch_again(self) -> None:
-        """Call the kernel as it was called first, without writing to host memory."""
         self.launch(self.call._replace(hosts={}), self.call.args, self.draws)
 
     def run(self) -> None:
-        """Add to the adjoints.
+        """Add the call's derivatives to the adjoints of its inputs.
 
         Raises GradientError if an array that a race affects has a nonzero adjoint.
         """
@@ -169,7 +170,6 @@ class RecordedCall(CallStep):
 
 
 def as_it_is(arg: Any) -> Any:
-    """Copy a mutable vector, matrix, struct or pack; other arguments are returned as they are."""
     from vkchi.lang.argpack import ArgPack  # rarely needed
 
     if isinstance(arg, ArgPack):
@@ -181,8 +181,8 @@ class CustomGradientCall(TapeStep):
     """A recorded call of a Python function with a custom gradient.
 
     - `end`: time at which the call ended (`mutation_log`).
-    - `left`: contents of the `views` at that time; these are the host arrays of its kernels.
-    - `steps`: in limited memory, its kernel calls and writes by Python.
+    - `views`, `left`: host arrays of its kernels, and their contents at that time.
+    - `steps`: with a memory budget, its kernel calls and writes by Python.
     """
 
     needs_end = True
@@ -199,23 +199,22 @@ class CustomGradientCall(TapeStep):
         self.left: list[tuple[Values, Values]] = []
 
     def end_call(self) -> None:
-        """Record the end of the call."""
         self.end = self.mutation_log.end_call()
         self.left = [(view, view.copy()) for view in self.views]
 
     def call(self) -> None:
-        """Call the function again."""
         self.function(*self.args, **self.kwargs)
 
     def repeat(self) -> None:
-        """Repeat its effects on arrays; Python variables stay unchanged."""
+        """Repeat its kernel calls and writes by Python, without calling the function."""
         for step in self.steps:
             step.repeat()
 
     def run(self) -> None:
-        """Call its gradient.
+        """Call the function's gradient with the arguments of the call.
 
-        Raises KernelRuntimeError if none is defined, ArgumentError if it takes other arguments.
+        Raises KernelRuntimeError if none is defined, ArgumentError if it takes other arguments, and
+        GradientError if it reads memory that was overwritten since the call.
         """
         gradient = self.function.grad
         if gradient is None:
@@ -229,7 +228,6 @@ class CustomGradientCall(TapeStep):
             gradient(*self.args, **self.kwargs)
 
     def check_gradient(self, gradient: Any) -> None:
-        """Raise ArgumentError if the gradient does not accept the arguments of the call."""
         import inspect  # slow import
 
         try:
@@ -242,7 +240,7 @@ class CustomGradientCall(TapeStep):
 
 
 def launches_in(entries: Iterable[Any]) -> Iterator[CallStep]:
-    """Yield the kernel calls among steps, and those inside custom-gradient calls."""
+    """Yield the `CallStep`s among steps, and those inside custom-gradient calls."""
     for entry in entries:
         if isinstance(entry, CallStep):
             yield entry
@@ -251,7 +249,8 @@ def launches_in(entries: Iterable[Any]) -> Iterator[CallStep]:
 
 
 def tensors_written(entries: Iterable[Any]) -> list[Any]:
-    """Torch tensors with gradients that kernel calls wrote, without duplicates."""
+    """Torch tensors that require or have a gradient and that kernel calls wrote, without
+    duplicates."""
     found = {
         id(tensor): tensor
         for call in (launch.call for launch in launches_in(entries))
@@ -262,16 +261,16 @@ def tensors_written(entries: Iterable[Any]) -> list[Any]:
 
 
 def drop_copies(entries: Iterable[Any]) -> None:
-    """Replace the snapshots of single calls by the live arrays."""
+    """Replace the snapshots of recorded calls by the live arrays."""
     for entry in entries:
         if isinstance(entry, RecordedCall):
             entry.memory = dict(entry.call.arrays)
 
 
 def check_repeatable(entries: Iterable[Any]) -> int:
-    """Return the number of bytes of saved results. Raises KernelRuntimeError.
+    """Return the number of bytes of saved results of these steps.
 
-    It raises if a call works on gradients, because such calls cannot be repeated.
+    Raises KernelRuntimeError if a call works on gradients, because it cannot be repeated.
     """
     held_bytes = 0
     for launch in launches_in(entries):

@@ -1,13 +1,11 @@
 """Tapes: reverse-mode differentiation by recording kernel calls as they run.
 
-A call requests snapshots of the parts of arrays that its gradient will read (`snapshots`). Every
-gradient then finds the values that its kernel read, so programs may violate Taichi's data-access
-rules. These cases raise an error:
+Every recorded call requests snapshots of the parts of arrays that its gradient will read
+(`snapshots`). Programs may therefore overwrite elements that kernels have read, against Taichi's
+data-access rules. Unless an exception ends the block, the gradients then run, last call first.
 
-- a derivative flows through an array without gradient (`breaks`);
-- Python or an undifferentiated kernel overwrote a derivative, unless with constants (`breaks`);
-- a custom gradient reads memory that was overwritten since its call (`mutation_log`);
-- a gradient outside a tape needs values that its own kernel overwrote (`kernel_grad`).
+A derivative that would be lost usually raises GradientError (`lost_gradients`). So does a custom
+gradient that reads memory overwritten since its call (`mutation_log`).
 
     with ti.ad.Tape(loss=loss):
         step(x)
@@ -68,10 +66,10 @@ if TYPE_CHECKING:
 
 
 class CallAnalysis(NamedTuple):
-    """Analysis of a call before it runs.
+    """Analysis of a recorded call.
 
-    `constant` maps the names of its constant arrays to the fills they depend on. `boxes` are the
-    parts of arrays that it writes.
+    `constant` maps the names of its constant arrays to the Python writes (`PythonFill`) that must
+    be constant for that. `boxes` are the parts of arrays that it writes.
     """
 
     entry: RecordedCall
@@ -83,7 +81,7 @@ class CallAnalysis(NamedTuple):
 class Tape(Recording):
     """Reverse-mode differentiation of the kernels called inside `with`.
 
-    At its end, the tape adds the derivatives of `loss` to the `grad` of the arrays that they read.
+    At its end, the tape adds the derivatives of `loss` to the `grad` of the kernels' input arrays.
     Source: Taichi's `ti.ad.Tape`; `memory` is vkchi's.
 
     Args:
@@ -98,8 +96,9 @@ class Tape(Recording):
             `report` gives their number.
 
     Raises:
-        KernelRuntimeError: for a loss that is not one number, or an invalid torch tensor, and if a
-            recording is active. For any other invalid loss, its subclass ArgumentError.
+        KernelRuntimeError: for a loss that is not one number or is on another device, for a torch
+            tensor that cannot be a loss, and if a recording is active.
+        ArgumentError: for any other invalid loss, and for invalid `grad_check` or `memory`.
         GradientError: if a gradient would be wrong.
     """
 
@@ -150,9 +149,12 @@ class Tape(Recording):
             self.close()
 
     def grad(self) -> None:
-        """Run the gradients of the recorded calls, last call first, and end the recording.
+        """Run the gradients of the recorded steps, last step first, end the recording and set
+        `report`.
 
-        Raises KernelRuntimeError if the recording has ended.
+        Then compare with finite differences if the tape has `grad_check`. Raises KernelRuntimeError
+        if the recording has ended or a call in it was aborted, and GradientError if a gradient
+        would be wrong.
         """
         if self.state != "recording":
             raise KernelRuntimeError("the gradients of a tape can be evaluated once, inside it")
@@ -172,8 +174,8 @@ class Tape(Recording):
     def end(self) -> bool:
         """End the recording. Return True if it repeats an earlier tape, whose checks still hold.
 
-        Raises KernelRuntimeError if a call was aborted, GradientError if the derivative of the loss
-        is unknown.
+        Raises KernelRuntimeError if a call was aborted. Raises GradientError if the loss holds an
+        unknown value or was last written by Python.
         """
         with restoring(self.runtime.lock), self.runtime.lock:  # other threads may launch
             if self.failed:
@@ -195,9 +197,9 @@ class Tape(Recording):
     def apart_from_leftovers(self) -> Iterator[None]:
         """Context of running gradients: set existing gradients aside, and add them back at the end.
 
-        Gradients of overwritten arrays and of torch tensors may hold contributions by other losses,
-        which must not be propagated or cleared. Gradients of read-only arrays are accumulated in
-        place.
+        These are the gradients of arrays and torch tensors that the tape's calls or Python wrote,
+        except for the loss. They may hold contributions by other losses, which must not be
+        propagated or cleared.
         """
         accounts = list(self.ledger.accounts.values())
         changed = [a.array for a in accounts if a.is_written or a.is_cut]
@@ -219,7 +221,6 @@ class Tape(Recording):
                     host_views.write_grad(tensor, before.detach() + new)
 
     def is_left_over(self, gradient: Storage) -> bool:
-        """True if a gradient may be nonzero before the tape's gradients run."""
         account = self.ledger.find(gradient)
         return not self.clear_gradients or (account is not None and account.version > 0)
 
@@ -230,7 +231,7 @@ class Tape(Recording):
         return TapeReport(len(self.entries), 0, 0, 0, self.snapshots.saved_bytes)
 
     def grad_again(self) -> TapeReport:
-        """Run the gradients with checkpointing, if the snapshots exceed the budget."""
+        """Run the gradients with checkpointing."""
         from vkchi.tape.checkpoints import CheckpointReplay
 
         drop_copies(self.entries)
@@ -241,7 +242,6 @@ class Tape(Recording):
         return replay.run(self.snapshots.budget_bytes)
 
     def run_again(self) -> None:
-        """Repeat the calls without recording them."""
         for entry in self.entries:
             if isinstance(entry, CustomGradientCall):
                 entry.call()
@@ -251,9 +251,10 @@ class Tape(Recording):
     # --- traces ----------------------------------------------------------------------------------
 
     def find_followed(self, name: str, plan: Plan, args: tuple[Any, ...]) -> TracedCall | None:
-        """Find a call in the trace tree of earlier tapes. None if it is not there.
+        """Return the call in the trace tree if an earlier tape ran it after the same calls, else
+        None.
 
-        None also after an unknown call or any other event: the tape has left the tree.
+        After the first None, the tape analyzes every call, including those that ran from the trace.
         """
         if self.is_noting:
             return None
@@ -266,13 +267,11 @@ class Tape(Recording):
         return step
 
     def begin_notes(self) -> None:
-        """Create the attributes in NOTES, and analyze the calls that ran from a trace."""
         with restoring(self.runtime.lock), self.runtime.lock:  # other threads may launch
             if not self.is_noting:
                 self.note_done(self.trace.done)
 
     def note_done(self, done: Sequence[TracedCall]) -> None:
-        """Analyze calls that ran from a trace."""
         before = self.failed
         if done:
             self.failed = before or done[-1].name  # reset below, once all are analyzed
@@ -283,7 +282,8 @@ class Tape(Recording):
         self.failed = before
 
     def grow_trace(self, entry: RecordedCall) -> None:
-        """Append an analyzed call to the trace, for later tapes to follow."""
+        """Append an analyzed call to the trace for later tapes; leave the trace if it cannot be
+        traced."""
         trace = self.trace
         if trace.is_over:
             return
@@ -294,16 +294,21 @@ class Tape(Recording):
             trace.leave()
 
     def leave_trace(self) -> None:
-        """Side exit from the trace before an event that is not a plain kernel call."""
+        """Leave the trace before an event that is not a plain kernel call.
+
+        The calls that ran from the trace are analyzed.
+        """
         if not (self.trace.is_over and self.is_noting):
             with restoring(self.runtime.lock), self.runtime.lock:  # other threads may launch
                 self.trace.leave()
                 self.begin_notes()
 
     def ends_as_before(self) -> bool:
-        """True if an earlier tape with this loss ended after the same calls.
+        """True if an earlier tape with this loss ran the same calls to its end and passed its
+        checks.
 
-        The traced calls then become the entries, without analysis.
+        The traced calls then become the entries, without analysis, and the recording ends. False
+        without `clear_gradients`, with exported arrays, or if the tape has left the trace.
         """
         is_plain = self.clear_gradients and not self.is_noting and not self.runtime.exported
         if not (is_plain and self.trace.ended_with(self.loss)):
@@ -317,7 +322,6 @@ class Tape(Recording):
         return True
 
     def close(self) -> None:
-        """Deactivate the recording."""
         self.trace.stop_watching(self.on_access)
         if not self.is_noting:
             self.trace.done = []
@@ -326,7 +330,11 @@ class Tape(Recording):
     # --- recording -------------------------------------------------------------------------------
 
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
-        """Run a kernel: along a trace if possible, otherwise with full analysis and snapshots."""
+        """Run a kernel along a trace if possible, otherwise as `Recording.launch`. Return its
+        result.
+
+        If the call fails a check or is interrupted in the tape's own thread, `failed` stays set.
+        """
         step = self.find_followed(name, plan, args)
         before = self.failed
         self.failed = before or name  # reset below, at the end of the call
@@ -349,7 +357,6 @@ class Tape(Recording):
         return result
 
     def launch_noted(self, given: LaunchRequest) -> Any:
-        """Run a kernel, and record it if required."""
         if self.is_paused and not (self.skipped and self.is_reset(given)):
             self.leave_trace()
             return self.launch_unrecorded(given)
@@ -371,9 +378,11 @@ class Tape(Recording):
         return result
 
     def note_call(self, call: KernelCall, done: TracedCall | None = None) -> CallAnalysis:
-        """Analyze a call and save the contents that it overwrites. Raises GradientError.
+        """Build the gradient of a call, check it for lost derivatives and races, and save the
+        contents that it overwrites and gradients will read.
 
-        `done` is the traced call if it has run already.
+        `done` is the traced call if the call has run already. Raises GradientError, or DeviceError
+        if memory is short.
         """
         gradients = CallAdjoints(call, None if done is None else done.adjoints)
         constant = self.constants.of(call, gradients.names)
@@ -408,7 +417,7 @@ class Tape(Recording):
     def find_race(
         self, call: KernelCall, names: frozenset[str], spec: GradientSpec
     ) -> Found | UndecidedRace | None:
-        """Return the races in a call, an `UndecidedRace`, or None.
+        """Return the races in a call, an `UndecidedRace` if only its run can decide, or None.
 
         All races count under validation or in limited memory, where calls may be repeated.
         Otherwise only those that affect a derivative.
@@ -422,9 +431,12 @@ class Tape(Recording):
             raise refuse_race(race[0], DataAccessError)
 
     def launch_unrecorded(self, given: LaunchRequest) -> Any:
-        """Run a kernel that is not differentiated by itself, and track its writes.
+        """Run a kernel that is not differentiated by itself, track its writes, and return its
+        result.
 
-        It is in a custom-gradient or undifferentiated function, or runs while gradients do.
+        It is in a custom-gradient or undifferentiated function, or runs while gradients do. Raises
+        GradientError if it reads memory, for a custom gradient, that was overwritten since the
+        call.
         """
         step, plan, who = self.note_step(given), given.plan, self.skipped
         arrays = step.call.arrays if step is not None else given.arrays
@@ -448,7 +460,11 @@ class Tape(Recording):
         return result
 
     def hold(self, given: LaunchRequest, who: str, boxes: Mapping[str, Box]) -> None:
-        """Record the writes of a kernel in a function with a custom gradient as derivatives."""
+        """Record that a kernel in a custom-gradient function stored derivatives.
+
+        All arrays and torch tensors that it wrote and that have a gradient count. `who` names the
+        writer in messages.
+        """
         span = given.plan.func.span
         for name in given.plan.written & given.arrays.keys():
             if given.arrays[name].companion("grad") is not None:
@@ -458,9 +474,9 @@ class Tape(Recording):
                 self.breaks.hold(arg, p.name, who, span)
 
     def note_step(self, given: LaunchRequest) -> CallStep | None:
-        """Record an undifferentiated kernel call, so that it can be repeated in limited memory.
+        """Record a call in a custom-gradient or undifferentiated function, for repetition.
 
-        None without memory budget, and while gradients run.
+        Return the step; None without memory budget, and outside these functions.
         """
         if not (self.custom or self.skipped) or self.snapshots.budget_bytes is None:
             return None
@@ -472,17 +488,20 @@ class Tape(Recording):
         return step
 
     def is_reset(self, given: LaunchRequest) -> bool:
-        """True if a kernel stores only constants, and writes to memory that the tape tracks.
+        """True if a kernel stores only constants, and the tape tracks a derivative where it writes.
 
         One of the written arrays holds a derivative, a lost gradient or a used input. Such a kernel
-        is recorded after all: its gradient clears the derivatives there.
+        is recorded even in an undifferentiated function: its gradient clears the derivatives there.
         """
         near = [one for memory in given.written.values() for one in self.ledger.near(memory)]
         is_known = any(one.escapes or one.finds(()) for one in near)
         return is_known and facts.stores_constants(given.plan)
 
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a function of `custom`: recorded as a whole, or not differentiated."""
+        """Call a function of `grad_replaced` or `no_grad` and return its result.
+
+        The first is recorded as one step. Kernels of the second are not differentiated.
+        """
         self.leave_trace()
         if function.is_skipped:
             with self.whole_call(function, None):
@@ -497,8 +516,8 @@ class Tape(Recording):
     def whole_call(self, function: Any, custom: CustomGradientCall | None) -> Iterator[None]:
         """Context of a function whose kernels are not recorded one by one.
 
-        An exception may be caught by the program. After an interrupt the state is unknown, and the
-        tape cannot be evaluated.
+        The tape survives an exception of the function. After an interrupt, `failed` usually stays
+        set, because the state is unknown: the gradients cannot run.
         """
         before, has_ended, name = self.failed, False, function.__name__
         skipped = f"{name}(), which is not differentiated" if custom is None else None
@@ -531,5 +550,8 @@ def budget_of(memory: int | str | None, usual: int | None) -> int | None:
 
 @python_scope
 def clear_all_gradients() -> None:
-    """Set the gradients of all fields and ndarrays to 0; those of torch tensors are unchanged."""
+    """Set the gradients of all fields and ndarrays to 0; those of torch tensors are unchanged.
+
+    Arrays on devices other than the current one are unchanged, too.
+    """
     clear_arrays(current_runtime().gradients)

@@ -2,9 +2,10 @@
 
 The analysis of a call is a function of the kernels, arrays and integers of this call and all calls
 before it. A tape that follows a path of the tree therefore only launches kernels and makes the
-recorded copies. Every other event is a *side exit*: an unknown call, an access by Python, an
-exported array. The calls up to the exit are then analyzed after the fact, with the copies that were
-made. Recording continues as usual. Source: trace trees of tracing compilers.
+recorded copies. Other events are *side exits*, such as an unknown call or an access by Python to an
+array of the calls. The calls up to the exit are then analyzed after the fact, with the copies that
+were made. Recording continues as usual. Tapes with `memory`, `validation` or `grad_check` follow no
+trace. Source: trace trees of tracing compilers.
 
     step = trace.find(name, plan, args)     # None if no earlier tape did this call here
     trace.launch(step, tape.on_access)
@@ -35,10 +36,10 @@ Watcher = Callable[[Storage, "ArrayAccess"], None]
 
 
 class TraceNode:
-    """A call in a trace tree: the copies made before it, and the calls that may follow.
+    """A call in a trace tree: the copies made before it (`saves`), and the calls that followed it.
 
     `loss` is the loss of the last tape that ended here and passed its checks. `count` is the number
-    of nodes in the tree, kept at the root.
+    of calls in the tree, kept at the root, which is no call.
     """
 
     __slots__ = ("after", "count", "loss", "saves")
@@ -70,11 +71,9 @@ class TracedCall(TapeStep):
         return repeat_call(self.name, self.repeated, self.args)
 
     def repeat(self) -> None:
-        """Call the kernel again."""
         self.repeated.plan.launch(self.args)
 
     def run(self) -> None:
-        """Add to the adjoints."""
         self.made.launch(self.args, self.memory, self.adjoints, self.repeated)
 
 
@@ -83,7 +82,7 @@ class Trace:
 
     - `length`: number of calls so far.
     - `done`: calls that ran from the trace and were not analyzed.
-    - `is_over`: the tape has left the tree.
+    - `is_over`: the tape has left the tree, or follows none.
     """
 
     def __init__(self, *, is_followed: bool) -> None:
@@ -98,11 +97,11 @@ class Trace:
     # --- growing the tree ------------------------------------------------------------------------
 
     def leave(self) -> None:
-        """Leave the tree for good."""
         self.is_over, self.node = True, None
 
     def begin(self, plan: Plan) -> TraceNode:
-        """Move to the root of the trace tree of a kernel and return it. A full tree is replaced."""
+        """Move to the root of the kernel's trace tree and return it. A full tree is replaced by a
+        new one."""
         derived = plan.derived
         if derived.traces is None or derived.traces.count >= MOST_NODES:
             derived.traces = TraceNode()
@@ -110,7 +109,11 @@ class Trace:
         return derived.traces
 
     def grow(self, call: KernelCall, saves: Sequence[SnapshotCopy]) -> None:
-        """Append a call, with the copies made before it. Leave the tree if it is full."""
+        """Move to the node of a call, created with the copies made before it if the call is new
+        here.
+
+        Leave the tree if it is full.
+        """
         assert call.repeated is not None
         node = self.node or self.begin(call.plan)
         assert self.root is not None
@@ -148,7 +151,11 @@ class Trace:
         return TracedCall(found, name, repeated, args, memory, adjoints, made, self.length)
 
     def launch(self, step: TracedCall, watcher: Watcher) -> Any:
-        """Run a call of the trace and return its result. Raises DeviceError if memory is short."""
+        """Make the recorded copies, run a call of the trace and return its result.
+
+        From then on, its arrays call `watcher` before Python accesses them. Raises DeviceError if
+        memory is short.
+        """
         step.made.reserve(step.args, step.memory)
         if step.repeated.serial not in self._known:
             for array in step.memory.values():
@@ -170,12 +177,10 @@ class Trace:
         return result
 
     def ended_with(self, loss: Any) -> bool:
-        """True if an earlier tape ended here with this loss."""
         node = self.node
         return node is not None and node.loss is not None and node.loss() is loss
 
     def stop_watching(self, watcher: Watcher) -> None:
-        """Remove the access hooks from the arrays of traced calls."""
         for array in self._watched.values():
             if array.watch == watcher:
                 array.watch = None
@@ -183,16 +188,15 @@ class Trace:
 
 
 def key_of(repeated: RepeatedTapedCall, numbers: Mapping[str, int]) -> Key:
-    """Key of a call among those that follow one node."""
     return repeated.serial, tuple(numbers.items())
 
 
 def may_be_traced(entry: RecordedCall) -> bool:
-    """True if the analysis of a call depends only on this call and earlier ones.
+    """True if later tapes may skip the analysis of a call.
 
-    Its inputs are the kernel, the arrays and the integers.
-
-    It must not warn or report a line of the caller, and its gradient must need no other data.
+    Its kernel is not one of vkchi's own, and its data is cached (`repeated`) with the gradient of
+    this call. It has no host arrays, logged draws, variant, or gradients as arguments. Lost
+    derivatives raise rather than warn.
     """
     call, adjoints = entry.call, entry.gradients.arrays
     return (

@@ -21,10 +21,10 @@ Read = tuple[str, Span | None]
 
 
 def run_watched(call: KernelCall, ledger: Ledger, func: Func, own: Arrays) -> Any:
-    """Run the instrumented variant of a kernel; return the kernel's result.
+    """Run the kernel `func`, instrumented to watch arrays with a gradient; return its result.
 
-    Only arrays with a gradient are watched. `own` are additional arrays of the variant. Raises
-    DataAccessError, after the run, if the kernel overwrote an element that was read before.
+    `own` are additional arrays of `func`. Raises DataAccessError, after the run, if the kernel
+    overwrote an element that was read before.
     """
     plan = call.plan
     names = frozenset(n for n, a in call.arrays.items() if a.companion("grad") is not None)
@@ -59,7 +59,6 @@ def flags_of(account: Account, shadow: Param) -> Storage:
 
 
 def data_access_error(call: KernelCall, op: Op, read: Read) -> DataAccessError:
-    """The error for a broken data-access rule."""
     reader, span = read
     return DataAccessError(
         f"(kernel={call.name}) breaks the global data access rule: an element of "

@@ -1,9 +1,9 @@
 """Variants: transformed kernels that run in place of the kernel.
 
 Examples are kernels with tangents, with access checks, with race detection, or with a replay log. A
-`Variant` does the same work as a launch: dispatches, random numbers, results in host memory,
-reports, the return value. A dry run executes a call on copies of the arrays it writes.
-`ForwardPlan` is the variant with tangents.
+`Variant` has the effects of a launch: dispatches, random numbers, results in host memory, reports,
+the return value. A dry run executes a call on copies of the arrays it writes. `ForwardPlan` is the
+variant with tangents.
 """
 
 from __future__ import annotations
@@ -41,9 +41,11 @@ class Variant:
         self.executable = plan.executable.derive(made, call.args, fixed)
 
     def run(self, call: KernelCall, arrays: Arrays, again: int | None = None) -> Any:
-        """Run the call on these arrays by name, and return the kernel's result.
+        """Run the call on these arrays, by name, and return the kernel's result.
 
-        `again` as in `Plan.launch`.
+        Writes to host arrays are copied back. With `again`, the call repeats an earlier one: it
+        draws the same random numbers, and neither prints nor warns. Failed checks of the kernel
+        raise.
         """
         runtime, plan = self.plan.runtime, self.plan
         with restoring(runtime.lock), runtime.lock:
@@ -88,7 +90,6 @@ class ForwardPlan(Variant):
         super().__init__(call, made.artifact)
 
     def _check_repeatable(self, call: KernelCall) -> None:
-        """Raise GradientError if a second run of the kernel may give other values."""
         why = "draws random numbers" if call.plan.draws else "depends on the order of iterations"
         if call.plan.draws or facts.depends_on_order(call.plan):
             raise GradientError(
