@@ -38,7 +38,7 @@ class SaveBuffer(NamedTuple):
 
 
 def save_buffer_size(save: SaveBuffer, fn: Func) -> SaveBufferSize:
-    """The size of a buffer in launches of a Func."""
+    """The size of a buffer, as host expressions in the parameters of `fn` where possible."""
     given = frozenset(fn.params)
     around = (save.parallel,) if save.parallel is not None else ()
     counts = [count_rounds(loops, given) for loops in (save.loops, around)]
@@ -61,8 +61,10 @@ def count_rounds(loops: Sequence[Op], given: frozenset[Param]) -> BoundedCount |
 
 
 class CountingFunc(NamedTuple):
-    """A Func that computes the cells of saves; `copies` maps its `.scratch.*` arrays to primal
-    arrays."""
+    """A Func that computes the cells named by `SaveBuffer`s.
+
+    `copies` maps its `.scratch.*` arrays to primal arrays.
+    """
 
     func: Func
     copies: dict[str, str]
@@ -107,7 +109,7 @@ def build_counting(primal: PrimalAnalysis, saves: Sequence[SaveBuffer]) -> Count
 
 
 def count_columns(b: Builder, bounds: Sequence[Value]) -> Value:
-    """The trip count of a parallel loop as i32, saturated."""
+    """The trip count of a parallel loop with these bounds as i32, at most INT_MAX."""
     found = saturated_i32(b, trip_count(b, *bounds[:2]))
     for k in range(2, len(bounds), 2):
         more = saturated_i32(b, trip_count(b, *bounds[k : k + 2]))

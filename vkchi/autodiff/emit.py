@@ -34,7 +34,7 @@ def as_i32(b: Builder, v: Value) -> Value:
 
 
 def saturated_i32(b: Builder, v: Value) -> Value:
-    """A count as i32, saturated.
+    """A count as i32, at most INT_MAX.
 
     An i32 operand is a sum of two counts; it is negative if it wrapped.
     """
@@ -50,7 +50,6 @@ def zero(b: Builder, t: Type) -> Value:
 
 
 def add_derivatives(b: Builder, x: Value | None, y: Value | None) -> Value | None:
-    """The sum of two derivatives; None is 0."""
     return y if x is None else x if y is None else b.emit("add", x, y)
 
 
@@ -80,7 +79,7 @@ def store_if(b: Builder, cond: Value, place: Value, v: Value) -> None:
 
 
 def exchange_with_zero(b: Builder, place: Value, t: Scalar | Tensor) -> Value:
-    """Atomically replace a value by 0, component by component, and return the old value."""
+    """Exchange a value with 0, by one atomic per component, and return the old value."""
     if isinstance(t, Scalar):
         return b.emit("atomic_exchange", place, zero(b, t))
     parts = [b.emit("member", place, attr=k) for k in range(t.size)]

@@ -1,9 +1,9 @@
 """Forward mode: transform a kernel to compute tangents along a direction beside its values.
 
-The result runs the kernel unchanged on the same memory. Each differentiable array NAME has an array
-NAME..dual of the same type for the tangents of its elements. A store also stores the tangent, and
-an atomic addition also adds it. Tangents of values follow `rules.py`; None is zero. See `minmax`
-for minima and maxima over iterations.
+The result writes the same values to the same memory as the kernel. Each differentiable array NAME
+has an array NAME..dual of the same type for the tangents of its elements. A store also stores the
+tangent, and an atomic addition also adds it. Tangents of values follow `rules.py`; None is zero.
+See `minmax` for minima and maxima over iterations.
 
 Forward mode also applies to gradients: forward over reverse computes Hessian-vector products.
 """
@@ -62,8 +62,8 @@ def differentiate_forward(fn: Func, differentiable: frozenset[str]) -> Func:
 class Forward(Cloner):
     """Builder of the Func.
 
-    `map` leads from old values to new ones, `tangents` to their tangents (None: 0), and `duals`
-    from memory to the memory of tangents.
+    `map` maps old values to new ones, `tangents` to their tangents (None: 0), and `duals` memory to
+    the memory of tangents.
     """
 
     more_names = "tangent"
@@ -90,11 +90,9 @@ class Forward(Cloner):
         return Func(f"{self.fn.name}.dual", (*self.fn.params, *duals), body, self.fn.span)
 
     def tangent(self, v: Value) -> Value:
-        """The tangent of an old value; emits a zero for None."""
         return self.tangents.get(v) or zero(self.b, v.type)
 
     def visit(self, op: Op) -> None:
-        """Emit an op and its tangent."""
         if op.kind == "load":
             self.load(op)
         elif op.kind in WRITES:
@@ -107,7 +105,6 @@ class Forward(Cloner):
             self.plain(op)
 
     def plain(self, op: Op) -> None:
-        """Case of an op on values, or an allocation."""
         self.copy(op)
         if op.kind == "local" and self.is_parallel:
             self.private.add(op)
@@ -159,7 +156,6 @@ class Forward(Cloner):
     # --- memory
 
     def places(self, ptr: Value) -> tuple[Value, Value | None]:
-        """The location of a value, and that of its tangent or None."""
         root = base_memory(ptr)
         dual = self.duals.get(root)
         here = place_in(self.b, ptr, self.get(root), self.get)
@@ -172,7 +168,11 @@ class Forward(Cloner):
             self.tangents[op] = self.b.emit("load", dual)
 
     def write(self, op: Op) -> None:
-        """Case of a store or atomic. Raises GradientError without a derivative."""
+        """Emit a store or atomic, and the same op on the tangents.
+
+        Raises GradientError for atomics on active memory other than sums and exchanges, and as
+        `check_order`.
+        """
         place, dual = self.places(op.args[0])
         if dual is not None and base_memory(op.args[0]) in self.precomputed:
             self.claim(self.get(op.args[1]), self.tangent(op.args[1]), place, dual)
@@ -192,12 +192,11 @@ class Forward(Cloner):
             self.tangents[op] = t
 
     def check_order(self, op: Op) -> None:
-        """Raises GradientError for an atomic whose tangent depends on the order of iterations.
+        """Raise GradientError for an atomic whose tangent depends on the order of iterations.
 
-        These are atomics other than sums, and sums whose differentiable old value is used. Other
-        iterations may run between the atomic on the value and the one on the dual. Atomics outside
-        parallel loops and on private memory are exempt. So are adjoints (forward over reverse): any
-        of the iterations that write the same value may take any part.
+        These are atomics other than sums, and sums whose differentiable old value is used. Atomics
+        outside parallel loops and on private memory are exempt. So are adjoints (forward over
+        reverse): any of the iterations that write the same value may take any part.
         """
         root = base_memory(op.args[0])
         if not self.is_parallel or root in self.private or op.kind == "store":
@@ -221,27 +220,22 @@ class Forward(Cloner):
     # --- control: tangents are carried and yielded beside active values
 
     def active_of(self, op: Op, values: Sequence[Value]) -> list[Value]:
-        """Select the values at the positions of an op's active results."""
         return [v for r, v in zip(op.results, values, strict=True) if r in self.active]
 
     def carry(self, op: Op) -> Sequence[Value]:
-        """Initial tangents of loop-carried values."""
         if not is_loop(op):
             return ()
         return [self.tangent(v) for v in self.active_of(op, initial_values(op))]
 
     def begin(self, op: Op, region: Region, more: Sequence[Param]) -> None:
-        """Record the tangents of a region's carried parameters."""
         if more:
             params = region.params[len(region.params) - len(op.results) :]
             self.tangents.update(zip(self.active_of(op, params), more, strict=True))
 
     def end(self, op: Op, region: Region, more: Sequence[Param]) -> Sequence[Value]:
-        """Tangents that a region yields."""
         return [self.tangent(v) for v in self.active_of(op, region.yielded)]
 
     def finish(self, op: Op, more: Sequence[Value]) -> None:
-        """Record the tangents of an op's results."""
         self.tangents.update(zip(self.active_of(op, op.results), more, strict=True))
 
     def parallel(self, op: Op) -> None:

@@ -23,10 +23,10 @@ from vkchi.ir.param_names import ADJOINT, SCRATCH
 
 
 def check_lost(primal: PrimalAnalysis, reach: ReachingWrites, missing: str) -> None:
-    """Raises GradientError if a derivative flows through an array that has no gradient.
+    """Raise GradientError if a derivative flows through an array that has no gradient.
 
     That is: an active value is stored in the array and read later to compute an output that has a
-    gradient. If `missing` is `warn`, it warns, and the value counts as a constant.
+    gradient. If `missing` is `warn`, it warns instead.
     """
     for op, reader in reach.losses(primal.active, primal.differentiable):
         raise_or_warn(
@@ -37,9 +37,10 @@ def check_lost(primal: PrimalAnalysis, reach: ReachingWrites, missing: str) -> N
 def check_bits(
     reach: ReachingWrites, active: ActivityAnalysis, differentiable: frozenset[str]
 ) -> None:
-    """Raises GradientError if a derivative flows through the bits of a float.
+    """Raise GradientError if a derivative flows through the bits of a float.
 
-    That is: a differentiable array depends on the bits, but no rule defines the derivative.
+    That is: a float computed from the bits of an active value is stored in an array of
+    `differentiable`, directly or through other values.
     """
     seeds = reach.taken_bits(active)
     if not seeds:
@@ -56,7 +57,7 @@ def check_bits(
 
 
 def check_reaches(primal: PrimalAnalysis, constants: frozenset[str]) -> None:
-    """Raises GradientError if a separate call of the gradient would have no effect.
+    """Raise GradientError if a separate call of the gradient would have no effect.
 
     That is: the kernel stores values derived from its inputs in arrays with gradients, but no input
     has a gradient. `constants` are the inputs that are known to be constant.
@@ -76,7 +77,7 @@ def check_reaches(primal: PrimalAnalysis, constants: frozenset[str]) -> None:
 
 
 def check_second(primal: PrimalAnalysis) -> None:
-    """Raises GradientError for active ops that have only first derivatives."""
+    """Raise GradientError for active ops that have only first derivatives."""
     for op in walk(primal.fn.body):
         if op.kind == "stop_first_grad" and op.args[0] in primal.active:
             raise GradientError(
@@ -87,10 +88,11 @@ def check_second(primal: PrimalAnalysis) -> None:
 
 
 def check_repeatable(fn: Func) -> None:
-    """Raises GradientError for ops in a gradient's Func that cannot be recomputed.
+    """Raise GradientError for ops in a gradient's Func that cannot be recomputed.
 
-    They have a different result each time (`find_nondeterministic`), or share values between
-    invocations (rule SHARED). Precondition: unused reads were removed (pass `unread`).
+    These are random numbers, used results of atomics on copies of the kernel's memory, and ops that
+    share values between invocations (rule SHARED). Precondition: unused reads were removed (pass
+    `unread`).
     """
     changing = find_nondeterministic(fn)
     for op in walk(fn.body):
@@ -101,7 +103,6 @@ def check_repeatable(fn: Func) -> None:
 
 
 def nondeterminism_error(op: Op) -> GradientError:
-    """The error for an op that returns a different value each time."""
     if op.kind == "random":
         return GradientError(
             "the gradient needs the random numbers drawn here, which are gone", op.span,
@@ -117,7 +118,6 @@ def nondeterminism_error(op: Op) -> GradientError:
 def no_derivative_error(
     op: Op, sentence: str = "no gradient flows through this operation"
 ) -> GradientError:
-    """The error for an op that has no derivative."""
     help = "move it to a kernel without gradients, or put ti.stop_grad(...) around its value"
     if op.kind in UPDATES:
         help = "loop serially: ti.loop_config(serialize=True), or do it in a loop of its own"

@@ -73,9 +73,9 @@ def shadow_of(root: Value) -> Array:
 def instrument(
     fn: Func, title: str, names: Container[str], suffix: str, rule: Callable[[Op], AccessAction]
 ) -> Instrumented:
-    """Add shadows of the named arrays, and parameter `NOTED`, to a Func called NAME.`title`.
+    """Return a copy of `fn` with shadows of the named arrays and the parameter `NOTED`.
 
-    `rule` returns the action at each access to these arrays.
+    It is called NAME.`title`. `rule` returns the action at each access to these arrays.
     """
     noted = Param(Array.of(i32, 1), NOTED)
     shadows = {p.name: Param(shadow_of(p), p.name + suffix) for p in fn.params if p.name in names}
@@ -100,13 +100,15 @@ def instrument(
 
 
 def emit_finding(b: Builder, place: Value, noted: Value, finds: bool) -> None:
-    """Record in `noted` the greatest number in a shadow (`finds`), or 1 if a mark is absent."""
     for found in scalar_components(b, b.emit("load", place)):
         b.emit("atomic_max", noted, found if finds else b.emit("sub", b.const(1, i32), found))
 
 
 def instrument_reads(fn: Func, names: frozenset[str], first: int = 1) -> Instrumented:
-    """Instrument a Func to watch the named arrays; its loads are numbered from `first`."""
+    """Instrument a Func to detect writes over elements of the named arrays that were read.
+
+    Its loads are numbered from `first`.
+    """
     reads: list[Op] = []
 
     def rule(op: Op) -> AccessAction:
@@ -121,10 +123,12 @@ def instrument_reads(fn: Func, names: frozenset[str], first: int = 1) -> Instrum
 def instrument_stores(
     fn: Func, names: frozenset[str], invariant: frozenset[str], reading: set[Op]
 ) -> Instrumented:
-    """Instrument a Func to mark the elements that it stores in the named arrays.
+    """Instrument a Func to mark the elements that it stores in the named arrays, and drop its
+    reports.
 
-    Of `invariant` arrays it marks the elements that it reads. It drops the writes, and records
-    those to marked elements. `reading` are the ops whose effect depends on memory contents.
+    Ops in `reading`, whose effect depends on memory contents, are recorded if their element is
+    unmarked. In `invariant` arrays, the elements that it reads are marked instead. Writes there are
+    dropped, and those to marked elements recorded.
     """
 
     def rule(op: Op) -> AccessAction:

@@ -1,5 +1,4 @@
-"""Loop rotation of `while` loops whose condition has side effects: move the condition into the
-body.
+"""Loop rotation of `while` loops whose condition writes memory: move the condition into the body.
 
 Reverse mode only reverses loop bodies. So
 
@@ -28,7 +27,6 @@ def rotate_loops(fn: Func) -> Func:
 
 
 def has_writing_condition(op: Op) -> bool:
-    """True if an op is a `while` whose condition writes memory."""
     return op.kind == "while" and any(x.kind in WRITES for x in walk(op.regions[0]))
 
 
@@ -36,7 +34,6 @@ class LoopRotation(Cloner):
     """Copies a Func with its loops rotated."""
 
     def control(self, op: Op) -> Op:
-        """Emit the condition before the loop and at the end of its body."""
         if not has_writing_condition(op):
             return super().control(op)
         b, (cond, body) = self.b, op.regions

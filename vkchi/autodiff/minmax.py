@@ -27,7 +27,10 @@ ONCE = (Effect.SYNC, Effect.WRITE)  # effects, besides writes to memory, that mu
 
 def late_roots(loop: Op, active: ActivityAnalysis) -> frozenset[Value]:
     """Memory with derivatives in which a loop computes minima, maxima or products across
-    iterations."""
+    iterations.
+
+    Adjoints are excluded.
+    """
     inside = own_memory(loop)
     changed = {base_memory(op.args[0]) for op in walk(loop.regions[0]) if op.kind in LATE}
     outside = {root for root in changed if root not in inside and not is_adjoint(root)}
@@ -35,14 +38,14 @@ def late_roots(loop: Op, active: ActivityAnalysis) -> frozenset[Value]:
 
 
 def own_memory(loop: Op) -> set[Value]:
-    """Private allocations in a loop."""
     return {op for op in walk(loop.regions[0]) if op.kind == "local"}
 
 
 def can_precompute(loop: Op, roots: frozenset[Value], used: Collection[Value]) -> bool:
     """True if a loop can run first for the results at these roots alone.
 
-    Their writes must be minima or maxima, of one kind per location. Nothing else may happen twice.
+    Their writes must be minima or maxima, of one kind per location. The loop must not read shared
+    memory that it changes, synchronize, or draw random numbers.
     """
     inside, writes = own_memory(loop), [op for op in walk(loop.regions[0]) if op.kind in WRITES]
     changed = {root for op in writes if (root := base_memory(op.args[0])) not in inside}
@@ -63,7 +66,8 @@ def can_precompute(loop: Op, roots: frozenset[Value], used: Collection[Value]) -
 def serialize_extremes(fn: Func, differentiable: frozenset[str]) -> Func:
     """Replace parallel loops that would have to run twice, but cannot, by `for` loops.
 
-    Loops whose iterations synchronize are left unchanged.
+    These compute minima, maxima or products in memory with derivatives. Loops whose iterations
+    synchronize are left unchanged.
     """
     if not any(op.kind in LATE for op in walk(fn.body)):
         return fn

@@ -1,6 +1,7 @@
 """Analysis of the kernel to differentiate: positions of values, written memory, activity analysis.
 
-`PrimalAnalysis` holds an unsplit Func (the frontend's, simplified) and the results. Terms:
+`PrimalAnalysis` holds a simplified Func that is not split into dispatches yet, and the results.
+Terms:
 
 - a *root* is memory: an array parameter, or the `local` op of a kernel-level variable;
 - a *segment* is a maximal serial part of the Func's body, or one `parallel` (`segments`);
@@ -26,7 +27,7 @@ from vkchi.types import Array, Scalar, Tensor, i32, scalar_of
 
 
 class PrimalAnalysis:
-    """A Func with segments and order, and its analysis results.
+    """A Func with its segments and their order, and its analysis results.
 
     The gradient does not repeat writes to `invariant` arrays. The kernel overwrites the arrays
     `begun` before it reads them.
@@ -66,18 +67,17 @@ class PrimalAnalysis:
         return param
 
     def is_fixed(self, root: Value) -> bool:
-        """True for an array parameter that the kernel does not write."""
         return root not in self.written and isinstance(root, Param)
 
     def is_repeatable(self, v: Value) -> bool:
-        """True if a value can be recomputed later from its operands."""
         op = v.op if isinstance(v, Result) else v
         return isinstance(op, Op) and self.can_repeat(op)
 
     def can_repeat(self, op: Op) -> bool:
-        """True if an op is pure, or a load from an array that the kernel does not write.
+        """True if an op can be recomputed later from its operands.
 
-        Also true for an `if` that contains only such ops.
+        It is pure, a load from an array that the kernel does not write, or an `if` that contains
+        only these.
         """
         if op.kind == "load":
             return self.is_fixed(base_memory(op.args[0]))
@@ -125,7 +125,6 @@ class ActivityAnalysis(Flow):
         return v in self.values
 
     def transfer(self, op: Op, v: Value) -> Iterable[Value]:
-        """Results that an active operand makes active."""
         if op.kind == "local":
             return (op,)
         if op.kind not in MEMORY_OPS:
@@ -137,7 +136,6 @@ class ActivityAnalysis(Flow):
         return (root,) if isinstance(root, Op) or root in self.sources else self.readers(op)
 
     def transfer_memory(self, op: Op) -> Iterable[Value]:
-        """Active results of reading active memory."""
         return op.results if op.results and self._is_kind(op) else ()
 
     def _is_kind(self, v: Value) -> bool:
@@ -164,7 +162,7 @@ class BitDependence(FloatDependence):
 
 
 def name_under(op: Op) -> str:
-    """The name of the array that an op writes."""
+    """The name of the array that an op accesses."""
     root = base_memory(op.args[0])
     assert isinstance(root, Param)
     return root.name

@@ -2,8 +2,7 @@
 
 `ReachingWrites` covers one Func. `OutflowAnalysis` computes, per call, the arrays that receive
 derivatives, given scalars, shapes, and arrays known to be constant. A write reaches later reads of
-its segment, and reads of later segments up to the first that provably overwrites the whole array
-(`whole`).
+its segment, and reads of later segments up to the first that provably overwrites the whole array.
 """
 
 from __future__ import annotations
@@ -48,7 +47,6 @@ class ReachingWrites:
 
     @cached_property
     def must_write(self) -> MustWrite:
-        """The stores that are executed in every iteration of their loops."""
         return MustWrite(self.fn, self.segments)
 
     @cached_property
@@ -89,7 +87,6 @@ class ReachingWrites:
         )  # fmt: skip
 
     def whole(self, name: str) -> ArrayCoverage:
-        """Coverage test for an array of any shape."""
         param = self.params[name]
         assert isinstance(param.type, Array)
         return ArrayCoverage(
@@ -97,7 +94,6 @@ class ReachingWrites:
         )
 
     def full(self, name: str, shape: tuple[int, ...]) -> tuple[tuple[int, int] | None, ...]:
-        """The box of all elements of an array."""
         t = self.params[name].type
         assert isinstance(t, Array)
         return full_box(shape, t.layout.origin if t.layout is not None else ())
@@ -116,20 +112,19 @@ class ReachingWrites:
         )
 
     def reads_of(self, root: Value, first: int, last: int) -> Iterator[Op]:
-        """Ops that read memory in the segments from number `first` to `last`."""
+        """Ops that read memory in the segments from number `first` to `last`, inclusive."""
         for segment in self.segments[first : last + 1]:
             for x in segment.walk():
                 if x.kind in READS and base_memory(x.args[0]) is root:
                     yield x
 
     def stays(self, op: Op) -> bool:
-        """True if the written value may still be in the array when the kernel ends."""
+        """True if the value that `op` writes may still be in the array when the kernel ends."""
         root, number = base_memory(op.args[0]), self.number[op]
         assert isinstance(root, Param)
         return all(k <= number for k in self.ends.get(root.name, ()))
 
     def staying(self, found: Mapping[str, Op]) -> dict[str, Op]:
-        """The entries of `found` whose op `stays`."""
         return {name: op for name, op in found.items() if self.stays(op)}
 
     def flow(self, seeds: frozenset[Value]) -> dict[str, Op]:
@@ -152,7 +147,6 @@ class ReachingWrites:
         return [op for op in walk(self.fn.body) if op.kind == "bitcast" and op.args[0] in active]
 
     def _spread(self, seeds: frozenset[Value], kind: type[ActivityAnalysis]) -> Spread:
-        """Arrays and values reached from the seeds by the analysis `kind`, also through arrays."""
         found: dict[str, Op] = {}
         active = kind(self.fn, frozenset(), seeds, readers=self.readers)
         for op in active.writes:
@@ -164,7 +158,8 @@ class ReachingWrites:
     def lasting(self, active: ActivityAnalysis, skipped: Container[Op] = ()) -> dict[str, Op]:
         """Arrays without gradient that hold active values when the kernel ends, with a write each.
 
-        Includes values derived from such an array. Writes in `skipped` do not count.
+        Arrays that receive values derived from those of another such array count, too. Writes in
+        `skipped` do not.
         """
         found: dict[str, Op] = {}
         for op in active.writes:
@@ -231,7 +226,6 @@ class OutflowAnalysis(ReachingWrites):
 
     @cached_property
     def footprint(self) -> Footprint:
-        """A `Footprint` of no arrays, which computes intervals of values in a call."""
         return Footprint(self.fn, (), ())
 
     def of(
@@ -240,7 +234,6 @@ class OutflowAnalysis(ReachingWrites):
         arrays: Mapping[str, Shaped],
         constant: frozenset[str] = frozenset(),
     ) -> DerivativeOutflow:
-        """The outflow of a call, given the arrays that are constant."""
         key = constant, self._skipped(numbers, arrays) if self._find(constant).escapes else NONE
         return self._find(*key)
 

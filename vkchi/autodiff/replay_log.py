@@ -60,7 +60,6 @@ def find_draws(fn: Func, wide: Mapping[Op, Op]) -> tuple[ReplayedOp, ...]:
 
 
 def split_parallel(loops: Loops) -> tuple[Op | None, Loops]:
-    """The outermost loop if it is parallel, otherwise None; and the other loops."""
     return (loops[0], loops[1:]) if loops and loops[0].kind == "parallel" else (None, loops)
 
 

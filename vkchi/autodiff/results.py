@@ -154,7 +154,7 @@ def lost_derivative_error(
 
 
 def raise_or_warn(error: GradientError, missing: str, registry: dict[Any, Any]) -> None:
-    """Raises the error, or warns at the line of the read if `missing` is `warn`."""
+    """Raise the error; if `missing` is `warn`, warn at its span instead, if it has one."""
     if missing != "warn":
         raise error
     span = error.span

@@ -1,10 +1,11 @@
 """Reverse mode: transform a kernel to the kernel that accumulates the gradients of its inputs.
 
-Let the kernel be an unsplit Func with segments 1 … n (`primal`). Its gradient is one Func with the
-kernel's arguments and one array `NAME..adjoint` per differentiable array NAME. It runs on the
-memory from before the kernel's call; the launcher binds a copy where that memory has changed. An
-*invariant* array holds the kernel's results instead. The gradient reads the same values there as
-the kernel, and omits the kernel's writes to it (see `tape.recompute_safety`).
+Let the kernel be a Func that is not split into dispatches yet, with segments 1 … n (`primal`). Its
+gradient is one Func with the kernel's arguments and an array `NAME..adjoint` for each
+differentiable array NAME that it needs. It runs on the memory from before the kernel's call; the
+launcher binds a copy where that memory has changed. An *invariant* array holds the kernel's results
+instead. The gradient reads the same values there as the kernel, and omits the kernel's writes to it
+(see `tape.recompute_safety`).
 
 1. Recomputation: segments 1 … n-1 run again on copies of the memory that they write
    (`.scratch.N`, one copy per segment). So memory is available as each segment found it. The last
@@ -23,8 +24,8 @@ keeps it.
 Primal values: a rule requests them from its site. Values of the invocation's own region come from
 the forward sweep. Values in an arm of an `if` or in a loop body are recomputed from their operands
 if that is deterministic (`PrimalAnalysis.is_repeatable`). Others are saved by the sweep
-(`sweep.SavedValues`). The set of saved values is complete only after reversal. So the Func is built
-twice: `SavedValues` is empty the first time, and complete the second.
+(`sweep.SavedValues`). The set of saved values is complete only after reversal. So a Func with saved
+values is built twice.
 
 The pass `unread` removes recomputation and saved values that are not read. If nondeterministic ops
 (random numbers, the order of atomics) remain then, `gradient_checks.check_repeatable` raises an
@@ -98,7 +99,7 @@ class GradientFunc(NamedTuple):
 
 
 def analyze_primal(fn: Func, request: GradientRequest) -> tuple[PrimalAnalysis, OutflowAnalysis]:
-    """Analyse a Func before differentiation.
+    """Analyse a Func before differentiation, after `rotate_loops`.
 
     Raises GradientError if a derivative gets lost in an array without gradient, or warns if the
     request says so. Raises it also if a derivative flows through the bits of a float.
@@ -114,7 +115,7 @@ def analyze_primal(fn: Func, request: GradientRequest) -> tuple[PrimalAnalysis, 
 def differentiate_reverse(
     fn: Func, request: GradientRequest, *, is_second: bool = False
 ) -> GradientFunc:
-    """The gradient of an unsplit Func.
+    """The gradient of a Func that is not split into dispatches yet.
 
     Raises GradientError as `analyze_primal`, and for ops without a derivative. `is_second`: the
     result will be differentiated again.
@@ -145,7 +146,6 @@ class Reverse:
         self.after: dict[Value, Value] = {}  # root -> memory after the loop
 
     def build(self) -> Func:
-        """The whole Func, unsplit."""
         fn, b = self.primal.fn, self.b
         with b.region() as body:
             b.span = fn.span
@@ -162,7 +162,6 @@ class Reverse:
         return Func(f"{fn.name}.grad", (*fn.params, *self.new_params(body)), body, fn.span)
 
     def new_params(self, body: Region) -> list[Param]:
-        """The array parameters that the body uses in addition to the primal ones."""
         old = set(self.primal.fn.params)
         used = (v for op in walk(body) for v in op.args if isinstance(v, Param))
         outer = dict.fromkeys(v for v in used if v not in old and isinstance(v.type, Array))
@@ -171,7 +170,7 @@ class Reverse:
     def repeat(self, sweep: ForwardSweep, segment: Segment) -> SegmentMemory:
         """Recompute a segment, except a last `parallel` without minima and maxima in memory.
 
-        Returns the memory before and after it.
+        Returns the memory before it and, for a recomputed loop, after it.
         """
         found = dict(self.versions.now)
         is_last = segment.number == len(self.primal.segments) - 1
@@ -189,7 +188,6 @@ class Reverse:
 
     @property
     def scope(self) -> ReverseScope:
-        """The innermost open scope."""
         return self.scopes.current
 
     def ops(self, ops: Sequence[Op]) -> None:
@@ -206,7 +204,7 @@ class Reverse:
                 self.pure(op)
 
     def nothing(self, op: Op) -> None:
-        """Case of ops that compute pointers, which have no adjoints."""
+        pass
 
     def pure(self, op: Op) -> None:
         """Add the contributions of an op's adjoint to those of its operands, by its rule.
@@ -241,7 +239,7 @@ class Reverse:
         return None if array is None else place_in(self.b, ptr, array, self.scopes.get)
 
     def adjoint_array(self, root: Param) -> Param | None:
-        """The array of adjoints; None for an array without gradient."""
+        """The array of adjoints, created at first use; None for an array without gradient."""
         if root in self.primal.active.sources and root not in self.adjoints:
             self.adjoints[root] = root.companion(root.name + ADJOINT)
         return self.adjoints.get(root)
@@ -253,7 +251,6 @@ class Reverse:
         return self.scopes.place(root) if root in self.primal.active.roots else None
 
     def is_shared(self, ptr: Value) -> bool:
-        """True if other invocations may access the location."""
         return self.scopes.is_outside_invocation(base_memory(ptr))
 
     def load(self, op: Op) -> None:
@@ -282,7 +279,7 @@ class Reverse:
         return g
 
     def atomic(self, op: Op) -> None:
-        """Case of sums, and of other atomics on shared memory; pass `demote` removed all others.
+        """Reverse an atomic: a sum passes its adjoint to the addend. For others see `extreme`.
 
         Raises GradientError if the old value that it returns has an adjoint.
         """
@@ -301,7 +298,7 @@ class Reverse:
         self.extreme(op, place)
 
     def extreme(self, op: Op, place: Value) -> None:
-        """Case of a minimum or maximum over invocations.
+        """Reverse a minimum or maximum over invocations, component by component.
 
         The adjoint goes to one invocation that contributed the result, or stays with the old value.
         Raises GradientError for other atomics, and for writes of several kinds to the location.
@@ -332,7 +329,6 @@ class Reverse:
         return self.b.if_(self.b.emit("eq", v, result), hit, miss).results[0]
 
     def local(self, op: Op) -> None:
-        """The initial value receives the adjoint that remains in the location."""
         place = self.scopes.find_place(op)
         if place is not None:
             self.scopes.accumulate(op.args[0], self.b.emit("load", place))
@@ -353,7 +349,6 @@ class Reverse:
         self.b.if_(cond, *arms)
 
     def seed(self, region: Region, given: Sequence[Value | None]) -> None:
-        """Add the adjoints of the results to those of the yielded values."""
         for v, g in zip(region.yielded, given):
             if g is not None:
                 self.scopes.accumulate(v, g)
@@ -404,7 +399,6 @@ class Reverse:
             self.scopes.accumulate(op.args[skip + k], g)
 
     def parallel(self, op: Op, done: SegmentMemory) -> None:
-        """Recompute each iteration, then reverse it."""
         (region,) = op.regions
         self.writes, self.after = [x for x in walk(region) if x.kind in WRITES], done.late
         memory = SegmentMemory(dict(done.early), self.versions.copy_written((op,), done.early))

@@ -85,7 +85,6 @@ class DerivativeSite:
         return Num(self.b, self.get(self.op))
 
     def is_active(self, k: int) -> bool:
-        """True if the derivative by operand k is needed."""
         return k in self.active
 
 
@@ -306,7 +305,7 @@ def _counting(s: DerivativeSite, x: Num, g: Num, axis: int) -> Num:
 def _used(g: Num, axis: int) -> Num:
     """True for the rows (axis 0) or columns (axis 1) of an adjoint that are not all 0.
 
-    A vector counts as one column: its components, or the whole.
+    For a vector, axis 0 gives a bool per component, and axis 1 one bool.
     """
     shape, size = shape_of(g.type), g.op("abs")
     if len(shape) == 1:

@@ -1,5 +1,4 @@
-"""Scopes of reverse mode: available primal values and partial adjoints, per region being
-reversed."""
+"""Scopes of reverse mode: available primal values and adjoints, per region being reversed."""
 
 from __future__ import annotations
 
@@ -44,7 +43,6 @@ class ReverseScopes:
 
     @property
     def current(self) -> ReverseScope:
-        """The innermost scope."""
         return self.stack[-1]
 
     @contextmanager
@@ -69,7 +67,6 @@ class ReverseScopes:
         raise InternalError(f"a value of type {v.type} is asked for where it is not known")
 
     def invocation_of(self, depth: int) -> int:
-        """Index of the invocation's scope around the scope at `depth`."""
         while self.stack[depth].sweep is None:
             depth -= 1
         return depth
@@ -83,13 +80,12 @@ class ReverseScopes:
     # --- primal values
 
     def get(self, v: Value) -> Value:
-        """The new value of a primal value in the current scope."""
+        """The new value of a primal value in the current scope, recomputed or loaded if needed."""
         if v not in self.primal.home:
             return v  # a parameter of the Func
         return self.find(v, self.depth_of(v))
 
     def find(self, v: Value, depth: int) -> Value:
-        """Like `get`, for a value defined in the scope at `depth`."""
         scope = self.stack[depth]
         if v in scope.values:
             return scope.values[v]
@@ -106,7 +102,11 @@ class ReverseScopes:
         return scope.values[v]
 
     def find_kept(self, v: Value, depth: int) -> Value:
-        """A saved value of the forward sweep: from a buffer, or a result of an `if`."""
+        """A value of the forward sweep that it must save: loaded from a buffer, or a result of an
+        `if`.
+
+        Records the value in `kept`. In the first build, a result of an `if` may be a placeholder.
+        """
         self.kept.keep(v)
         while self.stack[depth].sweep is None:
             scope = self.stack[depth]
@@ -118,7 +118,6 @@ class ReverseScopes:
         return sweep.map.get(v) or Param(v.type, "unknown")  # in the first build only
 
     def load_saved(self, v: Value, depth: int) -> Value:
-        """Load the value that the current iteration saved."""
         scope = self.stack[depth]
         sweep = self.stack[self.invocation_of(depth)].sweep
         assert scope.position is not None and sweep is not None
@@ -151,7 +150,6 @@ class ReverseScopes:
         return None if scope.sweep is not None or v in scope.values else scope
 
     def repeat(self, v: Value, scope: ReverseScope) -> None:
-        """Recompute a value from the operands of its op."""
         op = v.op if isinstance(v, Result) else v
         assert isinstance(op, Op)
         recomputation, span = Recomputation(self, scope.values), self.b.span
@@ -172,14 +170,16 @@ class ReverseScopes:
         self.add_to(self.place(v), g, is_shared=self.is_outside_invocation(v))
 
     def add_to(self, place: Value, g: Value, *, is_shared: bool) -> None:
-        """Add to the value at a location, atomically if `is_shared`."""
         if is_shared:
             self.b.emit("atomic_add", place, g)
             return
         self.b.emit("store", place, self.b.emit("add", self.b.emit("load", place), g))
 
     def place(self, v: Value) -> Value:
-        """The private location of a value's adjoint; for a `local`, of its contents' adjoint."""
+        """The private location of a value's adjoint, created at first use.
+
+        For a `local`, it is that of the adjoint of its contents.
+        """
         scope = self.stack[self.depth_of(v)]
         if v not in scope.places:
             t = v.type.elem if isinstance(v.type, Ptr) else v.type
@@ -189,7 +189,6 @@ class ReverseScopes:
         return scope.places[v]
 
     def find_place(self, v: Value) -> Value | None:
-        """The private location of an adjoint, if it exists."""
         return self.stack[self.depth_of(v)].places.get(v)
 
     def has_adjoint(self, v: Value) -> bool:
@@ -211,14 +210,13 @@ class Recomputation(Cloner):
         self.scopes = scopes
 
     def get(self, v: Value) -> Value:
-        """The new value of a primal value."""
         return self.map[v] if v in self.map else self.scopes.get(v)
 
 
 def recomputation_operands(v: Value) -> list[Value]:
-    """Values needed to recompute v.
+    """Values from outside its op that are needed to recompute v.
 
-    They are operands of its op and of the ops inside, and of the pointers among these.
+    They are operands of the op and of the ops inside, and of the pointers among these.
     """
     op = v.op if isinstance(v, Result) else v
     assert isinstance(op, Op)

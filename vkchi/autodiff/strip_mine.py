@@ -39,7 +39,6 @@ def strip_mine(fn: Func, saves: frozenset[str]) -> Func | None:
 
 
 def buffers_in(op: Op, saves: frozenset[str]) -> list[Param]:
-    """The named buffers that a loop uses."""
     found = (x.args[0] for x in walk(op.regions[0]) if x.kind == "elem")
     return [p for p in dict.fromkeys(found) if isinstance(p, Param) and p.name in saves]
 

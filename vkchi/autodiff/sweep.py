@@ -1,11 +1,11 @@
 """Forward sweep of reverse mode: recompute the kernel, saving values for the reverse sweep.
 
-It runs on memory of its own. Saved values (`kept`) are those that the reverse sweep cannot
-recompute. Such a value becomes
+It runs on copies of the memory that the kernel writes. Saved values (`kept`) are those that the
+reverse sweep cannot recompute. Such a value becomes
 
 - an extra result of every enclosing `if`, up to its loop or invocation;
 - in a loop, one entry per iteration in a buffer `.save.N[position, invocation]`. The position is
-  the loop's `base` (its iterations so far in this invocation) plus the iteration's number.
+  the number of iterations that the loop has executed before in this invocation.
 
 Buffers are sized at launch from trip counts. If the host cannot compute them, `CountingSweep`
 stores them in `.count.N` cells.
@@ -52,7 +52,7 @@ class SavedValues:
             self.in_if.setdefault(op, []).append(v)
 
     def buffer(self, v: Value) -> Param:
-        """The buffer that holds v of every iteration."""
+        """The buffer that holds v of every iteration, created at first use."""
         found = self.buffers.get(v)
         if found is None:
             t = saved_type(v.type)
@@ -69,7 +69,7 @@ def saved_type(t: Type) -> Array:
 class ForwardSweep(Cloner):
     """Recomputation of an invocation's ops, appended to the open region of `b`.
 
-    `map` leads from primal values to new ones. `invocation` is the invocation's number.
+    `map` maps primal values to new ones. `invocation` is the invocation's number.
     """
 
     more_names = "trips"
@@ -117,13 +117,16 @@ class ForwardSweep(Cloner):
     # --- control: an `if` yields saved values as extra results; loops count and save
 
     def carry(self, op: Op) -> Sequence[Value]:
-        """Initial iteration counter of a `while`."""
         if op.kind in LOOPS:
             self.before[op] = self.base(op)
         return (self.b.const(0, i32),) if op.kind == "while" else ()
 
     def end(self, op: Op, region: Region, more: Sequence[Param]) -> Sequence[Value]:
-        """Saved values that an arm yields; saves those of a loop's iteration in buffers."""
+        """Values that a region yields in addition: saved values of an arm, the counter of a
+        `while`.
+
+        For a loop, also stores the saved values of the iteration in buffers.
+        """
         if op.kind == "if":
             kept = self.kept.in_if.get(op, ())
             given = [self.map.get(v) or zero(self.b, v.type) for v in kept]
@@ -138,7 +141,6 @@ class ForwardSweep(Cloner):
         return ()
 
     def finish(self, op: Op, more: Sequence[Value]) -> None:
-        """Record the saved values of an `if`, or the trip count of a loop."""
         if op.kind == "if":
             self.map.update(zip(self.kept.in_if.get(op, ()), more, strict=True))
         elif op.kind == "while":
@@ -168,7 +170,6 @@ class ForwardSweep(Cloner):
             self.b.emit("store", self.counters[op], total)
 
     def save(self, op: Op, base: Value, step: Value) -> None:
-        """Store the saved values of an iteration in their buffers."""
         for v in self.kept.in_loop.get(op, []):
             position = self.b.emit("add", base, as_i32(self.b, step))
             place = self.b.emit("elem", self.kept.buffer(v), position, self.invocation)
@@ -190,7 +191,6 @@ class CountingSweep(ForwardSweep):
         self.cells = cells
 
     def count(self, op: Op, base: Value, trips: Value) -> None:
-        """Store the maximum over all invocations in the loop's cell."""
         if op not in self.primal.base and op not in self.cells:
             return
         b = self.b
@@ -207,7 +207,7 @@ Make = Callable[[SegmentMemory, Value], ForwardSweep]
 def run_segment(
     outer: ForwardSweep, segment: Segment, versions: MemoryVersions, make: Make
 ) -> Sequence[Value]:
-    """Emit a segment on the next versions of memory; returns the bounds of a loop, otherwise ()."""
+    """Emit a segment on the next versions of memory; return the bounds of a loop, otherwise ()."""
     memory = outer.memory = versions.advance(segment.ops)
     if segment.loop is not None:
         return run_parallel(outer, segment.loop, lambda n: make(memory, n))
@@ -222,9 +222,9 @@ def run_parallel(
     make: Callable[[Value], ForwardSweep],
     then: Callable[[ForwardSweep], None] = lambda sweep: None,
 ) -> list[Value]:
-    """Emit a `parallel` over the same indices; returns its bounds.
+    """Emit a `parallel` over the same indices; return its bounds.
 
-    Each iteration runs by the sweep `make(number)`, then `then(sweep)`.
+    In its body, the sweep `make(number)` recomputes an iteration, then `then(sweep)` is called.
     """
     b, (region,) = outer.b, op.regions
     bounds = [outer.get(v) for v in op.args]

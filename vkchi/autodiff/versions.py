@@ -13,7 +13,7 @@ from vkchi.types import Array, i32
 
 
 class SegmentMemory:
-    """The arrays that hold the roots in a sweep: `early` before the segment, `late` after it."""
+    """Memory in place of each root: `early` from before a segment, `late` as it changes it."""
 
     def __init__(self, early: dict[Value, Value], late: dict[Value, Value]) -> None:
         self.early, self.late = early, late
@@ -39,7 +39,7 @@ class MemoryVersions:
         return SegmentMemory(found, late)
 
     def copy_written(self, ops: Iterable[Op], found: dict[Value, Value]) -> dict[Value, Value]:
-        """Copies of the roots that these ops write, except of invariant arrays and their own
+        """Copies of the roots that these ops write, except of invariant arrays and the ops' own
         `local`s."""
         late = {}
         for root in kinds_of_writes(ops):
@@ -49,7 +49,6 @@ class MemoryVersions:
         return late
 
     def copy(self, root: Value, source: Value) -> Value:
-        """Emit a copy of `source` into new memory for `root`, and return that."""
         if isinstance(root, Op):
             return self.b.emit("local", self.b.emit("load", source), name=root.name)
         assert isinstance(root, Param)
@@ -61,7 +60,7 @@ class MemoryVersions:
 
 
 def copy_array(b: Builder, source: Value, target: Value, *, adds: bool = False) -> None:
-    """Emit a loop that copies all elements, or adds them to those of the target."""
+    """Emit code that copies all elements, or adds them to those of the target."""
 
     def put(*keys: Value) -> None:
         place, value = b.emit("elem", target, *keys), b.emit("load", b.emit("elem", source, *keys))
@@ -71,9 +70,10 @@ def copy_array(b: Builder, source: Value, target: Value, *, adds: bool = False) 
 
 
 def for_each_element(b: Builder, array: Value, put: Callable[..., None]) -> None:
-    """Emit a loop over all elements of an array that calls `put` with the indices.
+    """Emit a parallel loop over all elements of an array; `put`, called with its indices, emits the
+    body.
 
-    No loop is emitted for an array without axes.
+    For an array without axes, emit the body without a loop.
     """
     t = array.type
     assert isinstance(t, Array)

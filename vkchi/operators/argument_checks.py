@@ -61,5 +61,4 @@ def check_arguments(who: str, parameters: Sequence[Parameter], args: Sequence[An
 
 
 def operator_argument_error(why: str, what_to_do: str) -> ArgumentError:
-    """An ArgumentError with a help line."""
     return ArgumentError(why + HELP.format(what_to_do))

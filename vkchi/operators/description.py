@@ -113,7 +113,6 @@ class OperatorSpec:
         return dict(zip(self.names, args, strict=True))
 
     def arrange(self, found: Mapping[str, Any]) -> list[Any]:
-        """The kernel's arguments in order."""
         return [found[p.name] for p in self.parameters]
 
     # --- outputs -----------------------------------------------------------------------------
@@ -197,7 +196,6 @@ class OperatorSpec:
     def _find_fields(
         self, arguments: Sequence[Any], made: list[KernelValues]
     ) -> tuple[Storage, ...]:
-        """The fields that the gradient may read."""
         given = [shape_on_host(a) for a in arguments]
         if self.gradient is None:
             return analyse_plan(self.kernel, find_fields, given, made)
@@ -233,7 +231,6 @@ class OperatorSpec:
             self.memories.add(made[0], memory)
 
     def arrange_gradient(self, found: Mapping[str, Any]) -> list[Any]:
-        """The user's gradient's arguments, in order."""
         assert self.gradient is not None
         return [found[p.name] for p in parameters_of(self.gradient)]
 
@@ -268,14 +265,12 @@ def analyse_plan(
 
 
 def find_used(plan: Plan, args: object) -> frozenset[str]:
-    """Names of the arrays whose values a kernel uses."""
     from vkchi.tape.derived import facts  # rarely used, slow to import
 
     return facts.arrays_used(plan)
 
 
 def find_fields(plan: Plan, args: tuple[Any, ...]) -> tuple[Storage, ...]:
-    """The fields whose values a kernel uses."""
     fields = plan.fields(args)
     used = find_used(plan, args) if fields else ()
     return tuple([array for name, array in fields.items() if name in used])
@@ -315,7 +310,6 @@ def torch_type(who: str, p: Parameter) -> str:
 
 
 def slope_of(name: str) -> str:
-    """Name of the gradient kernel's parameter for the gradient of an array."""
     return f"{name}_grad"
 
 

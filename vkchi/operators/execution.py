@@ -131,9 +131,10 @@ def wait_for_torch() -> None:
 
 
 def find_home(args: Sequence[Any], *, is_launch: bool) -> torch.device | None:
-    """The device of tensors that must be copied to host memory and back; None if kernels address
-    them directly. These are CPU tensors and, for launches, those of a CUDA device that shares
-    memory. (Generated gradients copy their saved values through the host.)"""
+    """The device of tensors that must be copied to host memory and back; None if there are none.
+
+    Kernels address CPU tensors directly, and in launches those of a CUDA device that shares memory.
+    """
     places = [a.device for a in args if hasattr(a, "untyped_storage") and a.device.type != "cpu"]
     if not places:
         return None
@@ -158,5 +159,4 @@ def move_tensors(found: Any, place: Any) -> Any:
 
 
 def detach_tensor(arg: Any) -> Any:
-    """The tensor without autograd history; other values unchanged."""
     return arg.detach() if hasattr(arg, "detach") else arg

@@ -96,8 +96,6 @@ def direct_class(base: Any) -> type:
 
 
 def disable_fast_path(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A registration method that also disables the fast path."""
-
     def register(self: Any, *args: Any, **kwargs: Any) -> Any:
         self.direct = None
         return method(self, *args, **kwargs)
@@ -174,7 +172,7 @@ def save_for_backward(
 
 
 def take_memory(ctx: Any) -> Any:
-    """The snapshot of fields. It is released when torch releases its saved tensors."""
+    """The snapshot of fields, which `ctx` drops unless torch keeps the graph for another pass."""
     memory = ctx.memory
     if not keeps_graph()():
         ctx.memory = None  # torch does not allow a second backward pass
@@ -193,7 +191,10 @@ def run_backward(
     spec: OperatorSpec, backward: Any, ctx: Any, slopes: Sequence[Any]
 ) -> tuple[Any, ...]:
     """Gradients of the operator's arguments, by the backward operator; None for those that are no
-    float tensors."""
+    float tensors.
+
+    Raises TensorGradientError if a value may carry a forward-mode tangent.
+    """
     args, kept = restore_saved(spec, ctx)
     check_tangents(spec.name, (*args, *slopes))
     with current_snapshots(take_memory(ctx)):
@@ -228,7 +229,6 @@ def refuse_transforms(who: str, args: Sequence[Any]) -> None:
 
 
 def no_forward_mode(who: str) -> TensorGradientError:
-    """The error for forward mode."""
     return TensorGradientError(
         f"{who}() has no derivative in torch's forward mode (torch.func.jvp, jacfwd)",
         help="differentiate it in reverse mode: backward(), or torch.autograd.grad()",
@@ -236,5 +236,4 @@ def no_forward_mode(who: str) -> TensorGradientError:
 
 
 def one_or_all(found: Sequence[Any]) -> Any:
-    """A single result, or a tuple of several, as torch expects."""
     return found[0] if len(found) == 1 else tuple(found)

@@ -37,7 +37,6 @@ class KernelValues(NamedTuple):
 
 
 def are_values_current(made: Iterable[KernelValues]) -> bool:
-    """True if all values are unchanged."""
     return all([one.guard.holds(one.known) for one in made])
 
 
@@ -62,7 +61,6 @@ class FieldSnapshots:
         return array if kept is None else kept.contents
 
     def knows(self, array: Storage) -> bool:
-        """True if the contents of a field were saved."""
         return id(array) in self.kept
 
     def check_values(self) -> None:
@@ -81,7 +79,6 @@ class FieldSnapshots:
             raise self.unknown(name, span_of(name))
 
     def unknown(self, name: str, span: Span | None) -> TensorGradientError:
-        """The error for such a field."""
         return TensorGradientError(
             f"the gradient of {self.who}() reads the field `{name}`, and what that held in the "
             "forward pass is not known", span,

@@ -103,7 +103,6 @@ def torch_op(
 
 
 def is_qualified(name: object) -> bool:
-    """True if a name has the form `library::operator`, with two identifiers."""
     parts = name.split("::") if isinstance(name, str) else ()
     return len(parts) == 2 and all(part.isidentifier() for part in parts)
 
@@ -177,7 +176,6 @@ def _fake_slopes(spec: OperatorSpec, args: Sequence[Any]) -> list[torch.Tensor]:
 
 
 def as_tuple(found: Any) -> tuple[Any, ...]:
-    """One result, or several, as a tuple."""
     return found if isinstance(found, tuple) else (found,)
 
 

@@ -25,10 +25,11 @@ def run_with_snapshots(
     args: tuple[Any, ...],
     shared: Sequence[ImportedArray] = NOTHING_SHARED,
 ) -> None:
-    """Launch a gradient kernel.
+    """Launch a gradient kernel on fields as they were in the forward pass.
 
-    Raises TensorGradientError if it may read the old contents of a field that were not saved. Also
-    for a changed field that it writes, if it may read the old contents.
+    Raises TensorGradientError if it may read the old contents of a field that were not saved.
+    Raises it also if it may read the old contents of a changed field that it writes. Waits for the
+    device if a field has changed.
     """
     with lock_writers(plan.runtime):
         _run(memory, name, plan, args, shared)
@@ -78,7 +79,6 @@ def find_changed(
 def unreadable_field_error(
     memory: FieldSnapshots, plan: Plan, key: str, *, is_known: bool
 ) -> TensorGradientError:
-    """The error for a field that the gradient must not read."""
     span = first_load(plan, key)
     if not is_known:
         return memory.unknown(key, span)

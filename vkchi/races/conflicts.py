@@ -61,7 +61,8 @@ class Conflict(NamedTuple):
 
 
 def find_conflicts(fn: Func) -> list[Conflict]:
-    """Pairs of accesses that may conflict between two iterations of a loop."""
+    """Pairs of accesses that may conflict between two iterations of a parallel loop of the Func's
+    body."""
     used = used_in(fn.body)
     nothing_known = Intervals({})
     loops = [op for op in fn.body.ops if op.kind == "parallel" and may_repeat(op, nothing_known)]
@@ -69,7 +70,6 @@ def find_conflicts(fn: Func) -> list[Conflict]:
 
 
 def conflicts_in(loop: Op, used: set[Value]) -> Iterator[Conflict]:
-    """Yield the conflicts in one loop."""
     sites = LoopAccesses(loop)
     for root in sites.writes:
         if is_private_memory(root, sites):
@@ -87,7 +87,6 @@ def conflicts_in(loop: Op, used: set[Value]) -> Iterator[Conflict]:
 
 
 def by_lines(ops: Iterable[Op]) -> list[Accesses]:
-    """Group accesses by kind and source location."""
     found: dict[object, list[Op]] = {}
     for op in ops:
         found.setdefault((op.kind, op.span), []).append(op)
@@ -97,7 +96,6 @@ def by_lines(ops: Iterable[Op]) -> list[Accesses]:
 def may_conflict(
     sites: LoopAccesses, places: Mapping[Op, MemoryLocation], some: Accesses, others: Accesses
 ) -> bool:
-    """True if two iterations may conflict in these accesses."""
     a, b = some[0], others[0]
     if len(some) > 1 or len(others) > 1:
         return not accesses_commute(a, b)
@@ -127,8 +125,6 @@ def is_pure(op: Op) -> bool:
 
 
 class LoopAccesses(DependenceTest):
-    """Accesses in the body of a loop."""
-
     def __init__(self, loop: Op) -> None:
         (region,) = loop.regions
         super().__init__(region.ops, loop)
@@ -195,11 +191,13 @@ class LoopAccesses(DependenceTest):
         )
 
     def is_fixed_index(self, i: OffsetIndex) -> bool:
-        """True if an index is proved equal in all iterations."""
         return i.root is None or self.is_steady(i.root)
 
     def is_one_iteration(self, determined: set[Symbol] | None) -> bool:
-        """True if these values determine the iteration; tickets of counters count, too."""
+        """True if equal values of the symbols `determined` imply the same iteration.
+
+        A ticket of a counter does so, too. True also for None: there is no common element.
+        """
         if super().is_one_iteration(determined):
             return True
         return any(self.is_ticket(v, determined or ()) for v in determined or ())
@@ -286,8 +284,8 @@ class FeasibleConflicts:
 def is_feasible(m: Conflict, ranges: Intervals) -> bool:
     """True if a conflict may occur with these ranges.
 
-    The loop must have two iterations, and the boxes of both accesses must intersect. Two iterations
-    must be able to access one element.
+    The loop must have two iterations. In an array parameter, the boxes of both accesses must
+    intersect, and two iterations must be able to access one element.
     """
     if not may_repeat(m.loop, ranges):
         return False
@@ -309,7 +307,6 @@ def may_repeat(loop: Op, ranges: Intervals) -> bool:
 
 
 def access_box(ops: Sequence[Op], ranges: Intervals) -> Box:
-    """Bounding box of the elements that ops may access."""
     elements = dict.fromkeys(element_of(op.args[0]) for op in ops)
     boxes = [tuple(map(ranges.of, element.args[1:])) for element in elements]
     return tuple(reduce(range_hull, axis) for axis in zip(*boxes))

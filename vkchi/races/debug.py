@@ -29,7 +29,7 @@ class DetectingPlan(Plan):
     is_plain = is_recordable = False
 
     def launch(self, args: tuple[Any, ...], again: int | None = None) -> Any:
-        """Run the kernel and warn about the conflicts that occur.
+        """Run the kernel, warn about the conflicts that occur, and return the kernel's result.
 
         There is no detection in a repetition (`again`), or if memory is short.
         """
@@ -55,7 +55,6 @@ class DetectingPlan(Plan):
             return result
 
     def _check(self, args: tuple[Any, ...]) -> None:
-        """Raise the errors that a launch raises before it runs anything."""
         for life in self.lives:
             life.check_alive()
         self.executable.bind(args)
@@ -76,7 +75,6 @@ def shared_names(plan: Plan, args: tuple[Any, ...]) -> tuple[tuple[str, str], ..
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """True if two arguments are one ndarray, or equal views of host memory."""
     if isinstance(one, Ndarray) or isinstance(other, Ndarray):
         return one is other
     first, second = host_views.view_of(one), host_views.view_of(other)

@@ -1,6 +1,5 @@
-"""Dynamic race detection with shadow memory.
-
-Instrumented kernels record which iterations access each element.
+"""Dynamic race detection with shadow memory: kernels that record which iterations access each
+element.
 
 `instrument_races` instruments a Func. For every group of possible conflicts it adds shadow cells,
 one set per scalar of the array:
@@ -133,8 +132,6 @@ def instrument_races(fn: Func, groups: Sequence[ConflictGroup], style: DetectorO
 
 
 class DetectorBuilder:
-    """Builds an instrumented Func."""
-
     def __init__(self, fn: Func, groups: Sequence[ConflictGroup], style: DetectorOptions) -> None:
         self.fn, self.groups, self.style = fn, groups, style
         reads = [op for g in groups for op in g.first if op.kind == "load"]
@@ -154,7 +151,6 @@ class DetectorBuilder:
         self.rebuilder = Rebuilder(self.visit)
 
     def make(self) -> Detector:
-        """Build the Func."""
         body = self.rebuilder.region(self.fn.body)
         params = (*self.fn.params, *self.params, self.raced)
         return Detector(Func(f"{self.fn.name}.detector", params, body, self.fn.span), self.roots)
@@ -162,7 +158,6 @@ class DetectorBuilder:
     # --- cells
 
     def _sides(self, g: ConflictGroup) -> tuple[ShadowCells, ShadowCells]:
-        """Cells of both sides of a group."""
         if g.first[0].kind == "load":
             return self._cells(g, g.first, READS), self._cells(g, g.second, CHANGES)
         return self._cells(g, g.first, STORES), self._cells(g, g.second, STORES)
@@ -204,7 +199,6 @@ class DetectorBuilder:
         return pool[turn]
 
     def _note_at(self, op: Op, cells: ShadowCells, role: str, loop: Op) -> None:
-        """Schedule the recording of an access, with its condition."""
         endings = self.influence.endings(op) if role == READS else None
         if endings is None:
             when = self.influence.change(op) if is_change(op, role) else None
@@ -216,11 +210,13 @@ class DetectorBuilder:
     # --- ops
 
     def get(self, v: Value) -> Value:
-        """The rebuilt value."""
         return self.rebuilder.map.get(v, v)
 
     def visit(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Record the accesses at an op; drop the op if it is not needed."""
+        """Record the accesses at an op, and compare the cells after a loop.
+
+        Returns the values that replace the op's results; None to keep the op.
+        """
         if effect_of(op.kind) is Effect.REPORT and not self.style.reports:
             return ()
         for access, cells, role, whens, loop in self.at.get(op, ()):
@@ -244,7 +240,6 @@ class DetectorBuilder:
         whens: tuple[RelevanceCondition, ...],
         loop: Op,
     ) -> None:
-        """Emit the update of the cells at an access."""
         indices = [self.get(p) for p in loop.regions[0].params]
         index = linear_iteration(b, [self.get(v) for v in loop.args], indices)
         conditions = [emit_when(b, when, self.get) for when in whens]
@@ -279,7 +274,6 @@ class DetectorBuilder:
         ]
 
     def _places(self, b: Builder, op: Op, param: Param) -> list[Value]:
-        """Addresses of the cells of an access, one per scalar."""
         root = base_memory(op.args[0])
         array: Value = param if isinstance(root, Param) else b.emit("elem", param)
         return places_at(b, place_in(b, op.args[0], array, self.get))
@@ -287,7 +281,6 @@ class DetectorBuilder:
     # --- comparison
 
     def _compare(self, b: Builder, loop: Op) -> None:
-        """Emit the comparison of all cells of a loop, and clear them."""
         ours = [(k, g) for k, g in enumerate(self.groups) if g.loop is loop]
         for root in dict.fromkeys(g.root for _, g in ours):
             those = [k for k, g in ours if g.root is root]
@@ -313,14 +306,12 @@ class DetectorBuilder:
         return look
 
     def _tell(self, b: Builder, number: int, found: Mapping[Param, Value]) -> None:
-        """Emit a store to `raced` if a group conflicts in any component of an element."""
         is_met: Value = b.const(0, u1)
         for parts in zip(*(scalar_components(b, v) for v in found.values())):
             is_met = b.emit("or", is_met, self._have_met(b, number, dict(zip(found, parts))))
         store_if(b, is_met, b.emit("elem", self.raced, b.const(number, i32)), b.const(1, i32))
 
     def _have_met(self, b: Builder, number: int, parts: Mapping[Param, Value]) -> Value:
-        """Emit the condition that the two sides of a group conflict."""
         group, (one, other) = self.groups[number], self.sides[number]
         lows, highs = zip(*([parts[p] for p in cells.who] for cells in (one, other)))
         zero = b.const(0, i32)

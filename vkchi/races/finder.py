@@ -55,7 +55,7 @@ class RaceFinder:
 
     The result of a trial is reused while the arrays it depends on keep their `version`. Without
     that function, only results that depend on no array are stored. `trials` counts the calls that
-    needed a trial.
+    static analysis could not decide.
 
     After a call, a trial finds the memory as the call left it. A store of the current value may
     then have been a change. If a trial reads elements that the call overwrote, all conflicts count
@@ -79,7 +79,8 @@ class RaceFinder:
     ) -> Found | None:
         """Return the certain or possible races in a call, or None.
 
-        With `all_`, races without effect on derivatives count, too.
+        With `all_`, races without effect on derivatives count, too. Races that no trial can decide
+        count as possible.
         """
         found = self.examine(call, names, spec, all_=all_)
         return found.race if isinstance(found, UndecidedRace) else found
@@ -171,7 +172,6 @@ def check_gradient_race(race: Found | None, adjoints: Mapping[str, Storage]) -> 
 
 
 def check_forward_race(race: Found | None, duals: Mapping[str, Storage]) -> None:
-    """Raise GradientError for a race in forward mode if any tangent is nonzero."""
     if race is not None and any(array.to_numpy().any() for array in duals.values()):
         raise race_error(race[0])
 
@@ -183,7 +183,6 @@ SERIALLY = "or loop serially: ti.loop_config(serialize=True)"
 
 
 def race_error(race: Race, kind: type[GradientError] = GradientError) -> GradientError:
-    """The error for a race, of class `kind`."""
     one, other, name = race.group.first[0], race.group.second[0], memory_name(race.group.root)
     if race.why:
         return kind(

@@ -1,8 +1,8 @@
 """Relevance conditions of memory accesses: when may a value read, or a write, affect the result?
 
 A `select` or a factor of 0 may discard a value that was read, or the change that a write makes.
-`AccessRelevance` finds such conditions for one Func. They never depend on values that other
-iterations may change: an access with such a condition is always relevant.
+`AccessRelevance` finds such conditions for one Func. Conditions that depend on the order of
+iterations are ignored: the access then counts as relevant.
 
     x[i] = ti.select(is_red, 0.5 * (x[i - 1] + x[i + 1]), x[i])     # reads count if is_red
     x[i] += mask[i] * (x[i - 1] - x[i])                             # they count if mask[i] != 0
@@ -39,7 +39,7 @@ MOST_STEPS = 1000  # limit on data-flow steps from a read
 
 
 class RelevanceCondition(NamedTuple):
-    """A condition: `value` is True, False, or (None) nonzero, as `wanted` says."""
+    """A condition: `value` is True, False, or (`wanted` None) nonzero, as `wanted` says."""
 
     value: Value
     wanted: bool | None
@@ -73,7 +73,7 @@ class AccessRelevance:
     def endings(self, read: Op) -> list[DiscardPoint] | None:
         """The ops that may discard a value read, one on each of its data-flow paths.
 
-        None if it counts unconditionally, or after MOST_STEPS steps.
+        None if the value counts unconditionally, or after MOST_STEPS steps.
         """
         found: dict[DiscardPoint, None] = {}
         todo: list[tuple[Value, DiscardPoint | None]] = [(read, None)]
@@ -146,20 +146,10 @@ class AccessRelevance:
         return any(self.is_old(x, write) or self.may_keep(x, write) for x in args)
 
     def is_old(self, v: Value, write: Op) -> bool:
-        """True if a value is the one that its iteration loaded from the address of the write.
+        """True if a value is a load, inside a parallel loop, from the address of the write.
 
-        Storing it is not a change, or one that is recorded elsewhere:
-
-        - The addresses are equal in serial loops, too. The write sees the load's value, so it is in
-          the load's region or nested in it. The indices were computed before both and are not
-          recomputed in between.
-        - If the iteration wrote there in between, the first write that changed the loaded value is
-          recorded: it does not store the old value.
-        - If another iteration did, its write is recorded as a change of a value that this iteration
-          reads. The loaded value reaches the write, so the read counts.
-
-        A load before the parallel loop does not qualify: its element may have been overwritten
-        since.
+        Storing it is not a change: if the element was written in between, that write counts as the
+        change.
         """
         if not isinstance(v, Op) or v.kind != "load" or v not in self.in_loops:
             return False
@@ -182,7 +172,7 @@ class AccessRelevance:
 
 
 def computes_value(op: Op) -> bool:
-    """True if an op only computes a value, not an address."""
+    """True if an op is pure and does not compute an address."""
     return TABLE[op.kind].effect is Effect.PURE and not isinstance(op.type, Ptr)
 
 
@@ -237,5 +227,4 @@ def only_raises_flag(region: Region, read: Op, writes: Sequence[Op]) -> bool:
 
 
 def bytes_of_constant(v: Value) -> bytes | None:
-    """Bytes of a constant; None for other values."""
     return constant_array(v).tobytes() if isinstance(v, Op) and v.kind == "const" else None

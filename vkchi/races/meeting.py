@@ -102,7 +102,6 @@ class ConflictRelevance:
         return frozenset(found)
 
     def _readers(self, m: Conflict) -> frozenset[Value]:
-        """Reads that may see the values written; the writes of a conflict are in one loop."""
         return self.reach.readers(m.second[0])
 
     def _flow(self, seeds: frozenset[Value]) -> set[str]:
@@ -115,9 +114,9 @@ class ConflictRelevance:
         return any(op.args[1] in self.active for op in (*m.first, *m.second))
 
     def is_done_again(self, m: Conflict) -> bool:
-        """True if the gradient has an access of the kernel at the line of one in the conflict.
+        """True if the gradient may recompute values that depend on the conflict.
 
-        It may then recompute values that depend on the conflict.
+        That is: it has an access of the kernel at the line of one of the conflict.
         """
         first, second = m.first[0], m.second[0]
         if first.kind == "load":
@@ -162,8 +161,8 @@ def observed_variant(call: KernelCall, doubt: UndecidedRace, func: Func) -> Obse
 class TrialSet(NamedTuple):
     """Trials of these groups.
 
-    `places` determines the accessed elements. `values` run the whole kernel; they are built at
-    first use, by `knows_old`.
+    `places` runs only the ops that determine the accessed elements. `values` run the whole kernel;
+    they are built at first use, by `knows_old`.
     """
 
     groups: list[ConflictGroup]
@@ -201,7 +200,6 @@ class KernelRaces:
         self.known: dict[tuple[TrialRun, Any], frozenset[int]] = {}
 
     def _rank(self, m: Conflict) -> tuple[bool, bool]:
-        """Sort key: conflicts that affect derivatives come first, and reads before stores."""
         return not self.reaches[m], m.first[0].kind != "load"
 
     def trials_of(self, call: KernelCall, near: tuple[int, ...]) -> TrialSet:
@@ -218,7 +216,6 @@ class KernelRaces:
         return self.trials[near]
 
     def values_of(self, call: KernelCall, trials: TrialSet, *, knows_old: bool) -> TrialRun:
-        """The trial of the whole kernel, with values."""
         if knows_old not in trials.values:
             style = DetectorOptions(knows_values=True, knows_old=knows_old, active=self.active)
             made = instrument_races(self.fn, trials.groups, style)
@@ -226,7 +223,6 @@ class KernelRaces:
         return trials.values[knows_old]
 
     def observed(self, call: KernelCall, near: tuple[int, ...]) -> ObservedRun:
-        """The instrumented variant of the kernel that detects these conflicts."""
         if near not in self.forms:
             groups = group_by_lines([self.conflicts[k] for k in near], self.strict)
             style = DetectorOptions(knows_values=True, active=self.active, reports=True)

@@ -28,7 +28,6 @@ Found = tuple[Race, ...]  # races in a call, those that matter first; not empty
 
 
 def memory_name(root: object) -> str:
-    """The name of memory; empty if it has none."""
     return getattr(root, "name", "") or ""
 
 

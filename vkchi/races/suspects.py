@@ -71,7 +71,6 @@ def loop_may_race(loop: Op) -> bool:
 
 
 def is_ordered(region: Region) -> bool:
-    """True if a loop has barriers or workgroup memory, so that its accesses may be ordered."""
     return has_kind(region, GROUPED | SYNCS)
 
 
@@ -88,21 +87,18 @@ def is_suspicious(ops: list[Op], region: Region) -> bool:
 
 
 def indices_at(ptr: Value) -> tuple[Value, ...]:
-    """Indices of an element, without conversions."""
     while isinstance(ptr, Op) and ptr.kind != "elem":
         ptr = ptr.args[0]
     return tuple(map(unconverted, ptr.args[1:])) if isinstance(ptr, Op) else ()
 
 
 def unconverted(v: Value) -> Value:
-    """The value below a chain of conversions."""
     while isinstance(v, Op) and v.kind in CONVERSIONS:
         v = v.args[0]
     return v
 
 
 def key_of_place(ptr: Value) -> Hashable:
-    """Structural key of an element's indices; None if they cannot be analyzed."""
     indices = indices_at(ptr)
     return tuple(expression_key(v, 0) for v in indices) if indices else None
 
@@ -118,7 +114,6 @@ def expression_key(v: Value, depth: int) -> Hashable:
 
 
 def race_candidates(fn: Func) -> RaceCandidates:
-    """Conflicts of a Func that launches may prove."""
     from vkchi.passes.pipeline import load_pass
     from vkchi.races.conflicts import find_conflicts
 
@@ -187,7 +182,6 @@ class LoadedValues:
         )  # fmt: skip
 
     def _is_behind_atomics(self, op: Op) -> bool:
-        """True if the result of an atomic may decide if an op runs."""
         if self.behind_atomics is None:
             from vkchi.analysis.dataflow import Dependence
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class InstrumentedVariant(Variant):
     """A variant instrumented to detect which of these groups conflict.
 
-    A launch leaves its cells cleared, so that the next launch reuses them. An interrupted launch
-    does not return them.
+    A launch leaves its cells cleared, so that the next launch reuses them, unless it was
+    interrupted.
     """
 
     def __init__(self, call: KernelCall, groups: Sequence[ConflictGroup], made: Detector) -> None:
@@ -81,7 +81,6 @@ class ObservedRun(InstrumentedVariant):
         self.races = races
 
     def race(self, own: Mapping[str, Storage]) -> Found | None:
-        """The races in a run, or None; waits for its end."""
         return tuple(self.races.race_of(self.groups[k]) for k in self.result(own)) or None
 
 
@@ -117,6 +116,5 @@ class TrialRun(ObservedRun):
 
 
 def scalar_arguments(call: KernelCall) -> dict[str, Any]:
-    """Scalar arguments by name: Python's and numpy's."""
     leaves = leaf_arguments(call.plan, call.args)
     return {p.name: arg for p, arg in leaves if isinstance(arg, int | float | np.number)}

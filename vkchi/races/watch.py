@@ -79,7 +79,6 @@ if not TYPE_CHECKING:
 
 
 def candidates_of(plan: Plan) -> RaceCandidates:
-    """Race candidates of a kernel, memoized per plan."""
     from vkchi.races.suspects import race_candidates
 
     return plan.derived.suspects.find(None, lambda: race_candidates(plan.func))
@@ -95,8 +94,6 @@ def numbers_of_loops(plan: Plan) -> dict[Span | None, int]:
 
 
 def loops(plan: Plan) -> Loops:
-    """Data about the candidates of a kernel: if a witness may exist, and the numbers of loops to
-    try."""
     numbers, made = numbers_of_loops(plan), candidates_of(plan)
     to_try = dict.fromkeys(numbers[m.loop.span] for m in made.by_trial)
     return Loops(bool(made.by_witness), tuple(to_try))
@@ -162,7 +159,7 @@ class ShapeOnly(NamedTuple):
 
 
 class RaceWatch:
-    """Race examination of a kernel's first calls, or of all calls if loops are serialized.
+    """Race examination of a kernel's first calls, or of all calls once a loop was serialized.
 
     `plans` are the kernel's variants by serialized loops. With `is_kept`, they are cached on disk.
     """
@@ -178,7 +175,8 @@ class RaceWatch:
     def look(self, plan: Plan, args: tuple[Any, ...], *, is_run: bool) -> tuple[int, ...]:
         """Warn about races in a call; return the numbers of the loops to serialize.
 
-        Only calls that run (`is_run`) are counted and tried on copies.
+        Only calls that run (`is_run`) are counted and tried on copies. After the last call to
+        examine, `plan.watch` is set to None.
         """
         if plan.is_ours or plan.runtime.options.accepts_races(plan.path):
             plan.watch = None
@@ -242,10 +240,7 @@ def try_loop(plan: Plan, args: tuple[Any, ...], loop: int) -> Iterator[Proven]:
 
 
 def warn_race(plan: Plan, race: Proven, *, is_in_order: bool) -> None:
-    """Warn about a conflict at the user's line of its first access; do nothing without such a line.
-
-    By default, Python shows equal warnings once.
-    """
+    """Warn about a conflict at the user's line of its first access, if there is one."""
     one, other = user_location(race.first), user_location(race.second)
     if one is None:
         return
@@ -262,7 +257,6 @@ def warn_race(plan: Plan, race: Proven, *, is_in_order: bool) -> None:
 
 
 def user_location(span: Span | None) -> Span | None:
-    """Location in the user's files; for code of this package, its caller. None if there is none."""
     while span is not None and span.file.startswith(PACKAGE):
         span = span.caller
     return span

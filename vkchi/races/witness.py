@@ -65,10 +65,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class KnownValues:
-    """Known values in one execution of a region; None for unknown values.
-
-    Accesses keep their scope, so that values of later ops can be looked up too.
-    """
+    """Known values in one execution of a region; None for unknown values."""
 
     __slots__ = ("known", "launch", "parent")
 
@@ -77,7 +74,6 @@ class KnownValues:
         self.known: dict[Value, object] = {}
 
     def get(self, v: Value, depth: int = 0) -> object:
-        """The value, or None if it is unknown."""
         scope: KnownValues | None = self
         while scope is not None:
             if v in scope.known:
@@ -104,7 +100,6 @@ class KnownValues:
             return None
 
     def integer(self, v: Value) -> int | None:
-        """The value of an integer, or None."""
         found = self.get(v)
         return None if found is None else int(found)  # type: ignore[call-overload]
 
@@ -119,7 +114,6 @@ def is_rounded(op: Op) -> bool:
 
 
 def kind_of(v: Value) -> str:
-    """Scalar kind of a value, such as `f` for floats and their vectors; empty for other types."""
     return scalar_of(v.type).kind if isinstance(v.type, Scalar | Tensor) else ""
 
 
@@ -151,14 +145,12 @@ class KnownLaunch:
                 self.scope.known[p] = converted(numbers[p.name], p.type)
 
     def shape_of(self, array: Value) -> tuple[int, ...] | None:
-        """Shape of an array, if it is known."""
         t = array.type
         if isinstance(t, Array) and t.shape is not None:
             return tuple(t.shape)
         return self.shapes.get(array.name)
 
     def extent(self, op: Op) -> object:
-        """Result of a `shape` op, or None."""
         shape = self.shape_of(op.args[0])
         return None if shape is None else scalar_of(op.type).dtype.type(shape[op.attr])
 
@@ -179,12 +171,10 @@ class WitnessSearch:
         self.traces: dict[Op, IterationTraces] = {}
 
     def length(self, loop: Op) -> int | None:
-        """Trip count of a parallel loop; None if it is unknown."""
         space = None if is_cut(loop) else self.space(loop)
         return None if space is None else int(np.prod([len(axis) for axis in space], dtype=object))
 
     def space(self, loop: Op) -> list[range] | None:
-        """Index range of each axis; None if one is unknown."""
         with np.errstate(all="ignore"):
             get = self.launch.scope.integer
             ends = [(get(axis.begin), get(axis.end)) for axis in axes_of(loop)]
@@ -221,7 +211,8 @@ class WitnessSearch:
         return found
 
     def _counts(self, access: ExecutedAccess) -> str:
-        """SURELY if an access happens and affects the result; IF the effect depends on memory.
+        """SURELY if an access certainly happens and affects the result; IF if memory decides on the
+        effect.
 
         Empty if it may not happen, has an unknown element, or has no effect.
         """
@@ -264,7 +255,6 @@ def may_matter(conflict: Conflict) -> bool:
 
 
 def is_monotone(op: Op) -> bool:
-    """True for atomics whose repeated application converges in any order, as in relaxations."""
     return op.kind in IDEMPOTENT
 
 
@@ -342,8 +332,6 @@ def adds_zero(access: ExecutedAccess, component: object) -> bool:
 
 
 class IterationTraces:
-    """Memoized executions of iterations of one parallel loop."""
-
     def __init__(self, launch: KnownLaunch, loop: Op, space: Sequence[range]) -> None:
         self.launch, self.loop, self.space = launch, loop, space
         self.params = loop.regions[0].params
@@ -352,7 +340,11 @@ class IterationTraces:
         self.sampled: dict[tuple[Op, Indices], list[tuple[Indices, ExecutedAccess]]] = {}
 
     def sample(self) -> list[Indices]:
-        """Sampled iterations: a block at the beginning, one in the middle, and the last one."""
+        """Sampled iterations: a block at the beginning, two per axis in the middle, and the last
+        one.
+
+        At most MOST_TRIED // 2; none if a loop bound is unknown. Their known accesses are indexed.
+        """
         if self.points is None:
             side = SIDES.get(len(self.space), 2)
             if not self.space or not all(self.space):
@@ -403,9 +395,10 @@ class IterationTraces:
         return scope
 
     def guess(self, op: Op, access: ExecutedAccess, point: Indices) -> Iterator[Indices]:
-        """Yield iterations in which an op may have the address of an access of this iteration.
+        """Yield iterations in which an op may have the address of an access of the iteration
+        `point`.
 
-        Works if the op's indices are linear and each follows one axis.
+        A heuristic for ops whose indices are linear and each follow one axis.
         """
         here = self._element(op, point)
         if here is None or access.element is None:
@@ -433,7 +426,6 @@ class IterationTraces:
         yield from (p for p in points if all(k in a for k, a in zip(p, self.space)))
 
     def _element(self, op: Op, point: Indices) -> Indices | None:
-        """Element of an op in an iteration, ignoring conditions; serial loops are at `begin`."""
         scope = self._scope(point)
         for inner in walk(self.loop.regions[0]):
             if inner.kind == "for":
@@ -453,7 +445,6 @@ class IterationTraces:
 
 
 def moved(point: Indices, axis: int, by: int) -> Indices:
-    """A point shifted along an axis."""
     return (*point[:axis], point[axis] + by, *point[axis + 1 :])
 
 
@@ -493,7 +484,6 @@ class SymbolicExecution:
         self.may_have_ended = False
 
     def region(self, region: Region, scope: KnownValues, *, is_certain: bool) -> list[object]:
-        """Execute a region; return the values that it yields."""
         for op in region.ops:
             certain = is_certain and not self.may_have_ended
             if op.kind == "load" or op.kind in WRITES:
