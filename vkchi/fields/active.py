@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 class SparseElements(Storage):
     """Base of fields: an array with a place in a field tree (`node`). `kind` is "grad" or "dual"
-    for a companion field, "" otherwise."""
+    for a gradient or dual field, "" otherwise."""
 
     node: SNode | None = None
     kind = ""
 
     @property
     def is_sparse(self) -> bool:
-        """True if the field is in sparse blocks and Python's writes activate cells. False for
-        companions: derivatives exist for inactive elements too, and only kernels activate their
+        """True if the field is in sparse blocks, and Python's writes activate cells. False for
+        gradients and duals: they exist for inactive elements too, and only kernels activate their
         cells."""
         return self.node is not None and not self.kind and bool(self.node.sparse_path)
 
@@ -52,7 +52,7 @@ class SparseElements(Storage):
     def from_numpy(self, source: Numbers) -> None:
         """Copy from an array (`source`) of the same shape, with a cast to this field's type. In
         sparse blocks only active elements change; a field or ndarray is copied as in `copy_from`.
-        Raises ArgumentError for other shapes."""
+        Raises ArgumentError for other shapes, and under `strict` for losses in the cast."""
         if isinstance(source, Storage):
             self.copy_from(source)
         else:
@@ -83,9 +83,10 @@ class SparseElements(Storage):
         return self.shape + shape_of(self.elem)
 
     def _among_active(self, values: NDArray[Any]) -> NDArray[Any]:
-        """The field's contents, with active elements replaced by those of `values`.
+        """The field's contents, with active elements replaced by those of `values`, cast.
 
-        `values` itself if its shape is not the field's.
+        Warns if such a cast loses something. Returns `values` itself if its shape is not the
+        field's.
         """
         if values.shape != self._logical_shape():
             return values  # `from_numpy` raises

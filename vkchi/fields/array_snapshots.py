@@ -1,7 +1,7 @@
 """Copy-on-write snapshots of arrays.
 
 The copy is made before a device command or Python writes to the array's buffer. Arrays that other
-libraries access in place are copied at once.
+libraries access in place are copied when the snapshot is taken.
 
     kept = take_snapshot(x); x.fill(1); kept.contents.to_numpy()     # old contents of x
 """
@@ -19,7 +19,8 @@ from vkchi.runtime import Runtime
 
 
 class ArraySnapshot:
-    """A snapshot of an array. `copy` is None until the first write to the array's buffer."""
+    """A snapshot of an array. `copy` is None until `save`, which runs before the first write to the
+    array's buffer."""
 
     def __init__(self, array: Storage) -> None:
         self.array = array
@@ -27,18 +28,20 @@ class ArraySnapshot:
 
     @property
     def contents(self) -> Storage:
-        """An array with the snapshot's contents: the array itself, until `save` has copied it."""
+        """An array with the snapshot's contents: the copy, or the array itself before `save`."""
         return self.array if self.copy is None else self.copy
 
     def save(self) -> None:
-        """Copy before the first write. Raises DeviceError if memory is exhausted."""
+        """Copy the array on the device, on the first call only. Raises DeviceError if memory is
+        exhausted."""
         if self.copy is None:
             self.copy = self.array.copied()
 
 
 def take_snapshot(array: Storage) -> ArraySnapshot:
-    """Take a snapshot, valid as long as the result is alive. For arrays exposed to other
-    libraries this copies and waits, and raises DeviceError if memory is exhausted."""
+    """Take a snapshot, which is valid as long as the result is referenced. An array exposed to
+    other libraries is copied immediately. Then this waits for the device, and raises DeviceError if
+    memory is exhausted."""
     kept, device = ArraySnapshot(array), array.device
     if is_exposed(array):
         kept.save()
@@ -53,14 +56,14 @@ def take_snapshot(array: Storage) -> ArraySnapshot:
 
 @contextmanager
 def lock_writers(runtime: Runtime) -> Iterator[None]:
-    """Context manager that locks out other threads, so that `contents` stays valid within the
-    block. The block must submit its reads of `contents` to the device."""
+    """Context manager that locks out writes by other threads, so that `contents` stays valid within
+    the block. The block must submit its reads of `contents` to the device."""
     lock = runtime.lock  # same lock order as launches
     with restoring(lock), lock, runtime.device.holding_writers():
         yield
 
 
 def is_exposed(array: Storage) -> bool:
-    """True if other libraries may write to the array's memory without notice."""
+    """True if the array's buffer was exported: other libraries may write to it without notice."""
     key = array.buffer.key
     return any(one.buffer.key == key for one in array.runtime.exported)

@@ -1,13 +1,11 @@
 """Asynchronous writes from Python, recorded as device commands while the device is busy.
 
-They avoid a wait for earlier launches.
-
-At most MOST_IN_A_ROW consecutive writes are recorded. The next one waits, and later ones store to
-memory directly, which is about 20 times faster.
+They avoid a wait for earlier launches. At most MOST_IN_A_ROW consecutive writes are recorded; the
+next one is synchronous, that is, it waits and stores to memory directly.
 
 Guarantees: later kernels and reads see the written values, because all of them wait or are ordered
-behind the write. Memory that other libraries access in place (DLPack, imported memory) is written
-synchronously.
+behind the write. Writes are synchronous while other libraries may access memory in place (DLPack,
+imported memory).
 
     if device.busy and not write_later(array, (3,), 2.0, "f"): device.wait()
 """
@@ -29,11 +27,11 @@ WORD_BYTES = 4  # granularity of device write commands
 
 
 def count_recorded_writes(array: Elements) -> int | None:
-    """Number of consecutive recorded writes so far. None if this write should be synchronous.
+    """Number of consecutive writes recorded so far. None if the next write should be synchronous.
 
-    That is if the device is idle, the limit is reached, or other libraries may access memory in
-    place: an array of the runtime is exported, CUDA is linked, or the buffer is imported. Raises
-    DeviceError if the device is lost.
+    Reasons are an idle device, MOST_IN_A_ROW writes, and memory that other libraries may access: an
+    array of the runtime is exported, CUDA is linked, or the buffer is imported. Raises DeviceError
+    if the device is closed or lost.
     """
     device = array.device
     array.check_alive()
@@ -48,13 +46,13 @@ def count_recorded_writes(array: Elements) -> int | None:
 
 
 def count_write(array: Elements, before: int) -> None:
-    """Count a recorded write, after `before` consecutive ones."""
+    """Store the count of recorded writes: one more than `before`."""
     array.device.python_writes = array.device.position, before + 1
 
 
 def write_later(array: Elements, index: tuple[int, ...], values: Any, code: str | None) -> bool:
-    """Record a write of an element or a component. Return False if it must be synchronous. `code`:
-    the `struct` format of the array's scalars; None if they have none."""
+    """Record a write of an element or a component. Return False, without a write, if it must be
+    synchronous. `code` is the `struct` format of the array's scalars, None if they have none."""
     found = bytes_of(array, index, values, code) if code is not None else None
     before = count_recorded_writes(array) if found is not None else None
     if found is None or before is None:
@@ -71,7 +69,8 @@ def write_later(array: Elements, index: tuple[int, ...], values: Any, code: str 
 def bytes_of(
     array: Elements, index: tuple[int, ...], values: Any, code: str
 ) -> tuple[int, bytes] | None:
-    """Byte offset in the buffer and encoded values. None if they are not contiguous whole words."""
+    """Byte offset in the buffer, and the bytes to write. None if they are not contiguous whole
+    words, or if memory holds another type than the array's."""
     size = array.stored.size_bytes
     if size % WORD_BYTES or array.stored is not array.number or array.is_encoded:
         return None
@@ -89,9 +88,9 @@ def bytes_of(
 def fill_later(array: Elements, value: Any, code: str) -> bool:
     """Record a fill of the whole array with one scalar of `struct` format `code`.
 
-    Return False if it must be synchronous: as for `count_recorded_writes`, if the array is no whole
-    number of words, or if the words of the scalar differ. Precondition: the array has its buffer to
-    itself.
+    Return False, without a fill, if it must be synchronous. That is so as for
+    `count_recorded_writes`, if the array is no whole number of words, or if the words of the scalar
+    differ. Precondition: the buffer holds no other array.
     """
     one = struct.pack(code, value)
     if array.size_bytes % WORD_BYTES or len(set(words_of_scalar(one))) > 1:

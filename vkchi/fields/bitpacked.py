@@ -1,7 +1,8 @@
 """Fields of bit-packed numbers, and their packing into words: `ti.BitpackedFields`.
 
-Python reads and writes values of type `compute`. In memory, elements are slots of a few bits
-(`types.quant_encoding`); bulk copies move slots.
+Python reads and writes values of type `compute`. In memory, an element is a few bits of a word that
+it may share with others. In between it is a slot (`types.quant_encoding`), an integer with the
+number in its highest bits.
 
     x, y = field(ti.types.quant.int(5)), field(ti.types.quant.fixed(11))
     word = BitpackedFields(max_num_bits=32); word.place(x, y)
@@ -65,8 +66,8 @@ class QuantisedField(PendingField):
             )
 
     def enter(self, block: ParentNode, origin: tuple[int, ...]) -> None:
-        """Add this field to each cell of a `quant_array` block. Raises ArgumentError for other
-        blocks, occupied blocks, fields of vectors, and words that are too short."""
+        """Place this field in a `quant_array` block, one number per cell. Raises ArgumentError for
+        other blocks, occupied blocks, fields of vectors, and words that are too short."""
         if not isinstance(block, SNode) or block.kind != "quant_array":
             raise ArgumentError(WHERE)
         if self.components > 1 or block.children:
@@ -81,7 +82,8 @@ class QuantisedField(PendingField):
         self.hold_in(block, (0,), origin)
 
     def hold_in(self, word: SNode, starts: tuple[int, ...], origin: tuple[int, ...]) -> None:
-        """Place the field in words; `starts` is the first bit of each component."""
+        """Place the field in each instance of a word node; `starts` is the first bit of each
+        component."""
         place = word.adopt("place")
         place.starts, place.number = starts, self.quantised
         place.hold(self, origin)
@@ -233,8 +235,12 @@ class BitpackedFields:
 
     def place(self, *args: Any, shared_exponent: bool = False) -> None:
         """Append bit-packed fields (args) to the word, vectors and matrices with all components.
-        Place the word with `block.place(bitpacked)` afterwards. `shared_exponent` raises
-        Unsupported. Raises ArgumentError for other fields, and if the word is full."""
+        Place the word with `block.place(bitpacked)` afterwards.
+
+        Raises ArgumentError for other fields and if the word is full, Unsupported for
+        `shared_exponent`. Raises KernelRuntimeError for a field that has a place, DeviceError if
+        the device lacks its type.
+        """
         if shared_exponent:
             raise Unsupported(
                 "shared_exponent=True is not supported yet: give each field an exponent of its own"
@@ -262,15 +268,16 @@ class BitpackedFields:
     # --- interface of placeable objects ----------------------------------------------------------
 
     def check_placeable(self) -> None:
-        """Raise KernelRuntimeError if one of its fields is placed already, ArgumentError without
-        fields."""
+        """Raise ArgumentError if there are no fields, and KernelRuntimeError if one cannot be
+        placed."""
         if not self.fields:
             raise ArgumentError("this ti.BitpackedFields has no fields: place() them in it first")
         for field, _ in self.fields:
             field.check_placeable()
 
     def enter(self, block: ParentNode, origin: tuple[int, ...]) -> None:
-        """Add a word to each cell of a block. Raises Unsupported for dynamic blocks."""
+        """Add a word with the fields to each cell of a block. Raises Unsupported for dynamic
+        blocks."""
         if block.kind == "dynamic":
             raise Unsupported(
                 "lists of dynamic blocks hold plain numbers: place the ti.BitpackedFields in a "

@@ -5,7 +5,7 @@ Each sparse block has a `BlockActivity` with a companion field of `i32`: 1 for a
 
 Guarantees:
 - The block allocates memory for all cells, so reading an inactive cell is safe and gives zero.
-- The ancestors of an active cell are active, so one block's own flags decide.
+- The ancestors of an active cell are active, so a lookup needs the flags of one block only.
 
     block = ti.root.pointer(ti.i, 4); block.dense(ti.i, 8).place(x)
     levels_of(x.snode)[0].axes          # (AxisMap(at=0, first=0, n=8),)
@@ -28,8 +28,8 @@ from vkchi.types.lazy_numpy import np
 
 
 class AxisMap(NamedTuple):
-    """Map from an axis of an array to a coarser axis: `(index[at] - first) // n`, with `n`
-    elements per cell."""
+    """Map from an axis of an array to a coarser axis: `(index[at] - first) // n`. A cell spans `n`
+    elements of the array."""
 
     at: int
     first: int
@@ -41,9 +41,12 @@ class AxisMap(NamedTuple):
 
 
 class LevelMap(NamedTuple):
-    """Map from an array's index to its cell of one sparse block above: `numbers[cell]`, the cell's
-    index computed by `axes`. In a dynamic block, `place` maps the index to one of the list's
-    `cells`."""
+    """Map from an array's index to its cell of one sparse block above.
+
+    `axes` computes the cell's index, and `numbers[cell]` is its flag. For a dynamic block
+    `numbers[cell]` is the length of a list of at most `cells` items; the item's position is `place`
+    modulo `cells`.
+    """
 
     numbers: Any
     axes: tuple[AxisMap, ...]
@@ -52,8 +55,9 @@ class LevelMap(NamedTuple):
 
 
 class CellPart(NamedTuple):
-    """The part of an array in one cell of a block. Along each axis it has `n` elements, starting
-    at `first + n * index[at]` for the cell's index. `at` is -1 if the cell has no such axis."""
+    """The part of an array in one cell of a block. Along each axis it has `n` elements, starting at
+    `first + n * index[at]`, where `index` is the cell's. `at` is -1 if the cell has no such axis;
+    then the part starts at `first`."""
 
     array: Any
     axes: tuple[AxisMap, ...]
@@ -82,7 +86,8 @@ class BlockActivity:
 
     @property
     def chosen(self) -> ScalarField:
-        """Snapshot of `numbers` at the start of a loop whose iterations change activity."""
+        """Companion field like `numbers`, created on first use. Loops whose iterations change
+        activity copy `numbers` to it at their start."""
         if self._chosen is None:
             self._chosen = self._make("chosen")
         return self._chosen
@@ -96,20 +101,20 @@ class BlockActivity:
 
     @property
     def inner(self) -> list[SNode]:
-        """The sparse blocks nested in a cell."""
+        """The sparse blocks inside a cell, at any depth."""
         return sparse_blocks(self.block)
 
     @property
     def parts(self) -> tuple[CellPart, ...]:
-        """Memory of one cell: the parts of its fields and of the activity of nested sparse
-        blocks."""
+        """Memory of one cell: the parts of its fields, and those of the `numbers` of sparse blocks
+        inside."""
         places = [node for node in self.block.places() if node.field is not None]
         found = [part_of(n.field, n.extents, self.extents, n.origin) for n in places]
         inner = [block.activity for block in self.inner]
         return (*found, *[part_of(a.numbers, a.extents, self.extents, ()) for a in inner])
 
     def clear(self) -> None:
-        """Deactivate all cells and zero their contents."""
+        """Deactivate all cells. Set their fields and the activity of sparse blocks inside to 0."""
         Storage.fill(self.numbers, 0)
         for part in self.parts:
             Storage.fill(part.array, 0)
@@ -134,8 +139,8 @@ def sparse_blocks(node: Any) -> list[SNode]:
 def part_of(
     array: Any, extents: dict[int, int], cell: dict[int, int], origin: tuple[int, ...]
 ) -> CellPart:
-    """The part of an array that one cell of a block contains; `extents` and `cell` give sizes by
-    axis."""
+    """The part of an array that one cell of a block contains. `extents` and `cell` map axes to
+    sizes: of the array, and of the block."""
     at = {axis: k for k, axis in enumerate(cell)}
     first = origin or (0,) * len(extents)
     return CellPart(array, tuple(
@@ -161,7 +166,8 @@ def level_of(block: SNode, node: SNode) -> LevelMap:
 
 
 def axes_between(node: SNode, extents: dict[int, int]) -> tuple[AxisMap, ...]:
-    """Maps from a node's axes to coarser axes of an ancestor, whose sizes are `extents` by axis."""
+    """Maps from a node's axes to the coarser axes of an ancestor. `extents` maps these to their
+    sizes."""
     places = list(node.extents)
     first = node.origin or (0,) * len(places)
     return tuple(
@@ -171,7 +177,7 @@ def axes_between(node: SNode, extents: dict[int, int]) -> tuple[AxisMap, ...]:
 
 
 def activate_cells_of(node: SNode, index: Sequence[int]) -> None:
-    """Activate the cells that contain an element of a node, from Python."""
+    """Activate the cells that contain a node's element at `index`; lists are extended to it."""
     for level in levels_of(node):
         cell = tuple([axis.cell(index) for axis in level.axes])
         if level.place is None:
@@ -200,7 +206,8 @@ def active_elements(node: SNode) -> np.ndarray[Any, Any]:
 
 
 def activate_masked(node: SNode, where: np.ndarray[Any, Any]) -> None:
-    """Activate the cells that contain any element selected by the boolean mask `where`."""
+    """Activate the cells that contain an element selected by the boolean mask `where`; lists are
+    extended to it."""
     found = np.nonzero(where)
     for level in levels_of(node):
         numbers = level.numbers.to_numpy()

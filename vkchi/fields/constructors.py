@@ -62,7 +62,7 @@ def field(dtype: DType | StructType, shape: Shape | None = None, order: str | No
     """Create a field of `shape` elements, initially 0.
 
     Args:
-        dtype: a scalar, vector, matrix or struct type.
+        dtype: a scalar, vector, matrix, struct or bit-packed (`ti.types.quant`) type.
         shape: an integer or integers; without it, the field must be placed in a tree.
         order: the axes from the slowest to the fastest, such as "ji".
         name: used in messages.
@@ -74,6 +74,7 @@ def field(dtype: DType | StructType, shape: Shape | None = None, order: str | No
     Raises:
         KernelRuntimeError: before `init`.
         ArgumentError: for invalid arguments.
+        Unsupported: for gradients of a bit-packed type.
     """
     elem = cook(dtype)
     places: dict[str, Any] = {"shape": shape, "order": order, "offset": offset}
@@ -88,7 +89,7 @@ def vector_field(
     n: int, dtype: ScalarDType, *args: Any, ndim: int = 1, **options: Any
 ) -> MatrixField:
     """A field of vectors with `n` components of type `dtype`. args, options: those of `field` from
-    `shape` on, and `layout` (`ti.Layout`). Raises ArgumentError for invalid arguments, and unless
+    `shape` on, and `layout` (`ti.Layout`). Raises the errors of `field`, and ArgumentError unless
     `ndim` is 1."""
     if ndim != 1:
         raise ArgumentError(f"vectors have 1 axis, not ndim={ndim}: use ti.Matrix.field")
@@ -134,8 +135,8 @@ ACCEPTED = (*NAMES, "dynamic_index")  # no effect: every component index may be 
 
 
 def named_options(args: Sequence[object], options: Mapping[str, object]) -> dict[str, Any]:
-    """Merge positional options into the keyword options. Raises ArgumentError for unknown, surplus
-    and repeated ones."""
+    """Merge positional options, in the order of NAMES, into the keyword options. Raises
+    ArgumentError for unknown, surplus and repeated ones."""
     for name in options:
         if name not in ACCEPTED:
             raise ArgumentError(f"a field has no option {name}=: there are {', '.join(NAMES)}")
@@ -159,7 +160,8 @@ def make_field(
     layout: Any = ComponentOrder.AOS,
     dynamic_index: Any = None,
 ) -> Field:
-    """A field of elements of a type, with memory if it has a shape. Raises ArgumentError."""
+    """Create a field with elements of type `elem`, which has memory if a shape is given. Raises the
+    errors of `field`."""
     if is_quantised(elem) or isinstance(elem, QuantisedTensor):
         refused = {"shape": shape, "order": order, "offset": offset}
         return quantised_field(runtime, elem, name, refused, needs_grad or needs_dual)
@@ -186,8 +188,8 @@ def make_field(
 def quantised_field(
     runtime: Runtime, elem: Any, name: str, refused: dict[str, Any], needs_companion: bool
 ) -> Field:  # fmt: skip
-    """A field of bit-packed numbers. Raises DeclarationError if a value of `refused` is not None,
-    Unsupported for gradients."""
+    """Create a field of bit-packed numbers, not placed yet. Raises DeclarationError if a value of
+    `refused` is not None, Unsupported if `needs_companion`."""
     from vkchi.fields.bitpacked import WHERE, make_quantised
 
     for key, value in refused.items():
@@ -212,7 +214,8 @@ def check_shape_given(**options: Any) -> None:
 
 
 def give_place(runtime: Runtime, field: Field, shape: Any, order: Any, offset: Any) -> None:
-    """Give a field its own tree with cells of a shape, and memory. Raises ArgumentError."""
+    """Give a field a tree of its own with cells of a shape, and zeroed memory. Raises ArgumentError
+    for an invalid shape, order or offset."""
     extents = cook_shape(shape)
     origin = cook_offset(offset, len(extents))
     axes = order_axes(order, len(extents))

@@ -48,7 +48,7 @@ def describe(array: Storage) -> str:
 
 
 def is_asked_by_package(depth: int) -> bool:
-    """True if the caller of the function `depth` levels up is vkchi, as for a message."""
+    """True if code of vkchi called the function that is `depth` levels up the stack."""
     return sys._getframe(depth + 1).f_code.co_filename.startswith(PACKAGE)
 
 
@@ -63,7 +63,8 @@ def show(array: Storage) -> str:
 
 
 def show_values(array: Storage, separator: str = " ", prefix: str = "") -> str:
-    """The values as numpy prints them. Further lines are indented by the `prefix`."""
+    """The values as numpy prints them, or a description if they cannot be read. Further lines are
+    indented by the length of `prefix`."""
     values = printable(array)
     if values is None:
         return describe(array)
@@ -73,8 +74,8 @@ def show_values(array: Storage, separator: str = " ", prefix: str = "") -> str:
 
 
 def printed(array: Storage, text: Callable[[Storage], str]) -> str:
-    """`str` of an array, by `text`. Unlike `repr`, a read like `to_numpy`: gradients that are not
-    known raise."""
+    """Return `text(array)`, the `str` of an array. First reports a read of a readable array to the
+    tape, which raises for gradients that are not known."""
     if can_be_read(array):
         array.tell(ArrayAccess("read"))
     return text(array)
@@ -87,14 +88,15 @@ class PictureHook:
 
 
 class Excerpt:
-    """Values to print. `is_part`: the inner elements of long axes are left out."""
+    """Values to print. `is_part`: long axes have only their first and last elements."""
 
     def __init__(self, values: NDArray[Any], *, is_part: bool) -> None:
         self.values, self.is_part = values, is_part
 
 
 def to_text(excerpt: Excerpt, **options: Any) -> str:
-    """The text that numpy would print for the whole array."""
+    """The text that numpy would print for the whole array. `options` are those of
+    `np.array2string`."""
     if excerpt.is_part:
         options["threshold"] = 0
     return np.array2string(excerpt.values, **options)
@@ -106,7 +108,7 @@ def printable(array: Storage) -> Excerpt | None:
 
 
 def can_be_read(array: Storage) -> bool:
-    """False for an array without memory or contents up to date."""
+    """True if the array has memory on an open device, and no graph is being recorded."""
     if not array.has_place or array.device.closed or not array.has_memory:
         return False
     tape = array.runtime.tape
@@ -114,10 +116,9 @@ def can_be_read(array: Storage) -> bool:
 
 
 def read_now(array: Storage, read: Callable[[Storage], T | None]) -> T | None:
-    """`read(array)`, or None if the contents cannot be read now or are not up to date.
+    """Return `read(array)` under the runtime's lock, or None if the contents cannot be read.
 
-    These are arrays without memory, arrays that were freed, and all arrays while a graph is
-    recorded, because recorded kernels have not run.
+    None if not `can_be_read`, if another thread holds the lock for PATIENCE_S, or if `read` raises.
     """
     runtime = array.runtime
     if not can_be_read(array):
@@ -134,7 +135,8 @@ def read_now(array: Storage, read: Callable[[Storage], T | None]) -> T | None:
 
 
 def excerpt_of(array: Storage) -> Excerpt | None:
-    """The values to print, by numpy's print options; None if they are too many to read."""
+    """The values to print, by numpy's print options. None if more than MOST_READS elements would be
+    read one by one. Waits for the device."""
     options = np.get_printoptions()
     edge, inner = options["edgeitems"], shape_of(array.elem)
     if math.prod(array.shape + inner) <= options["threshold"]:
@@ -161,7 +163,8 @@ def edge_indices(n: int, edge: int) -> list[int]:
 
 
 def places_of(chosen: list[list[int]]) -> list[list[int]]:
-    """Indices in the excerpt: one element stands for those left out of a long axis."""
+    """Positions in the excerpt of the chosen indices. In a long axis one position is left free, for
+    the elements left out."""
     return [
         [*range(len(axis) // 2), *range(len(axis) // 2 + 1, len(axis) + 1)]
         if len(axis) and axis[-1] != len(axis) - 1
@@ -177,7 +180,7 @@ def picture_of(array: Storage) -> bytes | None:
     """A PNG of an array that is a picture; None for another array, and without Pillow.
 
     Pictures have two axes of at least 16 elements: u8, floats from 0 to 1, or vectors of 3 or 4 of
-    these. The first axis is x, the second y, upwards. Large ones are sampled.
+    these. The first axis is x, the second y, upwards. Axes of more than 1024 elements are sampled.
     """
     number, is_image = array.compute, array.has_place and len(array.shape) == 2
     if not is_image or min(array.shape) < LEAST_PIXELS:
@@ -196,7 +199,8 @@ def picture_of(array: Storage) -> bytes | None:
 
 
 def sampled(array: Storage) -> NDArray[Any] | None:
-    """The contents, at most 1024 elements per axis; None if too much would be copied."""
+    """Every n-th element of the contents, at most 1024 per axis. None if the host cannot address
+    the array, and it has more than MOST_PICTURE_BYTES."""
     step = tuple([slice(None, None, -(-n // MOST_PIXELS)) for n in array.shape])
     if array.is_mapped_directly:
         array.ready()

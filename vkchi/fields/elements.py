@@ -1,7 +1,8 @@
 """Elements of an array: their addresses in device memory, and access to each from Python.
 
 This covers element types, layouts, subscripts, and reads and writes of single elements. If the host
-can address the device memory, `host` is a numpy view of it and an access is a plain load or store.
+can address the device memory and the layout has constant strides, `host` is a numpy view of it. An
+access is then a plain load or store.
 
     s[1] = 2.0; s[1]     # s: a Storage
 
@@ -62,7 +63,8 @@ GREATEST = {16: 65504.0, 32: float.fromhex("0x1.fffffep127"), 64: sys.float_info
 
 
 def plain_values_of(t: Scalar) -> tuple[tuple[type, ...], Any, Any]:
-    """Python types, and the value range, that can be stored as `t` without a cast."""
+    """Python types whose values can be stored as `t` without a cast, and the least and greatest of
+    these values."""
     if t.kind == "b":
         return (bool,), False, True
     if t.kind == "f":
@@ -105,7 +107,8 @@ def choose_stored(device: Device, t: Scalar) -> Scalar:
 
 
 def why_freed(name: str) -> str:
-    """The message for an array of a runtime that was reset; `name`: in the user's code, or ""."""
+    """The message for an array of a runtime that was reset. `name` is the array's in the user's
+    code, or ""."""
     array = f"`{name}`" if name else "this array"
     if find_runtime() is None:
         return f"{array} was freed by ti.reset(): call ti.init(), and make it again"
@@ -128,8 +131,8 @@ class ArrayAccess(NamedTuple):
 
 
 class HostView:
-    """Lazy attribute `host`: a numpy view of the array's memory. None if the host cannot address
-    it, or the layout has no constant strides."""
+    """Lazy attribute `host`: a numpy view of the array's memory, by digits of the index. None if
+    the host cannot address it, or the layout has no constant strides."""
 
     def __get__(
         self, array: Elements | None, owner: type | None = None
@@ -156,7 +159,7 @@ class PythonItems:
 
 
 class Elements(PythonScope):
-    """Array elements: `shape` many of type `elem`, a scalar or tensor type."""
+    """Elements of an array: their types, addresses, and access from Python."""
 
     host = HostView()
     # Scalars by in-range index: `_rank` indices, those of the element, then the component.
@@ -180,8 +183,8 @@ class Elements(PythonScope):
 
     @property
     def whole(self) -> Any:
-        """The array that contains this memory: for one component of a vector field, the vector
-        field."""
+        """The array that contains this memory: for one component of a vector or matrix field, that
+        field; otherwise the array itself."""
         return self
 
     # --- memory layout ---------------------------------------------------------------------
@@ -219,8 +222,8 @@ class Elements(PythonScope):
         self._ends = ends_of(shape, layout)
 
     def attach(self, buffer: Buffer, *, is_own: bool) -> None:
-        """Set the buffer, which begins with the first element. `is_own`: no other array's
-        elements lie among these."""
+        """Set the buffer, which begins with the first element. `is_own`: no elements of other
+        arrays lie among these."""
         self._is_quick = False
         for name in ("host", "_rank"):
             vars(self).pop(name, None)
@@ -324,7 +327,8 @@ class Elements(PythonScope):
             self.device.require_open()
 
     def tell(self, access: ArrayAccess) -> None:
-        """Report an imminent access from Python to the tape or to the array's watcher."""
+        """Report an imminent access from Python to the array's watcher, or else to the tape, if
+        any. While arrays are exported, also report writes to the tape's ledger."""
         tape = self.runtime.tape  # first: reading it may remove the watcher of a tape that was left
         ledger = tape.ledger if tape is not None and self.runtime.exported else None
         if ledger is not None and access.kind != "read":
@@ -341,8 +345,8 @@ class Elements(PythonScope):
             self.device.wait()
 
     def ready_to_write(self) -> None:
-        """Prepare a write from Python: trigger copy-on-write snapshots, then wait as `ready`
-        does."""
+        """Prepare a write from Python: save copy-on-write snapshots, then wait as `ready` does.
+        Raises DeviceError if the array was freed."""
         if self.device.closed:
             self.check_alive()
         if self.device.guards:
@@ -352,7 +356,8 @@ class Elements(PythonScope):
     # --- elements in Python ----------------------------------------------------------------
 
     def index(self, key: Any) -> tuple[int, ...]:
-        """Index into `host` for a user's subscript. Raises ArrayIndexError."""
+        """Index into `host` for a user's subscript, checked. Raises ArrayIndexError for a wrong
+        number of indices, no integers, and indices out of range."""
         keys = key if isinstance(key, tuple) else () if key is None else (key,)
         if len(keys) == 1 and type(keys[0]) is not int and hasattr(keys[0], "to_list"):
             keys = tuple(keys[0].to_list())
@@ -376,7 +381,7 @@ class Elements(PythonScope):
         return tuple(found)
 
     def _access(self, kind: Literal["read", "write"], index: tuple[int, ...]) -> ArrayAccess:
-        """The access at an index that `index` returned, as the user's index."""
+        """The access at an index that `index` returned, converted to the user's index."""
         if self._is_direct:
             return ArrayAccess(kind, index)
         digits, found = iter(index), []
@@ -428,23 +433,24 @@ class Elements(PythonScope):
 
     def read(self, index: tuple[int, ...]) -> Any:
         """The scalar at an index that `index` returned, with the component's indices for tensor
-        elements. For a whole tensor element: an array of its components."""
+        elements. For a whole tensor element: an array of its components. Waits for the device."""
         if self.watch is not None:
             return self._read_told(index)
         return self._read(index)
 
     def _read_told(self, index: tuple[int, ...]) -> Any:
-        """`read` while a tape records: floats carry their origin."""
+        """`read` while a tape watches the array: reports the access, and returns floats as
+        `TracedFloat`."""
         self.tell(self._access("read", index))
         value = self._read(index)
         return TracedFloat(value, self._place(index)) if type(value) is float else value
 
     def _place(self, index: tuple[int, ...]) -> Hashable:
-        """Key of an element's value: the array, the index and the number of recorded overwrites."""
+        """Key of an element's value: the array, the index and the count of recorded overwrites."""
         return self, index, self.whole.overwritten
 
     def peek(self, index: tuple[int, ...]) -> Any:
-        """`read` without notification."""
+        """`read` without a report to the tape."""
         return self._read(index)
 
     def _read(self, index: tuple[int, ...]) -> Any:
@@ -488,15 +494,12 @@ class Elements(PythonScope):
             self._store(index + place, numbers[place])
 
     def _load(self, index: tuple[int, ...]) -> Any:
-        """Read a scalar from the buffer, as the array's type."""
         return self._load_stored(index).astype(self.number.dtype)
 
     def _store(self, index: tuple[int, ...], number: Any) -> None:
-        """Write a scalar to the buffer, as the stored type."""
         self._store_stored(index, number.astype(self.stored.dtype))
 
     def _load_stored(self, index: tuple[int, ...]) -> Any:
-        """Read the raw stored scalar from the buffer."""
         size = self.stored.size_bytes
         raw = self.buffer.read(self.offset(index) * size, size)
         return np.frombuffer(raw, self.stored.dtype)[0]
@@ -510,9 +513,9 @@ class Elements(PythonScope):
         return losses.bounds_of(self.number)
 
     def refuse_losses(self, values: np.ndarray[Any, Any]) -> None:
-        """Raise ArgumentError for values of an element that its integer type does not hold.
+        """Raise ArgumentError if an integer type does not hold a value exactly.
 
-        Values out of range of a float or fixed-point type warn; under `strict` they raise too.
+        Values out of range of a float or fixed-point type only warn, unless `strict` is set.
         """
         losses.raise_on_loss(values, self.bounds, is_strict=self.runtime.options.strict)
 

@@ -65,8 +65,9 @@ class Field(SparseElements):
     # --- placement -----------------------------------------------------------------------------
 
     def materialise(self) -> None:
-        """Allocate memory if needed. Raises KernelRuntimeError if the field is not placed, its
-        builder not finalized, its tree destroyed, or the runtime reset."""
+        """Allocate zeroed memory for the field's tree, unless done already. Raises
+        KernelRuntimeError if the field is not placed, its builder not finalized, its tree
+        destroyed, or the runtime reset."""
         self.check_alive()
         if self.node is None:
             raise KernelRuntimeError(self._why_unplaced())
@@ -85,7 +86,6 @@ class Field(SparseElements):
 
     @property
     def content(self) -> ElementLayout:
-        """Element description for the tree's layout."""
         return ElementLayout(self.stored, self.components, self.is_soa)
 
     def check_placeable(self) -> None:
@@ -97,8 +97,8 @@ class Field(SparseElements):
             )
 
     def enter(self, block: ParentNode, origin: tuple[int, ...]) -> None:
-        """Add this field to each cell of a block. Raises ArgumentError for blocks of bit-packed
-        numbers."""
+        """Add a place for this field to each cell of a block. Raises ArgumentError for blocks of
+        bit-packed numbers."""
         if block.kind in IN_WORDS:
             raise ArgumentError(
                 f"in the words of a {block.kind} block are numbers of a few bits, of a type of "
@@ -107,7 +107,6 @@ class Field(SparseElements):
         block.adopt("place").hold(self, origin)
 
     def put(self, node: SNode) -> None:
-        """Set the field's place in a tree."""
         self.node, self._shape = node, node.shape
 
     def detach(self) -> None:
@@ -160,13 +159,14 @@ class Field(SparseElements):
 
     @property
     def grad(self) -> Any:
-        """The gradient field, perhaps not placed yet; None for types other than floats and for
-        companions."""
+        """The gradient field, created on first use and perhaps not placed yet. None for types other
+        than floats and for companions."""
         return self._companion("grad")
 
     @property
     def dual(self) -> Any:
-        """The dual field (tangents of forward mode), perhaps not placed yet.
+        """The dual field (tangents of forward mode), created on first use and perhaps not placed
+        yet.
 
         None for types other than floats and for companions.
         """
@@ -186,7 +186,8 @@ class Field(SparseElements):
         return found
 
     def lacking(self, kind: str) -> Field | None:
-        """The companion of a kind, if it may exist and is not placed; else None."""
+        """The gradient (`kind` "grad") or dual of this field, if it has one that is not placed;
+        else None."""
         companion = self._companion(kind)
         return companion if companion is not None and companion.node is None else None
 
@@ -200,8 +201,8 @@ class Field(SparseElements):
         return Attributes(aligned=alignment_of(self.buffer.address))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Storage:
-        """Return an independent copy with the same contents. Raises Unsupported in sparse
-        blocks."""
+        """Return a copy with its own memory and the same contents, gradients and duals included.
+        Raises Unsupported in sparse blocks."""
         if self.is_sparse:
             raise Unsupported("a field in sparse blocks cannot be copied: place another one")
         return super().__deepcopy__(memo)
@@ -273,17 +274,14 @@ class ComponentField(ScalarField):
 
     @property
     def watch(self) -> Any:  # type: ignore[override]
-        """Callback of the whole field before accesses."""
         return self.component_of[0].watch
 
     @property
     def node(self) -> SNode | None:  # type: ignore[override]
-        """The place of the whole field."""
         return self.component_of[0].node
 
     @property
     def is_copy(self) -> bool:  # type: ignore[override]
-        """True if the whole field is a copy."""
         return self.component_of[0].is_copy
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -297,8 +295,9 @@ class ComponentField(ScalarField):
             raise KernelRuntimeError(f"component {k} of this field has been placed already")
 
     def enter(self, block: ParentNode, origin: tuple[int, ...]) -> None:
-        """Record the component's block. Once all components are placed, the whole field takes
-        the place of the first. Raises Unsupported for cells of different shapes."""
+        """Record the block of this component. Once all components have one, the whole field is
+        placed in the first. Raises Unsupported for blocks of different shapes and for different
+        offsets."""
         whole, k = self.component_of
         first, at = next(iter(whole.claims.values()), (block, origin))
         if first.extents != block.extents or at != origin:
@@ -318,7 +317,8 @@ class ComponentField(ScalarField):
 
 
 class MatrixField(Field):
-    """A field of vectors (`ndim` is 1 and `m` is 1) or matrices (`ndim` is 2)."""
+    """A field of vectors (`ndim` is 1 and `m` is 1) or matrices (`ndim` is 2) of `n` rows and `m`
+    columns."""
 
     def __init__(self, runtime: Runtime, elem: Scalar | Tensor, name: str = "") -> None:
         super().__init__(runtime, elem, name)
@@ -384,8 +384,8 @@ class MatrixField(Field):
         return host_views.make_torch(self.to_numpy(keep_dims), device)
 
     def from_numpy(self, source: Numbers) -> None:
-        """Copy from an array (`source`) of the same shape. For vectors, a last axis of length 1 is
-        optional. Raises ArgumentError for other shapes."""
+        """Copy from an array (`source`) of the same shape, as `Field.from_numpy`. If `m` is 1, a
+        last axis of length 1 is optional. Raises ArgumentError for other shapes."""
         if isinstance(source, Storage):
             self.copy_from(source)
             return
@@ -401,8 +401,8 @@ class MatrixField(Field):
 
 class PendingField(Field):
     """A field without memory. Access to one of the attributes LATER allocates it, or raises an
-    error with the reason. With memory the object changes to the plain class, because `__getattr__`
-    slows attribute access."""
+    error with the reason. Once it has memory, the object's class becomes the plain one, because
+    `__getattr__` slows attribute access."""
 
     def __getattr__(self, name: str) -> Any:
         if name not in LATER:
@@ -460,7 +460,6 @@ def common_dtype(dtypes: Any) -> Any:
 
 
 def is_dtype_list(dtype: Any) -> bool:
-    """True for a list or tuple."""
     return isinstance(dtype, list | tuple)
 
 

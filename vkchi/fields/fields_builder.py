@@ -17,8 +17,8 @@ from vkchi.runtime import Runtime, current_runtime
 
 
 class GlobalRoot(RootNode):
-    """The root of a runtime. `made`: fields created with a shape. `grown`: top-level nodes
-    created by `ti.root` or by a builder."""
+    """The root of a runtime. `made`: live fields created with a shape. `grown`: live top-level
+    nodes created by `ti.root` or by a builder."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime, root, is_ready=True)
@@ -43,7 +43,8 @@ class GlobalRoot(RootNode):
                 self._copy_place(field.node, companion)
 
     def _copy_place(self, node: SNode, field: Any) -> None:
-        """Place a field in new dense blocks with the sizes of a node's ancestors."""
+        """Place `field` in new dense blocks with the sizes of the blocks above `node`, and with its
+        offset."""
         path = [n for n in node._path_from_root() if isinstance(n, SNode)][:-1]
         parent: ParentNode = self
         for block in path:
@@ -67,12 +68,10 @@ class CurrentRoot(ParentNode):
 
     @property
     def runtime(self) -> Runtime:  # type: ignore[override]
-        """The current runtime."""
         return current_runtime()
 
     @property
     def extents(self) -> dict[int, int]:  # type: ignore[override]
-        """Empty: the root exists once."""
         return {}
 
     @property
@@ -91,7 +90,7 @@ class CurrentRoot(ParentNode):
     def place(self, *args: Any, offset: Any = None) -> None:
         """Place fields of one element each (args) at the top level.
 
-        `offset` has no axis to apply to. Raises the errors of `ParentNode.place`.
+        `offset` must be None or empty: there is no axis. Raises the errors of `ParentNode.place`.
         """
         super().place(*args, offset=offset)
 
@@ -143,7 +142,8 @@ class FieldsBuilder(ParentNode):
         return node
 
     def deactivate_all(self) -> None:
-        """Deactivate all cells of sparse blocks and zero their contents."""
+        """Deactivate all cells of sparse blocks and zero their contents. No effect before
+        `finalize`."""
         for tree in self.laid_out:
             tree.top.deactivate_all()
 
@@ -153,8 +153,8 @@ class FieldsBuilder(ParentNode):
     def place(self, *args: Any, offset: Any = None) -> None:
         """Place fields of one element each (args) at the top level.
 
-        `offset` has no axis to apply to. Raises the errors of `ParentNode.place`, and
-        KernelRuntimeError after `finalize`.
+        `offset` must be None or empty: there is no axis. Raises the errors of `ParentNode.place`,
+        and KernelRuntimeError after `finalize`.
         """
         self._check_not_finalized()
         super().place(*args, offset=offset)
@@ -164,7 +164,7 @@ class FieldsBuilder(ParentNode):
         super().place_companions(kind)
 
     def finalize(self, raise_warning: bool = True) -> SNodeTree:
-        """Allocate the fields' memory; nothing can be added afterwards. Returns a SNodeTree.
+        """Allocate the fields' memory; nothing can be added afterwards. Returns an SNodeTree.
         `raise_warning`: log a warning if the builder is empty. Raises KernelRuntimeError on a
         second call."""
         self._check_not_finalized()
@@ -189,7 +189,7 @@ class FieldsBuilder(ParentNode):
 
 
 class SNodeTree:
-    """The trees that a FieldsBuilder built."""
+    """The trees that a FieldsBuilder built, as one object that can be destroyed."""
 
     def __init__(self, trees: list[FieldTree]) -> None:
         self._trees, self.destroyed = trees, False

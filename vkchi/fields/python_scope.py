@@ -1,7 +1,8 @@
-"""Operators, functions and attributes of arrays that Python programs try, and kernels compute.
+"""Errors for operators, functions and attributes that kernels apply to elements, not Python to
+arrays.
 
-Each raises an error with the code to write. If the other operand's class has the operator, its
-result counts: `x + a` of a field and a numpy array is numpy's sum.
+Each error names the code to write. For `x + a` with an array x on the left, the operator of the
+class of `a` is tried first: for a numpy array, the result is numpy's sum.
 
     x + 1       # ArgumentError: ... help: write x.to_numpy() + ...
 """
@@ -36,7 +37,8 @@ def unsupported_operator(symbol: str, instead: str) -> ArgumentError:
 
 
 def binary(name: str, symbol: str, reflected: str, *, is_forward: bool) -> Callable[..., Any]:
-    """A method for a binary operator; `is_forward`: the array is the left operand."""
+    """A method for a binary operator that raises ArgumentError. `is_forward`: the array is the left
+    operand. Then the method first tries the reflected method of the other operand's class."""
     if symbol.endswith("=") and symbol not in ("<=", ">="):
         example = f"x.from_numpy(x.to_numpy() {symbol[:-1]} ...)"
     else:
@@ -55,7 +57,7 @@ def binary(name: str, symbol: str, reflected: str, *, is_forward: bool) -> Calla
 
 
 def unary(name: str, symbol: str) -> Callable[[Any], Any]:
-    """A method for a unary operator or a function of Python."""
+    """A method, for a unary operator or a function of Python, that raises ArgumentError."""
 
     def method(self: Any) -> Any:
         if name in PER_ELEMENT:
@@ -72,9 +74,9 @@ def unary(name: str, symbol: str) -> Callable[[Any], Any]:
 
 
 class MissingMember:
-    """Class attribute that raises MissingNameError, with the code to write instead.
+    """Class attribute whose access raises MissingNameError, with the code to write instead.
 
-    `hasattr` is False. A `__getattr__` would slow down every access of an attribute.
+    `hasattr` returns False. A `__getattr__` would slow down every access of an attribute.
     """
 
     def __init__(self, name: str) -> None:
@@ -85,13 +87,14 @@ class MissingMember:
 
 
 def missing_member(owner: type, name: str, known: Iterable[str] = ()) -> MissingNameError:
-    """The error for a missing attribute of an array."""
+    """The error for a missing attribute `name` of an array. `known` are names to suggest."""
     sentence = f"{owner.__name__!r} object has no attribute {name!r}"
     return MissingNameError(sentence, name, lambda: help_for_member(name, known))
 
 
 class PythonScope:
-    """Base of arrays: what Python's operators and functions do with them as a whole."""
+    """Base of arrays: operators and functions of Python on a whole array raise ArgumentError.
+    `bool` is True."""
 
     shape: tuple[int, ...]
 
@@ -104,7 +107,7 @@ class PythonScope:
 
 
 def add_operators(cls: type) -> None:
-    """Add the operators and the missing attributes to a class, unless it has them."""
+    """Set the operators, and attributes that raise for the names in MEMBERS, on a class."""
     made: dict[str, Any] = {}
     for name, (symbol, reflected) in BINARY.items():
         made[f"__{name}__"] = binary(f"__{name}__", symbol, reflected, is_forward=True)

@@ -36,8 +36,8 @@ IN_WORDS = frozenset(("bit_struct", "quant_array"))  # kinds of blocks that are 
 
 
 class ElementLayout(NamedTuple):
-    """Element description of a place: `components` scalars of type `stored`. In an `is_soa` tree
-    each component has its own copy of the tree's cells."""
+    """Element of a place: `components` scalars of type `stored`. If `is_soa`, and the place is
+    alone in its tree, each component has its own copy of the tree's cells."""
 
     stored: Scalar
     components: int
@@ -47,7 +47,7 @@ class ElementLayout(NamedTuple):
 class ActivityHook:
     """Hooks of sparse blocks, resolved in `vkchi.fields.block_activity`.
 
-    `make(block)`: the BlockActivity of a block; `levels(node)`: maps from indices to cells;
+    `make(block)`: create the BlockActivity of a block; `levels(node)`: maps from indices to cells;
     `mark(node, index)`: activate an element's cells; `chosen(node)`: boolean mask of elements in
     active cells; `mark_all(node, where)`: activate the cells of the masked elements.
     """
@@ -58,7 +58,7 @@ class ActivityHook:
 
 
 class Placeable(Protocol):
-    """Interface of objects that a node can hold."""
+    """Interface of fields, as far as a node needs it."""
 
     runtime: Runtime
     needs: tuple[str, ...]
@@ -99,7 +99,7 @@ class ParentNode:
     __dir__ = visible_names
 
     def adopt(self, kind: str, cells: tuple[tuple[int, int], ...] = ()) -> SNode:
-        """Add a child node. Raises KernelRuntimeError after the tree's layout."""
+        """Add a child node and return it. Raises KernelRuntimeError once the tree has memory."""
         raise NotImplementedError
 
     def dense(
@@ -119,8 +119,8 @@ class ParentNode:
 
     def place(self, *args: Any, offset: Shape | None = None) -> Any:
         """Append fields, or lists of them (args), to each cell, and return this node. `offset` is
-        the first index of each axis. Raises ArgumentError for objects that cannot be placed,
-        KernelRuntimeError for fields that are placed already."""
+        the first index of each axis. Raises ArgumentError for objects that cannot be placed. Raises
+        KernelRuntimeError for fields that have a place, and if the tree has memory already."""
         fields = [field for arg in args for field in members_of(arg)]
         origin = cook_offset(offset, len(self.extents))
         for field in fields:
@@ -164,7 +164,7 @@ class ParentNode:
     ) -> SNode:
         """A sparse block with the cells of a `dense` one (axes, dimensions, indices). A cell
         becomes active on its first write. Loops iterate over active cells; other cells read as
-        zero. Raises ArgumentError."""
+        zero. Raises the errors of `dense`."""
         return self.adopt("pointer", pair_axes(indices if axes is None else axes, dimensions))
 
     def bitmasked(
@@ -174,8 +174,8 @@ class ParentNode:
         *,
         indices: Along | None = None,
     ) -> SNode:
-        """The same as `pointer` (axes, dimensions, indices): Taichi's block for small cells.
-        Raises ArgumentError."""
+        """The same as `pointer` (axes, dimensions, indices): Taichi's block for small cells. Raises
+        the errors of `dense`."""
         return self.adopt("bitmasked", pair_axes(indices if axes is None else axes, dimensions))
 
     def hash(
@@ -185,8 +185,8 @@ class ParentNode:
         *,
         indices: Along | None = None,
     ) -> SNode:
-        """The same as `pointer` (axes, dimensions, indices): Taichi's block at the root. Raises
-        ArgumentError."""
+        """The same as `pointer` (axes, dimensions, indices): Taichi's block at the root. Raises the
+        errors of `dense`."""
         return self.adopt("hash", pair_axes(indices if axes is None else axes, dimensions))
 
     def dynamic(
@@ -195,7 +195,7 @@ class ParentNode:
     ) -> SNode:  # fmt: skip
         """A list in each cell of this block, empty at first, of up to `dimension` cells along an
         `axis`: `x[i].append(v)`. `index` is another name of `axis`; `chunk_size` has no effect.
-        Raises ArgumentError."""
+        Raises the errors of `dense`, and ArgumentError for an axis of the blocks around."""
         cells = pair_axes(index if axis is None else axis, dimension)
         if len(cells) != 1:
             raise ArgumentError(f"a dynamic block has one axis, not {len(cells)}")
@@ -227,8 +227,8 @@ class ParentNode:
 class SNode(ParentNode):
     """A block of cells (kind `dense` and others), or the place of a field (`place`).
 
-    `extents` counts the node's instances by axis, from the root. The layout sets `cell_bytes` and
-    `offset_bytes`, the offset in the parent's cell.
+    `extents` maps each axis to the number of the node's instances along it, in the whole tree. The
+    layout sets `cell_bytes` and `offset_bytes`, the offset in the parent's cell.
     """
 
     def __init__(
@@ -280,7 +280,7 @@ class SNode(ParentNode):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Number of the node's instances along each axis, from the root."""
+        """Number of the node's instances along each axis, in the whole tree."""
         return tuple(self.extents.values())
 
     @property
@@ -291,7 +291,8 @@ class SNode(ParentNode):
 
     @property
     def activity(self) -> Any:
-        """The `BlockActivity` of a sparse block, created on first use."""
+        """The `BlockActivity` of a sparse block, created on first use. That allocates the tree's
+        memory."""
         if self._activity is None:
             self.tree.lay_out()
             self._activity = ActivityHook.make(self)
@@ -305,20 +306,23 @@ class SNode(ParentNode):
 
     @property
     def way(self) -> str:
-        """String of the blocks from the root down to this node."""
+        """String of the blocks from the root down to this node, with their cells."""
         above = f"{self.above.way} " if isinstance(self.above, SNode) else ""
         return f"{above}{self.kind}{self.cells}"
 
     @property
     def outline(self) -> str:
-        """String of the subtree, including all inputs of the layout."""
+        """String of the subtree with all properties on which its memory layout depends."""
         inner = " ".join([child.outline for child in self.children])
         bits = "" if self.number is None else f" {self.starts} {self.number.text()}"
         return f"{self.kind}{self.cells} {self.origin} {self.content}{bits} {self.word} [{inner}]"
 
     @property
     def spot(self) -> tuple[SNode, tuple[int, ...]]:
-        """Key that is equal for nodes whose elements at equal indices share cells."""
+        """Key of the cells that contain the node's elements.
+
+        Equal for nodes of which elements with equal indices are in the same cell.
+        """
         is_place = self.kind == "place" and isinstance(self.above, SNode)
         return (self.above if is_place else self, self.origin)  # type: ignore[return-value]
 
@@ -387,9 +391,9 @@ class SNode(ParentNode):
 
 
 class RootNode(ParentNode):
-    """The root of trees. `trees` are those without layout. `is_ready`: first use may lay them
-    out. `can_destroy`: they may be destroyed before the runtime. `shown`: the object that users
-    see as this root."""
+    """The root of trees. `trees` are those without memory. `is_ready`: first use may allocate it.
+    `can_destroy`: the trees may be destroyed before the runtime. `shown`: the object that users see
+    as this root."""
 
     kind = "root"
 
@@ -415,12 +419,12 @@ class RootNode(ParentNode):
 
 
 def no_buffer() -> None:
-    """Reference to no buffer: returns None."""
+    pass
 
 
 class FieldTree:
-    """A top-level node with its descendants. It is laid out on first use, or by its builder's
-    `finalize`."""
+    """A top-level node with its descendants. Its memory is allocated on first use, or by its
+    builder's `finalize`."""
 
     top: SNode
 
@@ -430,7 +434,8 @@ class FieldTree:
         self.memory: Callable[[], Buffer | None] = no_buffer  # shared by the fields
 
     def check_open(self) -> None:
-        """Raise KernelRuntimeError if nodes can no longer be added."""
+        """Raise KernelRuntimeError if nodes can no longer be added: the tree has memory or was
+        destroyed, or its device is closed."""
         self.check_alive()
         if self.root.runtime.device.closed:
             raise KernelRuntimeError("this block was made before ti.init: make it again")
@@ -452,10 +457,11 @@ class FieldTree:
         return [self.top] if self.top.kind == "place" else list(self.top.places())
 
     def lay_out(self) -> None:
-        """Allocate zeroed memory for all fields, unless done already.
+        """Allocate zeroed memory for all fields, unless done already. Places requested gradients
+        and duals first.
 
-        Raises KernelRuntimeError before the builder's `finalize`, DeviceError if memory is
-        exhausted.
+        Raises KernelRuntimeError before the builder's `finalize` and after `destroy`, DeviceError
+        if memory is exhausted.
         """
         self.check_alive()
         if self.is_laid_out:
@@ -495,7 +501,7 @@ class FieldTree:
                     node.above.place(companion, offset=node.origin or None)
 
     def destroy(self) -> None:
-        """Free the memory; its fields become unusable."""
+        """Free the memory and the activity of sparse blocks. The fields become unusable."""
         self.is_destroyed = True
         for node in self.places():
             field: Any = node.field

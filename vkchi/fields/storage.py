@@ -29,8 +29,8 @@ NOT_IN_STEPS = "the elements do not lie in equal steps as DLPack wants them: a c
 
 
 class RebasedBuffer(NamedTuple):
-    """Stand-in for a buffer whose base address lies before the memory it has (`held`). Kernels
-    use the original offsets."""
+    """Stand-in for a buffer of which only a part (`held`) exists. `address` is that of offset 0, so
+    that kernels use the offsets of the whole buffer."""
 
     held: Buffer
     key: int
@@ -41,7 +41,8 @@ FILLED_AT_ONCE, FILLED_SMALL_BYTES = 1 << 16, 1 << 20  # scalars, bytes; without
 
 
 class Storage(Elements):
-    """`shape` elements of type `elem` (a scalar or tensor type), zero-initialized.
+    """An array in device memory: `shape` elements of type `elem` (a scalar or tensor type),
+    initially 0.
 
     Raises DeviceError if the device cannot hold it, KernelRuntimeError after `reset`.
     """
@@ -88,7 +89,7 @@ class Storage(Elements):
 
     @property
     def is_mapped_directly(self) -> bool:
-        """True if `host` has the array's shape and values."""
+        """True if `host` exists and has the array's shape and values."""
         return not self.is_encoded and self._is_direct and self.host is not None
 
     def __repr__(self) -> str:
@@ -123,7 +124,7 @@ class Storage(Elements):
         self.tell_written()
 
     def tell_written(self) -> None:
-        """Report that a write from Python is complete, for the tape's check of shared memory."""
+        """Report a finished write from Python to the tape's ledger, while arrays are exported."""
         tape = self.runtime.tape if self.runtime.exported else None
         ledger = tape.ledger if tape is not None else None
         if ledger is not None:
@@ -141,18 +142,19 @@ class Storage(Elements):
 
     @property
     def is_gradient(self) -> bool:
-        """True for the gradient of another array: derivative kernels accumulate into it."""
+        """True for gradients. Derivative kernels accumulate into them."""
         return self.whole in self.runtime.gradients
 
     def copied(self) -> Storage:
-        """An independent copy of type, layout and contents. Tapes and watchers are not notified."""
+        """A `Storage` with the same type, layout and contents, copied on the device. Tapes are not
+        notified."""
         made = Storage(self.runtime, self.elem, self.shape, self.layout, self.stored)
         self.device.copy(self.buffer, made.buffer, self.size_bytes)
         return made
 
     def copied_rows(self, first: int, last: int) -> Storage:
         """A copy of the elements `first` to `last`, inclusive, of the first axis. Kernels address
-        it like the whole array, but must stay within these rows.
+        it like the whole array, but must not access other rows.
 
         Precondition: `row_numbers` is not None.
         """
@@ -172,7 +174,8 @@ class Storage(Elements):
     # --- copies and exports --------------------------------------------------------------------
 
     def duplicate(self, memo: dict[int, Any]) -> Storage:
-        """An independent copy, gradient included. The tape is not notified."""
+        """A copy of the same class with its own memory, gradient included. Tapes are not notified.
+        `memo` is that of `copy.deepcopy`."""
         made = object.__new__(type(self))
         vars(made).update(vars(self))
         vars(made).pop("watch", None)
@@ -203,7 +206,7 @@ class Storage(Elements):
         return values if dtype is None else values.astype(dtype)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """DLPack device of the memory. Raises BufferError if there is none."""
+        """DLPack device of the memory: the CPU, or CUDA's. Raises BufferError if it is neither."""
         return dlpack.HOST if self.is_reached else dlpack.cuda_device(self.runtime)
 
     def __dlpack__(
@@ -218,9 +221,10 @@ class Storage(Elements):
         all submitted work. Results of later kernels are visible after `ti.sync()`. Memory shared
         with CUDA is exported on a CUDA stream, which orders later kernels.
 
-        The capsule is a copy if `copy` is set or the elements have no constant strides. It is also
-        a copy if the host cannot address them, which `dl_device` must request. With `copy` False,
-        these cases raise BufferError. Source: the array API's `__dlpack__`.
+        The capsule is a copy if `copy` is set or the elements have no constant strides. If the host
+        cannot address the memory, a copy on the CPU must be requested by `dl_device`. A copy that
+        `copy` False forbids, or that was not requested, raises BufferError. Source: the array API's
+        `__dlpack__`.
         """
         self.check_alive()
         is_cudas = not (self.is_reached or copy) and dlpack.is_cuda(self.runtime, dl_device)
@@ -264,7 +268,8 @@ class Storage(Elements):
         self.device.announce((self.buffer.key,))
 
     def in_place(self) -> np.ndarray[Any, Any] | None:
-        """View of shape `shape + element shape`; None if it would need a copy."""
+        """Numpy view of the memory of shape `shape + element shape`; None if there can only be a
+        copy."""
         host = self.host
         if host is None or host.dtype != self.number.dtype:
             return None
@@ -274,7 +279,7 @@ class Storage(Elements):
     # --- whole contents --------------------------------------------------------------------
 
     def to_numpy(self) -> np.ndarray[Any, Any]:
-        """A copy of shape `shape + element shape`."""
+        """A copy of shape `shape + element shape`. Waits for the device."""
         self.tell(ArrayAccess("read"))
         return self.contents()
 
@@ -287,27 +292,28 @@ class Storage(Elements):
         return self.contents() if shared is None else shared
 
     def copy_to(self, target: np.ndarray[Any, Any]) -> None:
-        """Write the contents to a numpy array of the same shape. It must be contiguous if this
-        array is in blocks."""
+        """Write the contents to a numpy array of the same shape. It must be contiguous unless the
+        layout has one digit per axis."""
         self.tell(ArrayAccess("read"))
         self.copy_unnoticed(target)
 
     def contents(self) -> np.ndarray[Any, Any]:
-        """`to_numpy` without notification."""
+        """`to_numpy` without a report to the tape."""
         return self.kept()
 
     def copy_unnoticed(self, target: np.ndarray[Any, Any]) -> None:
-        """`copy_to` without notification."""
+        """`copy_to` without a report to the tape."""
         self.copy_kept(target)
 
     def kept(self) -> np.ndarray[Any, Any]:
-        """A copy of the raw memory contents: slots, if the array `is_encoded`. No notification."""
+        """A copy of the scalars in memory, encoded if the array `is_encoded`. The tape is not
+        notified."""
         found = np.empty(self.shape + shape_of(self.elem), self.number.dtype)
         self.copy_kept(found)
         return found
 
     def copy_kept(self, target: np.ndarray[Any, Any]) -> None:
-        """Write the raw contents, as in `kept`, to a host array. No notification."""
+        """Write the scalars in memory, as in `kept`, to a host array. The tape is not notified."""
         self.ready()
         values = self.host
         if values is None:
@@ -334,16 +340,17 @@ class Storage(Elements):
         self.tell_written()
 
     def put_unnoticed(self, values: np.ndarray[Any, Any]) -> None:
-        """Store values of the same shape. No notification."""
+        """Store values of the same shape. The tape is not notified."""
         self.keep(values)
 
     def keep(self, values: np.ndarray[Any, Any]) -> None:
-        """Restore raw contents, as returned by `kept`. No notification."""
+        """Store scalars as they are in memory: the inverse of `kept`. The tape is not notified."""
         await_host_memory()
         self._put(host_views.cast(values, self.number).reshape(self._digit_shape()))
 
     def _put(self, values: np.ndarray[Any, Any]) -> None:
-        """Write values of this array's type, of shape `digits + element shape`."""
+        """Write values of this array's type, of shape `digits + element shape`. Other arrays'
+        elements in the buffer stay."""
         if self.host is not None:
             self.ready_to_write()
             self.host[...] = values
@@ -373,7 +380,7 @@ class Storage(Elements):
         self.tell_written()
 
     def _fill_elements(self, values: np.ndarray[Any, Any]) -> None:
-        """Set every element, or every scalar, to one value."""
+        """Set every element to `values`, a scalar or an array of the element's shape."""
         if self.host is not None:
             self.ready_to_write()
             self.host[...] = values
@@ -384,8 +391,8 @@ class Storage(Elements):
             self._put(np.broadcast_to(values, self._digit_shape()))
 
     def _fills_plainly(self, value: Numbers) -> bool:
-        """True if the fill can be done in host memory without numpy. Requires that numpy is not
-        faster, or not loaded."""
+        """True if a fill with `value` needs no cast and can be done in host memory without numpy.
+        That is so for up to FILLED_SMALL_BYTES, and for any size if numpy is not loaded."""
         kinds, low, high = PLAIN[self.number]
         if type(value) not in kinds or not low <= value <= high:
             return False
@@ -393,7 +400,6 @@ class Storage(Elements):
         return is_mapped and (self.size_bytes <= FILLED_SMALL_BYTES or not is_numpy_loaded())
 
     def _fill_memory(self, value: Numbers) -> None:
-        """Set every scalar, without numpy."""
         view, size = self.buffer.view, self.size_bytes
         assert view is not None
         one = struct.pack(CODES[self.stored.name], value)
@@ -417,9 +423,9 @@ class Storage(Elements):
     def copy_from(self, other: Storage) -> None:
         """Copy from another field or ndarray (`other`) of the same shape and element shape.
 
-        The copy stays on the device if devices, types and layouts are equal, and no other array
-        shares the memory. Otherwise values are cast on the host. Raises ArgumentError for other
-        arrays.
+        The copy stays on the device if devices, element types and layouts are equal, and no other
+        array shares the buffers. Otherwise values are cast on the host. Raises ArgumentError for
+        other arrays.
         """
         if not isinstance(other, Storage):
             raise ArgumentError(f"copy_from takes a field or ndarray, not {type(other).__name__}")

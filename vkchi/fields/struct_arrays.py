@@ -33,7 +33,8 @@ class StructHook:
     """Hooks that show struct elements to Python, resolved in `vkchi.lang`.
 
     `element(group, index)`: the element as a value whose members read and write the memory;
-    `members(value)`: the members of a struct value or dict, by name; `fit(type, x)`: x as a value.
+    `members(value)`: the members of a struct value or dict, by name; `fit(type, x)`: x converted to
+    a struct value.
     """
 
     element, members = Hook("struct element"), Hook("members of a struct")
@@ -135,12 +136,12 @@ class StructArrays(PythonScope):
     # --- whole contents --------------------------------------------------------------------
 
     def to_numpy(self) -> dict[str, Any]:
-        """A copy of each member as a numpy array, by name."""
+        """A copy of each member as a numpy array, by name; a dict for a member that is a struct."""
         return {name: array.to_numpy() for name, array in self.__vkchi_arrays__.items()}
 
     def from_numpy(self, source: Mapping[str, Any]) -> None:
-        """Copy from one numpy array per member, by name (`source`). Raises ArgumentError for
-        missing and surplus names, and for other shapes."""
+        """Copy from one numpy array per member, by name (`source`). Raises ArgumentError unless
+        `source` is a dict with these names, and for other shapes."""
         self._take(source, "from_numpy")
 
     def to_torch(self, device: Any = None) -> dict[str, Any]:
@@ -149,8 +150,8 @@ class StructArrays(PythonScope):
         return {name: array.to_torch(device) for name, array in self.__vkchi_arrays__.items()}
 
     def from_torch(self, source: Mapping[str, Any]) -> None:
-        """Copy from one torch tensor per member, by name (`source`). Raises ArgumentError for
-        missing and surplus names, and for other shapes."""
+        """Copy from one torch tensor per member, by name (`source`). Raises ArgumentError unless
+        `source` is a dict with these names, and for other shapes."""
         self._take(source, "from_torch")
 
     def _take(self, source: Any, method: str) -> None:
@@ -228,7 +229,7 @@ PASSED_ON = ("parent", "snode", "element_shape", "check_alive", "device")
 
 
 def _part(whole: Any, path: tuple[str, ...]) -> Any:
-    """The nested member of a struct at a path of names."""
+    """Follow a path of member names into a nested struct value."""
     for name in path:
         whole = StructHook.members(whole)[name]
     return whole
@@ -259,7 +260,6 @@ class StructField(StructArrays):
             raise ArgumentError(f"ti.StructField: members have different shapes: {shapes}")
 
     def __vkchi_struct__(self) -> tuple[StructType, dict[str, Any]]:
-        """Type and member fields by name, for kernels."""
         return self.__vkchi_type__, self.__vkchi_arrays__
 
     def get_member_field(self, key: str) -> Any:

@@ -24,7 +24,7 @@ def lies_inside(key: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
 
 
 def check_integer(k: Any) -> None:
-    """Raise ArrayIndexTypeError unless k is an integer, as an index of one axis."""
+    """Raise ArrayIndexTypeError for a slice, a float, and any other object that is no integer."""
     if isinstance(k, slice):
         raise ArrayIndexTypeError("arrays have no slices in Python: take x.to_numpy()[...]")
     if isinstance(k, float) or not hasattr(k, "__index__"):

@@ -1,8 +1,8 @@
 """Floats that carry their origin while a tape records.
 
 A sum carries the origins of its summands, a difference with a constant those of its first operand.
-Any other operation gives a plain float, as does a sum with the same origin twice. The tape
-recognizes `loss[None] += 1` by this as an addition to the old value.
+Any other operation gives a plain float, as does a sum with the same origin twice. So the tape
+recognizes the value written by `loss[None] += 1` as the old value plus a constant.
 
     >>> (1 + TracedFloat(2.0, "here")).places
     frozenset({'here'})

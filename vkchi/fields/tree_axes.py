@@ -75,8 +75,8 @@ def pair_axes(x: Any, dimensions: Any) -> tuple[tuple[int, int], ...]:
 
 
 def cook_extents(x: Any, what: str) -> tuple[int, ...]:
-    """An integer or a sequence of integers as a tuple of ints. Raises ArgumentError unless all
-    are positive and below 2**31."""
+    """An integer or a sequence of integers as a tuple of ints. Raises ArgumentError unless all are
+    positive and below 2**31; `what` names them in the message."""
     found = tuple(x) if hasattr(x, "__iter__") and not isinstance(x, str) else (x,)
     for n in found:
         if not hasattr(n, "__index__") or isinstance(n, bool) or not 0 < n <= MOST_CELLS:
@@ -85,9 +85,9 @@ def cook_extents(x: Any, what: str) -> tuple[int, ...]:
 
 
 def cook_offset(offset: Any, ndim: int) -> tuple[int, ...]:
-    """Parse `offset=`: the first index of each axis, or () for None and for all zeros.
+    """Parse `offset=`: the first index of each axis, or () for None, () and all zeros.
 
-    Raises ArgumentError unless it has `ndim` integers.
+    Raises ArgumentError unless it has `ndim` integers, at least -2**31.
     """
     if offset is None:
         return ()

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 class CellDigit(NamedTuple):
-    """One mixed-radix component of an axis: the number of cells, and the bytes between
-    neighbours."""
+    """One mixed-radix component of an index: the number of cells, and the bytes from one to the
+    next."""
 
     cells: int
     stride_bytes: int
 
 
 class FieldPlacement(NamedTuple):
-    """A place, the byte offset of its first element, and the layout from there."""
+    """A place, the byte offset of its first element in the tree, and the layout from there."""
 
     node: SNode
     start_bytes: int
@@ -90,14 +90,14 @@ def fill_tree(tree: FieldTree) -> None:
 
 
 def lay_out(top: SNode, placements: list[FieldPlacement]) -> int:
-    """Append the placements of all places; return the total size in bytes."""
+    """Append the placements of all field places below `top`; return the tree's size in bytes."""
     size_bytes, _ = measure_node(top)
     _place(top, 0, {}, size_bytes, placements)
     return size_bytes * (first_content(placements).components if is_soa(placements) else 1)
 
 
 def is_soa(placements: list[FieldPlacement]) -> bool:
-    """True if the tree has a single field, stored as one copy of the tree per component."""
+    """True if the tree has a single place, stored as one copy of the tree per component."""
     return len(placements) == 1 and first_content(placements).is_soa
 
 
@@ -196,7 +196,8 @@ def packed_layout_of(word: SNode, node: SNode, digits: dict[int, tuple[CellDigit
 
 
 def merge_digits(digits: tuple[CellDigit, ...]) -> list[CellDigit]:
-    """Merge adjacent index components of one axis that have no gaps between their cells."""
+    """Merge adjacent components of one index, outermost first, if there are no gaps between their
+    cells."""
     found: list[CellDigit] = []
     for digit in digits:
         outer = found[-1] if found else None
@@ -208,7 +209,8 @@ def merge_digits(digits: tuple[CellDigit, ...]) -> list[CellDigit]:
 
 
 def terms_of(digits: list[CellDigit], scalar_bytes: int) -> tuple[AxisTerm, ...]:
-    """The terms of an axis, the outermost first; the outermost needs no modulus."""
+    """The terms of an axis, the outermost first, with strides in scalars. The outermost has no
+    modulus."""
     found, divisor = [], math.prod(d.cells for d in digits)
     for k, digit in enumerate(digits):
         divisor //= digit.cells

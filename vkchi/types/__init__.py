@@ -124,8 +124,8 @@ def argpack(**members: object) -> ArgPackType:
 class template:
     """Annotation: a field, a function or a compile-time value.
 
-    A kernel is compiled for each value. Use the class or an instance; `tensor` and `dim` are
-    accepted for compatibility. Source: Taichi's `ti.template()`.
+    A kernel is compiled once for each of these. Use the class or an instance; `tensor` and `dim`
+    are accepted for compatibility. Source: Taichi's `ti.template()`.
     """
 
     def __init__(self, tensor: object = None, dim: int | None = None) -> None:
@@ -151,8 +151,8 @@ class ndarray:
     - needs_grad: True if the array must have a gradient, False if its elements count as constants;
     - boundary: `unsafe`, or `clamp`: indices outside are replaced by the nearest inside.
 
-    `ndarray[ti.f32, 2]` is short for `ndarray(ti.f32, 2)`. Raises ValueError for another boundary,
-    TypeError if dtype is no type. Source: Taichi's `ti.types.ndarray`.
+    `ndarray[ti.f32, 2]` is short for `ndarray(ti.f32, 2)`. Raises ArgumentError for another
+    boundary, and if dtype is no type. Source: Taichi's `ti.types.ndarray`.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class ndarray:
 
     @property
     def dtype(self) -> Scalar | Tensor | StructType | None:
-        """The type of an element under the current defaults; None for any."""
+        """The type of an element under the current default types; None for any."""
         t: Scalar | Tensor | StructType | None = cook(self._dtype)
         return with_shape(t, self.element_shape or ()) if isinstance(t, Scalar) else t
 

@@ -1,8 +1,8 @@
 """Attributes of array parameters: facts about an array beyond its type.
 
 They hold for one launch, not for a type. `ext64` and `noguard` must be given where they apply;
-omitting others only loses precision. `ArrayArgument` transports type and attributes from the call's
-signature to the parameter.
+omitting the others only costs optimizations. `ArrayArgument` transports type and attributes from
+the call's signature to the parameter.
 
     >>> Attributes(like="x", noalias=True)      # %y: array<f32[?]> like x noalias
 """
@@ -19,7 +19,7 @@ from vkchi.types import Array
 class Attributes(NamedTuple):
     """Attributes of an array parameter.
 
-    - like: the array parameter with the same dynamic shape, "" for none; it saves checks;
+    - like: name of the array parameter with the same dynamic shape, "" for none;
     - ext64: so large (`needs_wide`) that it is addressed and iterated over in 64 bits;
     - noalias: disjoint from all other `noalias` arrays in this launch. Arrays with a layout are
       always disjoint from others;
@@ -34,7 +34,7 @@ class Attributes(NamedTuple):
     aligned: int = 1
 
     def words(self) -> list[str]:
-        """The attributes in text form, as they follow a parameter's type."""
+        """The attributes that are not defaults, in text form, as they follow a parameter's type."""
         return [
             *([f"like {self.like}"] if self.like else ()),
             *(["ext64"] if self.ext64 else ()),
@@ -49,7 +49,7 @@ MOST_ALIGNED = 16  # bytes, the widest access
 
 
 def alignment_of(address: int) -> int:
-    """The attribute `aligned` of an array at this address; 1 for address 0."""
+    """The attribute `aligned` of an array at this address, at most MOST_ALIGNED; 1 for 0."""
     return min(address & -address, MOST_ALIGNED) if address else 1
 
 

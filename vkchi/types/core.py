@@ -1,6 +1,6 @@
 """Types of the IR and of users: interned scalar, tensor, array and pointer types; type promotion.
 
-Types are compared with `is`. `Defaults` holds the meaning of `float` and `int`.
+Types are compared with `is`. `Defaults` holds the types that `float` and `int` denote.
 
     >>> Tensor.of(f32, (3,)) is Tensor.of(f32, (3,))
     True
@@ -57,7 +57,8 @@ class Scalar(Type):
     numpy_name: str
 
     def __getattr__(self, name: str) -> Any:
-        """The numpy dtype, created on first use."""
+        """Create the attribute `dtype`, the numpy dtype, on first use. Raises AttributeError for
+        other names."""
         if name != "dtype":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         self.dtype = np.dtype(self.numpy_name)
@@ -177,7 +178,7 @@ class Array(Type):
     """Type of indexed memory: a field, an ndarray argument, a temporary, a shared array.
 
     - `elem`: type of an element's value, or of its slot if elements are bit-packed;
-    - `shape`: static (fields, shared arrays), or None for ndarrays, whose shape is known at launch;
+    - `shape`: static, or None for ndarrays, whose shape is known at launch;
     - `layout`: None for row-major with components innermost;
     - `space`: `global`, or `shared` for memory of a workgroup;
     - `stored`: scalar type in memory; that of `elem`, but u8 or u32 for u1, and the word's type if
@@ -283,7 +284,7 @@ def with_scalar(t: Type, elem: Scalar) -> Scalar | Tensor:
 
 
 def stored_scalar(t: Type) -> Scalar:
-    """The scalar type that represents t in memory: u8 for u1, else its own."""
+    """The scalar type that represents t in memory by default: u8 for u1, else that of t."""
     elem = scalar_of(t)
     return u8 if elem is u1 else elem
 
@@ -294,8 +295,8 @@ def stored_scalar(t: Type) -> Scalar:
 def promote(a: Scalar, b: Scalar) -> Scalar:
     """The common type of two operands.
 
-    In this order: a float beats an integer, more bits beat fewer, unsigned beats signed. Source:
-    Taichi's documentation, "Implicit type casting in binary operations".
+    A float beats an integer. Otherwise more bits beat fewer, and at equal width unsigned beats
+    signed. Source: Taichi's documentation, "Implicit type casting in binary operations".
     """
     return max((a, b), key=lambda t: (t.kind == "f", t.bits, t.kind == "u"))
 

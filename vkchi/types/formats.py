@@ -16,9 +16,9 @@ from vkchi.tuples import NamedTuple
 
 
 class Format(enum.Enum):
-    """Texture format (`ti.Format.rgba8`): channels, bits per channel, and their number format.
+    """Texture format (`ti.Format.rgba8`): channels, bits per channel, and a suffix for their kind.
 
-    Names and values are Taichi's.
+    u and i: integers, f: floats, srgb; none: fractions from 0 to 1. Names and values are Taichi's.
     """
 
     unknown = 0

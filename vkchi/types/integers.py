@@ -23,8 +23,8 @@ def integer_range(t: Scalar) -> tuple[int, int]:
 def wrap_integer(value: int, t: Scalar, name: str) -> int:
     """Convert an integer to an integer type t, modulo 2**bits, with a warning if it does not fit.
 
-    `name` describes the argument in messages. Raises ArgumentError for numbers that do not fit the
-    64-bit type of the same signedness, such as negative numbers for unsigned types.
+    `name` describes the argument in messages. Raises ArgumentError for numbers that do not even fit
+    i64 (for signed t) or u64 (for unsigned t, so for all negative numbers).
     """
     low, high = integer_range(t)
     if low <= value <= high:

@@ -1,9 +1,8 @@
 """Memory layouts of arrays: map indices to offsets, counted in scalars.
 
 `Layout` is the protocol; `Affine` is the layout of most fields and arrays. A layout's arithmetic is
-written once, with operators. Ints give the offset of one element, numpy arrays those of all
-elements, and `passes.offsets.OffsetExpr` emits IR. Other methods describe the layout; callers that
-ignore them lose only optimizations. Layouts can be printed and parsed.
+written once, with operators. Integers give the offset of one element, numpy arrays of indices those
+of many, and `passes.offsets.OffsetExpr` emits IR. Layouts can be printed and parsed.
 
     >>> row_major((2, 3), 1).axes
     ((AxisTerm(divisor=1, modulus=0, stride=3),), (AxisTerm(divisor=1, modulus=0, stride=1),))
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 
 
 class LayoutDigit(NamedTuple):
-    """A mixed-radix component of an index: `index // divisor % values`, with its stride in
-    scalars."""
+    """A mixed-radix component of an index: `index // divisor % values`. `stride` is its factor in
+    the offset, in scalars."""
 
     values: int
     stride: int
@@ -34,10 +33,10 @@ class LayoutDigit(NamedTuple):
 
 
 class Layout(Protocol):
-    """Memory layout of an array of static shape, in scalars from its pointer (packed: in words).
+    """Memory layout of an array of static shape, in scalars from its pointer (bit-packed: in
+    words).
 
-    Hashable and compared by value, because arrays with equal layouts have one type. Never equal to
-    an object of another class.
+    Hashable and compared by value, because arrays with equal layouts have one type.
     """
 
     @property
@@ -54,7 +53,7 @@ class Layout(Protocol):
 
     @property
     def origin(self) -> tuple[int, ...]:
-        """The first index of each axis (Taichi's `offset=`); () for 0."""
+        """The first index of each axis (Taichi's `offset=`); () if all are 0."""
 
     @property
     def number(self) -> Quantised | None:
@@ -71,7 +70,8 @@ class Layout(Protocol):
         times stride."""
 
     def component(self, k: int) -> Layout:
-        """The layout of component k of all elements, relative to its own pointer."""
+        """The layout of component k of all elements, relative to that component of the first
+        element."""
 
     def text(self) -> str:
         """The layout in the text form of types: a word of KINDS, then parentheses."""
@@ -87,7 +87,11 @@ class AxisTerm(NamedTuple):
 
 
 class Affine(NamedTuple):
-    """Layout that sums digits times strides; `axes[k]` are the terms of index k. See `Layout`."""
+    """Layout whose offset is the sum of the terms of all indices; `axes[k]` are the terms of index
+    k.
+
+    See `Layout`.
+    """
 
     axes: tuple[tuple[AxisTerm, ...], ...]
     components: tuple[int, ...]
@@ -115,14 +119,13 @@ class Affine(NamedTuple):
         return Affine(self.axes, (0,), self.size - self.components[k], self.origin)
 
     def text(self) -> str:
-        """Axes, components, size, origin."""
         axes = "|".join("+".join(f"{d}%{m}*{s}" for d, m, s in axis) for axis in self.axes)
         origin = ":".join(map(str, self.origin))
         return f"({axes};{','.join(map(str, self.components))};{self.size};{origin})"
 
 
 def sum_of_digits(index: Sequence[Any], axes: tuple[tuple[AxisTerm, ...], ...]) -> Any:
-    """Sum of digit times stride over all indices and terms."""
+    """Sum of the `AxisTerm`s of all indices; `axes[k]` are the terms of index k."""
     total: Any = None
     for k, terms in zip(index, axes, strict=True):
         for divisor, modulus, stride in terms:
@@ -149,7 +152,7 @@ def reach_of(shape: tuple[int, ...], axes: tuple[tuple[AxisTerm, ...], ...]) -> 
 
 
 def check_layout_range(shape: tuple[int, ...], layout: Layout) -> None:
-    """Raises ValueError if a layout read from a file may place elements outside its memory."""
+    """Raise ValueError if a layout read from a file may place elements outside its memory."""
     words = getattr(layout, "words", layout)
     if not isinstance(words, Affine) or any(extent < 0 for extent in shape):
         raise ValueError("it has no shape, or no strides")
@@ -188,7 +191,7 @@ def _axis_term(text: str) -> AxisTerm:
 
 
 class LayoutHook:
-    """Parsers of layouts that few programs use."""
+    """Hook for the parser of bit-packed layouts, which few programs use."""
 
     packed = Hook("packed layout")
 
@@ -207,8 +210,8 @@ WIDE_FROM_BYTES = (1 << 32) - (1 << 20)
 def needs_wide(scalars: int, scalar_bytes: int) -> bool:
     """True if an array needs 64-bit addressing.
 
-    That is so if 32 bits cannot count its scalars, or its bytes: Mesa multiplies 32-bit offsets in
-    32 bits.
+    That is so if it has WIDE_FROM scalars or WIDE_FROM_BYTES bytes, somewhat less than 2**31 and
+    2**32. The limit in bytes exists because Mesa multiplies 32-bit offsets in 32 bits.
     """
     return scalars >= WIDE_FROM or scalars * scalar_bytes >= WIDE_FROM_BYTES
 

@@ -1,7 +1,7 @@
 """Lazy import of numpy: `np` is imported at the first use of one of its names.
 
-The import takes half of a short program's time; programs without numpy arrays do not need it. All
-modules of vkchi import numpy from here, so an interrupt during the import is delivered after it.
+Programs without numpy arrays save the time of the import. Modules of vkchi import numpy from here,
+so that an interrupt during the import is delivered after it.
 
 `is_of_numpy` tests first whether numpy is loaded; without it, no value is a numpy object. Use it
 before tests for specific numpy classes.
@@ -46,7 +46,7 @@ def is_numpy_loaded() -> bool:
 
 
 def is_of_numpy(value: object) -> bool:
-    """True if value is a numpy array or scalar, or of a subclass."""
+    """True if value is a numpy array or numpy scalar, or of a subclass. Does not import numpy."""
     return "numpy" in sys.modules and isinstance(value, (np.ndarray, np.generic))
 
 

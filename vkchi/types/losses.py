@@ -1,7 +1,8 @@
-"""Detection of lossy conversions of Python data to an array's type: fractions, overflows,
-infinities.
+"""Detection of lossy conversions of Python data to an array's type: fractions, and values out of
+range.
 
-The search is one pass over chunks. It is skipped if the numpy types guarantee that all values fit.
+The values are searched once, in chunks. The search is skipped if the numpy types guarantee that all
+values fit.
 
     warn_on_loss(values, bounds_of(i32), is_strict=False)
 """
@@ -63,9 +64,9 @@ def bounds_of(t: Scalar | Quantised) -> ValueBounds | None:
 
 
 class LossCounts(NamedTuple):
-    """Number of values with a lost fraction, number out of range, and the first such value.
+    """Number of values with a lost fraction (`fractions`), and of values out of range (`beyond`).
 
-    `place` is its flat position.
+    `number` is the first of these values, `place` its flat position.
     """
 
     fractions: int
@@ -75,7 +76,8 @@ class LossCounts(NamedTuple):
 
 
 def find_losses(values: np.ndarray[Any, Any], bounds: ValueBounds | None) -> LossCounts | None:
-    """Count the values that do not fit; None if all do, or if `bounds` is None."""
+    """Count the values that do not fit, and find the first; None if all fit, or if `bounds` is
+    None."""
     if bounds is None or not values.size:
         return None
     if values.size <= FEW and all(holds(bounds, x) for x in values.reshape(-1).tolist()):
@@ -147,7 +149,8 @@ def out_of_range(chunk: np.ndarray[Any, Any], bounds: ValueBounds) -> np.ndarray
 
 
 def describe_losses(lost: LossCounts, bounds: ValueBounds, values: np.ndarray[Any, Any]) -> str:
-    """The counts, and the first value with its index."""
+    """Message part: the counts, and the first value with its index. For a scalar: the value and
+    why."""
     said = [f"{lost.fractions} with a fraction"] if lost.fractions else []
     if lost.beyond:
         is_infinite = not bounds.whole and bounds.dtype is not None
@@ -179,7 +182,7 @@ def warn_on_loss(
 def raise_on_loss(
     values: np.ndarray[Any, Any], bounds: ValueBounds | None, *, is_strict: bool = False
 ) -> None:  # fmt: skip
-    """Raises ArgumentError for a value that an integer type does not hold.
+    """Raise ArgumentError for a value that an integer type does not hold exactly.
 
     A value out of range of a float or fixed-point type gives a warning, or the error if
     `is_strict`.

@@ -15,7 +15,8 @@ from vkchi.types.lazy_numpy import np
 
 
 class NumpyLanes:
-    """An array of one type; Python scalars beside it are converted to that type."""
+    """A numpy array `v` with operators. Python scalars as other operands are converted to its
+    dtype."""
 
     __slots__ = ("v",)
     __hash__ = None  # type: ignore[assignment]

@@ -1,7 +1,7 @@
 """Layouts of bit-packed numbers: the word of an element, and its bits in the word.
 
-An `Affine` gives the offset of the word. In the word, each component begins at a fixed bit. If an
-array of numbers fills the word, digits of the indices add further bits.
+An `Affine` gives the offset of the word. In the word, each component begins at a fixed bit. If one
+word holds several elements of an array, digits of the indices add further bits.
 
 See also: `quant_encoding` defines the meaning of the bits.
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class Packed(NamedTuple):
     """Layout of bit-packed numbers in words of `word_bits` bits. See `Layout`.
 
-    `words` is the layout of the words. Component k begins at bit `starts[k]` plus the digits
-    `inner` of the indices, counted in bits. `is_alone`: a word holds only one element.
+    `words` is the layout of the words. Component k begins at bit `starts[k]` plus the sum of the
+    terms `inner` of the indices. `is_alone`: a word holds nothing but one element.
     """
 
     words: Affine
@@ -46,7 +46,7 @@ class Packed(NamedTuple):
 
     @property
     def components(self) -> tuple[int, ...]:
-        """All components of an element are in one word."""
+        """Zeros: all components of an element are in one word."""
         return (0,) * len(self.starts)
 
     @property
@@ -67,7 +67,7 @@ class Packed(NamedTuple):
         return self.words.offset(index)
 
     def bit(self, index: Sequence[Any]) -> Any:
-        """Bit position of an element in its word."""
+        """Bit position of an element in its word, without that of the component."""
         return sum_of_digits(index, self.inner)
 
     def digits(self, shape: tuple[int, ...]) -> None:
@@ -101,7 +101,7 @@ class Packed(NamedTuple):
         return self.number.raised(word >> bit)
 
     def put(self, slot: L, bit: L | int) -> L:
-        """Words with these slots' numbers at the given bits, and zeros elsewhere."""
+        """Words with the numbers of `slot` at the given bits, and zeros elsewhere."""
         return self.number.lowered(slot).cast(self.word) << bit
 
     # --- all elements, in numpy arrays of words --------------------------------------------------
@@ -112,7 +112,8 @@ class Packed(NamedTuple):
         return found
 
     def scatter(self, flat: Any, places: Any, shape: tuple[int, ...], slots: Any) -> None:
-        """Store the slots of all elements; several may share a word."""
+        """Store the slots of all elements into the words at `places` of array `flat`; other bits
+        stay."""
         bits = self._first_bits(places, shape)
         np.bitwise_and.at(flat, places, (~self.mask(bits, bits)).v)
         np.bitwise_or.at(flat, places, self.put(NumpyLanes(slots), bits).v)

@@ -39,7 +39,7 @@ def fixed(bits: builtins.int, signed: bool = True, max_value: builtins.float = 1
           scale: builtins.float | None = None) -> QuantFixed:  # fmt: skip
     """Fixed-point type: integer multiples of a step, stored in `bits` bits, 1 to 32.
 
-    The step is `scale`; by default, the one whose largest multiple is just below `max_value`.
+    The step is `scale`; by default, the one whose largest multiple is one step below `max_value`.
     signed: with negative numbers. compute: its type in kernels, f32 or f64, by default the default
     float type. Raises ArgumentError for other values, or if the step or its inverse is no normal
     float.

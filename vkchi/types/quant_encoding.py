@@ -2,7 +2,7 @@
 
 A number is in the highest bits of a *slot*, an integer of 32 or 64 bits; the lower bits are zero.
 So sums of slots of integers and fixed-point numbers overflow exactly as sums of the numbers.
-Additions, bit operations, minima and maxima can be applied to such slots directly, in any order.
+Additions, bit operations, minima and maxima can be applied to slots of these two kinds directly.
 
 Encoding and decoding are written once, with the operators of `Lane`. Kernels pass values that emit
 ops, Python passes numpy arrays. Types can be printed and parsed.
@@ -74,8 +74,8 @@ class Lane(Protocol):
 class Quantised:
     """A bit-packed number type of `bits` bits.
 
-    Kernels compute with values of type `compute`. A number is in the highest bits of a `slot`
-    integer. `facts` are the parameters of the type, in the order of its constructor and text.
+    Kernels compute with values of type `compute`. A number is in the highest bits of an integer of
+    type `slot`. `facts` are the parameters of the type, in the order of its constructor and text.
     """
 
     __slots__ = ("bits", "compute", "facts", "slot")
@@ -123,7 +123,7 @@ class Quantised:
 
 
 class QuantInt(Quantised):
-    """Integers that keep their low bits."""
+    """Integers of `bits` bits. Encoding keeps the low bits of a value."""
 
     __slots__ = ()
     maker, names = "int", ("", "signed=", "compute=ti.")
@@ -143,7 +143,7 @@ class QuantInt(Quantised):
 class QuantFixed(Quantised):
     """Integer multiples of `scale`, rounded to nearest, ties away from zero.
 
-    The low bits are kept; values beyond 32 bits saturate.
+    The integer saturates at 32 bits; then its low `bits` bits are kept.
     """
 
     __slots__ = ("scale", "signed")
@@ -170,7 +170,8 @@ class QuantFixed(Quantised):
         return count << 32 - self.bits
 
     def _all_bits(self, steps: L, sign: L) -> L:
-        """Case of 32 bits: the slot of `steps` (a float) must saturate exactly."""
+        """Case of 32 bits: the slot of `steps`, a float; it saturates at exactly the limits of the
+        type."""
         if self.signed:
             count = steps.at_most(2.0**31).cast(u32)
             count = count - ((count >> 31) & ~sign)  # only -2**31 exists

@@ -56,7 +56,8 @@ class StructType(Type):
 
     @property
     def members(self) -> dict[str, Any]:
-        """Member types by name; `float`, `int` and `vec3` under the current defaults."""
+        """Member types by name. `float`, `int` and `ti.math.vec3` count as types under the current
+        defaults."""
         defaults = (Defaults.fp, Defaults.ip)
         if self._resolved != defaults:
             self._members = {name: cook(t) for name, t in self.declared.items()}
@@ -122,7 +123,6 @@ class StructType(Type):
 
 
 def _find_type(module: str, name: str) -> Any:
-    """Unpickle a struct type by module and name."""
     return functools.reduce(getattr, name.split("."), importlib.import_module(module))
 
 
