@@ -40,6 +40,21 @@ LAYER_PROPERTIES_BYTES = 520  # sizeof(VkLayerProperties); it begins with the na
 SPIRV_VAL = ("spirv-val", "--target-env", "vulkan1.3", "--scalar-block-layout")
 VALIDATORS = 2  # processes at once
 DEVICE_FOLDERS = ("e2e", "ops", "fuzz")
+# Device tests of code that no driver decides, slow ones: documents, windows, processes, interrupts,
+# the cache, messages. `scripts/test` runs them on one driver instead of every one.
+ONE_DRIVER = """
+    e2e/gui/test_example_command.py e2e/gui/test_examples.py e2e/gui/test_notebook.py
+    e2e/gui/test_scene_examples.py
+    e2e/test_cache.py e2e/test_cache_edits.py e2e/test_cache_surroundings.py e2e/test_cuda.py
+    e2e/test_documents.py e2e/test_gpu_benchmark.py e2e/test_golden_calls.py
+    e2e/test_interrupted_imports.py e2e/test_interrupts.py e2e/test_kernels_without_files.py
+    e2e/test_language_documents.py e2e/test_leaks.py e2e/test_lifetime.py e2e/test_python_mode.py
+    e2e/test_startup.py e2e/test_systems.py e2e/test_threads.py e2e/test_tracebacks.py
+    e2e/ui/test_canvas.py e2e/ui/test_document.py e2e/ui/test_pygfx_coexistence.py
+    e2e/ui/test_screen.py
+    unit/test_destructors.py unit/test_device_processes.py unit/test_pipeline_cache.py
+    unit/test_runtime_lifetime.py
+""".split()
 END = b"\0"  # written into the layer's FIFO when the session is over
 NOTICE_OF_LAYER = r"Validation Layer Info - Logging validation error to [^\n]*\n"
 LAYER_SETTINGS = """\
@@ -91,11 +106,15 @@ def allow_many_files() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of the device folders, so that they can be run on every driver."""
+    """Mark the tests of the device folders, so that they can be run on every driver, and those that
+    need only one."""
     here = Path(__file__).parent
     for item in items:
-        if item.path.relative_to(here).parts[0] in DEVICE_FOLDERS:
+        place = item.path.relative_to(here)
+        if place.parts[0] in DEVICE_FOLDERS:
             item.add_marker("device")
+        if place.as_posix() in ONE_DRIVER:
+            item.add_marker("one_driver")
 
 
 def pytest_collection_finish() -> None:

@@ -40,13 +40,13 @@ def test_an_interrupt_at_every_line(torture: Torture, name: str) -> None:
 
 
 def test_interrupts_at_random_bytecodes_and_moments(torture: Torture) -> None:
-    torture.run(30)
+    torture.run(15)
     assert not torture.wrong, "\n".join(torture.wrong)
 
 
 def test_interrupts_while_another_thread_launches(torture: Torture) -> None:
     torture.programs = {"threads": torture.programs["threads"]}
-    torture.run(30)
+    torture.run(15)
     assert not torture.wrong, "\n".join(torture.wrong)
 
 

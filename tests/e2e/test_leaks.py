@@ -18,6 +18,7 @@ from vkchi.runtime import current_runtime
 pytestmark = pytest.mark.device
 N = 64
 TABLES = (list, dict, set, deque)
+COUNTED = ("objects", "entries", "blocks")
 LAUNCHES, FIELDS = 10_000, 1_000
 
 
@@ -91,11 +92,15 @@ def grows(run: Callable[[int], object], times: int) -> dict[str, int]:
 
 def check(run: Callable[[int], object], times: int) -> None:
     """Less than one thing for two runs, whatever it is, and no memory of the process beyond the
-    allocators' scatter."""
-    found = grows(run, times)
-    assert found.pop("bytes of arrays") == 0
-    assert found.pop("pages") < 16 << 20, found
-    assert max(found.values()) < times // 2, found
+    allocators' scatter. Beyond that, measured again: a leak grows each time; a second version of a
+    kernel is compiled once, and a table with a limit fills up once."""
+    for last in (False, True):
+        found = grows(run, times)
+        assert found.pop("bytes of arrays") == 0
+        is_small = found["pages"] < 16 << 20 and max(found[name] for name in COUNTED) < times // 2
+        if is_small or last:
+            break
+    assert is_small, found
 
 
 def launches() -> dict[str, Callable[[int], object]]:
