@@ -351,7 +351,7 @@ def is_own(n: ast.Call, fn: FunctionType) -> bool:
 def template(text: str, at: ast.AST, names: Mapping[str, str] | None = None) -> list[ast.stmt]:
     """Parse statements from a string; all get the source position of `at`.
 
-    `names` replaces names. Then a prefix `Z_` becomes a space.
+    `names` maps names to replacements. Then a prefix `Z_` of names becomes a space.
     """
     tree = ast.parse(text)
     for n in ast.walk(tree):

@@ -539,12 +539,11 @@ def refuse_python_scope(cx: Lowering, callee: Any) -> Exception:
 
 
 def _is_library(fn: FunctionType) -> bool:
-    """True if a function belongs to numpy or vkchi: these are never inlined from Python source."""
     return (fn.__module__ or "").partition(".")[0] in ("numpy", "vkchi")
 
 
 def touches_kernels(fn: FunctionType, seen: set[Any]) -> bool:
-    """True if a function or its callees refer to arrays, kernel functions or vkchi.
+    """True if a function refers to arrays, kernel functions or vkchi, or to a function that does.
 
     Functions of numpy and vkchi count as not referring to them.
     """

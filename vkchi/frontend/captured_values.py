@@ -147,7 +147,12 @@ def parent_of(path: Path) -> Path:
 
 
 def test_of(how: How, value: Any) -> Test:
-    """Return the test of a later value against `value`; see `Read` for its meaning by `how`."""
+    """Return a predicate on a later value: it holds if that is still as `value` tells, by `how`.
+
+    "value" compares by `same_as`, "kind" the class, "items" the items of an iteration. For
+    "unshadowed" and "absent", the predicate takes the object that must not have the attribute named
+    `value`.
+    """
     if how == "kind":
         return lambda now: type(now) is value
     if how == "unshadowed":

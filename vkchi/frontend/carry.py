@@ -290,7 +290,7 @@ class _Flags:
             cx.assign(self.returned, value)
 
     def finish(self, cx: Lowering, result: Any, values: Sequence[Value]) -> None:
-        """Pass the result of a `return` in the loop to the function, after the loop."""
+        """Set the function's `returned` flag and result from the results of the loop's op."""
         if self.returned is None:
             return
         cx.assign(cx.act.returned, self.returned.value)

@@ -6,9 +6,10 @@ the numbers are kernel code, which is inlined.
     x[i] = v            # active[i // 8] = 1; x[i] = v
     for i in x: ...     # for i in range(n): if active[i // 8] != 0: ...
 
-A top-level loop that changes the activity of its own block iterates over the cells that were active
-at its start. It tests a copy of the numbers, made before the loop (`chosen`). Other loops test the
-numbers themselves. An inner loop therefore also iterates over later cells that it activates.
+A top-level serial loop, and a parallel loop that may change the activity that it tests, iterate
+over the cells that were active at their start. They test a copy of the numbers (`chosen`), made
+before the loop. Other loops test the numbers themselves. An inner loop therefore also iterates over
+later cells that it activates.
 """
 
 from __future__ import annotations
@@ -174,9 +175,10 @@ class ListRef(MemoryTarget):
 
 
 def list_of(first: ArrayRef, whole: Any, indices: Sequence[Any]) -> ListRef | None:
-    """Return the list of a dynamic block at indices that are one too few; None for other arrays.
+    """Return the list of a dynamic block at indices that are one too few.
 
-    For an array of structs, `first` is its first member and `whole` the array.
+    None for other arrays, and for another number of indices. For an array of structs, `first` is
+    its first member and `whole` the array.
     """
     node = node_of(first)
     is_list = node is not None and getattr(node.above, "kind", "") == "dynamic"

@@ -281,7 +281,7 @@ def help_for(into: ConversionTarget, t: Scalar | Tensor) -> str:
 
 
 def literal_of(into: ConversionTarget) -> str:
-    """Return the integer literal that declares a variable, as written; "" if there is none."""
+    """Return the integer literal that declares a variable, in decimal; "" if there is none."""
     source, origin = into.source, into.origin
     if source is None or origin is None or source.file != origin.file:
         return ""
@@ -294,7 +294,10 @@ def literal_of(into: ConversionTarget) -> str:
 
 
 def assignments_in(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Yield the targets in a function, each with its assigned expression; tuples are split."""
+    """Yield the targets of `=` in a function, each with its assigned expression.
+
+    Tuples on both sides are split.
+    """
     for n in ast.walk(node):
         pairs = [(target, n.value) for target in n.targets] if isinstance(n, ast.Assign) else []
         for target, value in pairs:

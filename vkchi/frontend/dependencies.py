@@ -286,7 +286,7 @@ class Dependencies:
         return repeatable_reads(found, args)
 
     def _tests(self, path: Path, note: ValueUse) -> Iterator[tuple[How, Any]]:
-        """Yield the comparisons of a value at a path, each with its operand."""
+        """Yield the comparisons of a value at a path, as pairs for `test_of`; none for a mere step."""
         value = note.value
         has_parts = isinstance(value, CONTAINERS) or is_array_of_numpy(value)
         if isinstance(value, ModuleType) or (has_parts and note.uses <= 0):
@@ -361,7 +361,10 @@ def is_users(fn: FunctionType) -> bool:
 
 
 def is_of_program(module: str, file: str) -> bool:
-    """True if a module, which is in this file, belongs to the user's program."""
+    """True if a module belongs to the user's program, by its name and file.
+
+    False for vkchi, the standard library, and files in `site-packages` or `dist-packages`.
+    """
     first = module.partition(".")[0]
     is_python = module != "__main__" and first in sys.stdlib_module_names
     return not (first == "vkchi" or is_python or "-packages" in file)

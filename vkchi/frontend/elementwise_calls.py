@@ -46,7 +46,10 @@ def is_plain(*args: Any) -> bool:
 
 
 def on_floats(fn: Function, kind: str) -> Handler:
-    """Make the handler of a function of floats; integers are cast to default_fp."""
+    """Make the handler of a function of floats, one op; integers are cast to default_fp.
+
+    Python's numbers, vectors and matrices are passed to `fn`.
+    """
 
     def call(cx: Context, x: Any) -> Any:
         return fn(x) if is_plain(x) else cx.b.emit(kind, operator_lowering.floating(cx, x))
@@ -74,7 +77,10 @@ def _as_number(cx: Context, v: Value) -> Value:
 
 
 def on_class(fn: Function, kind: str) -> Handler:
-    """Make the handler of a predicate of floats, such as `isnan`. It is false for integers."""
+    """Make the handler of a predicate of floats, such as `isnan`; it is false for integers.
+
+    Python's numbers, vectors and matrices are passed to `fn`.
+    """
 
     def call(cx: Context, x: Any) -> Any:
         if is_plain(x):
@@ -88,7 +94,10 @@ def on_class(fn: Function, kind: str) -> Handler:
 
 
 def on_rounding(fn: Function, emit: Callable[[Context, Value], Value]) -> Handler:
-    """Make the handler of a rounding function, whose result is a float, or cast to `dtype`."""
+    """Make the handler of a rounding function, whose result is a float, or cast to `dtype`.
+
+    Python's numbers, vectors and matrices are passed to `fn`, kernel values to `emit`.
+    """
 
     def call(cx: Context, x: Any, dtype: Any = None) -> Any:
         rounded = fn(x) if is_plain(x) else emit(cx, operator_lowering.floating(cx, x))
@@ -153,7 +162,7 @@ _PARTS = {f32: _Parts(i32, 23, 126, 255), f64: _Parts(i64, 52, 1022, 2047)}
 
 
 def frexp(cx: Context, x: Any) -> tuple[Any, Any]:
-    """Lower `ti.frexp`: return the mantissa in [0.5, 1), and the exponent as i32.
+    """Lower `ti.frexp`: return the mantissa, of magnitude in [0.5, 1), and the exponent as i32.
 
     Zero, subnormals, inf and nan give themselves and 0.
     """

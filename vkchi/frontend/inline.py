@@ -446,7 +446,8 @@ def check_count(cx: Lowering, x: Any, count: int) -> Sequence[Any]:
 
 
 def _spread(cx: Lowering, x: Any, t: Scalar | Tensor) -> Scalar | Tensor:
-    """Return the annotated type; for a tensor under a scalar type, the tensor of that type."""
+    """Return type t; for a vector or matrix x and a scalar t, the type of x's shape with elements
+    t."""
     given = operand(cx, x)
     shape = given.shape if isinstance(given, WeakNumbers) else shape_of(given.type)
     return with_shape(t, shape) if isinstance(t, Scalar) else t

@@ -1,8 +1,8 @@
 """Source text of code that is not in a file: typed at a prompt, or given by `-c` or redirection.
 
-The text is searched in the command line, a file redirected to standard input, the histories of
-readline and IPython, and linecache. A candidate is accepted only if it compiles to the same
-instructions, names, constants and lines as the code.
+The text is searched in linecache, the command line, a file redirected to standard input, and the
+histories of readline and IPython. A candidate is accepted only if it compiles to the same
+instructions, names, constants and lines as the code, up to a shift of all lines.
 
     >>> find_lines(fn.__code__)      # `@ti.kernel` typed at the prompt
     ['@ti.kernel\\n', 'def f():\\n', '    pass\\n']

@@ -95,7 +95,11 @@ def compile_quietly(given: Any, flags: int, optimize: int = -1) -> Any:
 
 
 def is_same(a: CodeType, b: CodeType) -> bool:
-    """True if two code objects are equal except for a shift of all lines and CO_NESTED."""
+    """True if two code objects have the same instructions, names, constants, and lines up to a
+    shift.
+
+    Flags other than CO_NESTED must be equal too; file names and columns may differ.
+    """
     if any(getattr(a, name) != getattr(b, name) for name in _PARTS):
         return False
     return (

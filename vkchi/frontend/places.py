@@ -216,10 +216,10 @@ def array_attribute(cx: Lowering, array: ArrayRef, name: str) -> Any:
 
 
 def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
-    """Read an attribute of a Python object at compile time.
+    """Return an attribute of a Python object as the kernel sees it, and record the read.
 
     Raises KernelNameError for an absent attribute, KernelTypeError for a `grad` or `dual` that a
-    field lacks. Raises Unsupported for a name of Taichi's without support.
+    field lacks, and Unsupported for a name of Taichi's without support.
     """
     try:
         value = getattr(obj, name)

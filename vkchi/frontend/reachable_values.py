@@ -81,7 +81,10 @@ class ReachabilityWalk:
             self.objects[id(value)] = value
 
     def go(self) -> None:
-        """Read the attributes with the collected names, until a fixpoint."""
+        """Record and visit attributes of the visited objects, until there are no new ones.
+
+        Their names are those that occur in visited functions.
+        """
         before = -1 if self.objects else 0
         while before != len(self.done):
             before = len(self.done)
@@ -116,7 +119,7 @@ def is_own(value: type | ModuleType) -> bool:
 
 
 def find_held(obj: Any, name: str) -> Any:
-    """Return an attribute from the object's or its class's dict, without running any code.
+    """Return an attribute from the dicts of an object and its classes, without running any code.
 
     `_NOTHING` if there is none.
     """

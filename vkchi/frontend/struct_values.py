@@ -76,7 +76,7 @@ def is_places(x: Any) -> bool:
 
 
 def is_struct_array(x: Any) -> bool:
-    """True if x is an array of structs: a field of them, or such an argument."""
+    """True if x is an array of structs: a captured field of structs, or an argument."""
     return isinstance(x, StructOfArrays) or hasattr(type(x), "__vkchi_struct__")
 
 

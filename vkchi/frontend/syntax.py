@@ -1,6 +1,6 @@
 """Syntactic analysis: statements that may leave their block, and names that a loop may assign.
 
-Results are memoized per AST node in `Source.memo`.
+Most results are memoized in `Source.memo`.
 
     may_leave(source, if_node), names_assigned(source, for_node)
 """

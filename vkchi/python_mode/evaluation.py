@@ -1,7 +1,7 @@
 """Evaluation of ops as they are emitted, by the reference interpreter.
 
-An op outside of every region is evaluated when the builder emits it. Ops in a region are built as
-usual, and evaluated when the op that has the region is emitted.
+An op directly in the kernel's body is evaluated when the builder emits it. Ops in inner regions are
+built as usual, and evaluated when the op that has the region is emitted.
 
     b = EvaluatingBuilder(Evaluator("step", reports))
     with b.region():
@@ -131,7 +131,7 @@ def _constant(t: Any, attr: Any) -> Any:
 
 
 class EvaluatingBuilder(Builder):
-    """A builder whose ops outside of regions are evaluated at once.
+    """A builder that evaluates ops at once if they are directly in the kernel's body.
 
     Precondition: one region, that of the kernel's body, is open.
     """

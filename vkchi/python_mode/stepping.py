@@ -218,7 +218,8 @@ class Steps:
         return self.act_on(self.run_loop, number, trace)  # type: ignore[no-any-return]
 
     def act_on(self, act: Callable[[int], Any], number: int, trace: Any) -> Any:
-        """Perform a step, and note the trace function that is active after it."""
+        """Perform a step, note the trace function that is active after it, and drop the step's
+        notes."""
         cx = self.cx
         cx.trace = trace
         try:
