@@ -65,7 +65,7 @@ def _own_leaf(cx: Lowering, leaf: Any) -> Any:
 
 
 def kind_of(x: Any) -> str:
-    """Return the kind of a new variable: VARIABLE for kernel values and containers, else CONSTANT."""
+    """Return a new variable's kind: VARIABLE for kernel values and containers, else CONSTANT."""
     return VARIABLE if isinstance(x, Value) or is_container(x) else CONSTANT
 
 

@@ -286,7 +286,7 @@ class Dependencies:
         return repeatable_reads(found, args)
 
     def _tests(self, path: Path, note: ValueUse) -> Iterator[tuple[How, Any]]:
-        """Yield the comparisons of a value at a path, as pairs for `test_of`; none for a mere step."""
+        """Yield the comparisons of a value at a path, as pairs (how, value) for `test_of`."""
         value = note.value
         has_parts = isinstance(value, CONTAINERS) or is_array_of_numpy(value)
         if isinstance(value, ModuleType) or (has_parts and note.uses <= 0):
