@@ -131,7 +131,6 @@ def count_trips(kind: str, begin: Num, end: Num, step: Num) -> Num:
 
 
 def steps_of(low: Num, high: Num, size: Num | int, has_some: Num) -> Num:
-    """Return `ceil((high - low) / size)` if `has_some`, else 0."""
     length = distance(low, high) - 1
     whole = divide_unsigned("floordiv", length, length.of(size)) or length.op("floordiv", size)
     return where(has_some, whole + 1, 0)
@@ -244,8 +243,8 @@ def divide_zero(kind: str, a: Num, b: Num) -> Num | None:
 
 
 def has_zero(v: Value, depth: int = 0) -> bool:
-    """True for a constant with a zero component, or for a cast, vector or other `CARRIES` op built
-    from one by at most DEEPEST ops."""
+    """True for a constant with a zero component. Also true for a `cast`, or an op with trait
+    CARRIES such as `pack`, that has one as an operand, through at most DEEPEST ops."""
     if is_constant(v):
         return not constant_array(v).all()
     if not isinstance(v, Op) or depth == DEEPEST or not (v.kind in PASSED_ON or v.kind == "cast"):

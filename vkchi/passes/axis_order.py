@@ -29,8 +29,9 @@ from vkchi.types import Array, Type
 
 
 def find_order(op: Op) -> Order:
-    """Return the mixed-radix digits in which to count a loop's iterations, slowest first; () for
-    the source order."""
+    """Return the mixed-radix digits in which to count a loop's iterations, slowest first. Returns
+    () for the source order: for one axis, for bodies that depend on the invocation, and if no other
+    order has more votes."""
     if len(op.args) == 2 or is_numbered(op):
         return ()
     plain = plain_order(op)
@@ -91,8 +92,8 @@ def orders_of(op: Op, axes: Sequence[LoopAxis]) -> Iterator[Order]:
 def order_in(
     t: Type, found: Sequence[int | None], offsets: Sequence[int], axes: Sequence[LoopAxis]
 ) -> Iterator[Order]:
-    """Yield the storage order of an array's elements, as digits of the loop's axes `found` in its
-    indices.
+    """Yield the order in which an array's elements are stored, as digits of the loop's axes.
+    `found[k]` is the axis of the loop that is the array's index k.
 
     Yields nothing if `found` does not have one entry per axis of the loop, or if the layout is not
     mixed-radix. The same holds if the loop's bounds do not match the array's blocks.

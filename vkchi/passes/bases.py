@@ -72,7 +72,6 @@ class Marker(Rebuilder):
         return new
 
     def region(self, region: Region) -> Region:
-        """Limit facts from accesses in a region to that region."""
         known = set(self.nneg)
         new = super().region(region)
         self.nneg = known

@@ -11,8 +11,8 @@ each of its invocations has its own bins if they fit: `bins[e, local_index]`. Th
 atomics (`demote`) nor barriers; the subgroup reduces them where the device can. On GPUs a workgroup
 shares one set of bins in its memory.
 
-Bins are numbered like the elements. A spare bin receives out-of-range linear indices. Without it,
-the bounds check of the bins array could accept some of them after wrapping.
+A bin has the row-major linear index of its element. A spare bin receives out-of-range linear
+indices. Without it, the bounds check of the bins array could accept some of them after wrapping.
 
 Conditions for an array:
 
@@ -59,7 +59,8 @@ SMALL_BITS = 32  # width for which every device has atomics in workgroup memory
 
 
 def privatize_histograms(fn: Func, caps: Caps, log: Log | None = None) -> Func:
-    """Privatize histograms in workgroup memory where that is profitable. Records them in `log`."""
+    """Privatize histograms in workgroup memory where that is profitable. Records the first atomic
+    of each in `log`."""
     used = used_in(fn.body)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -98,8 +99,8 @@ class Binned(NamedTuple):
 
 
 def may_have_bins(op: Op) -> bool:
-    """True if invocations may partition the loop and then wait at a barrier. Its bounds must be
-    i32. No op may synchronize or end the invocation."""
+    """True if invocations may partition the loop, its bounds are i32, and no op synchronizes or
+    ends the invocation. All invocations can then wait at a barrier."""
     inner = walk(op.regions[0])
     return (
         all(scalar_of(v.type) is i32 for v in op.args)

@@ -171,12 +171,10 @@ class Prover:
                 self.marked.append(op)
 
     def is_rewritten(self, op: Op) -> bool:
-        """True if facts prove the precondition of the op's rewrite."""
         rewrite = REWRITES.get(op.kind)
         return rewrite is not None and rewrite.is_proved(self.facts, op)
 
     def is_inside(self, op: Op) -> bool:
-        """True if every index of an `elem` is proved in range."""
         t = op.args[0].type
         assert isinstance(t, Array)
         return all(self.is_index(op.args[0], k, v) for k, v in enumerate(op.args[1:]))
@@ -192,8 +190,11 @@ class Prover:
     # --- regions
 
     def if_(self, op: Op) -> None:
-        """Analyze both regions under the condition and its negation; mark a check that is proved to
-        pass."""
+        """Analyze both regions, under the condition and under its negation. Results get the facts
+        that both yields have.
+
+        A check (`is_check`) that is proved to pass is marked, and not analyzed.
+        """
         if is_check(op) and self.is_not_zero(op.args[0]):
             self.marked.append(op)
             return
@@ -209,7 +210,6 @@ class Prover:
             self.set_base(v, join_facts(then, orelse, self.facts.least))
 
     def is_not_zero(self, test: Value) -> bool:
-        """True if the integer that a test compares with 0 is proved nonzero."""
         assert isinstance(test, Op)
         f = self.facts.of(test.args[0])
         return f.lo > 0 or f.hi < 0

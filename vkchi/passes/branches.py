@@ -81,7 +81,7 @@ def is_cheap(op: Op) -> bool:
 def flatten(
     s: Simplifier, op: Op, cond: Value, then: Region, orelse: Region
 ) -> Sequence[Value] | None:
-    """If-conversion: insert both regions' ops and select between the yielded values."""
+    """Append both regions' ops and a select per result. Returns the values of the results."""
     for inner in chain(then.ops[:-1], orelse.ops[:-1]):
         s.b.insert(inner)
     s.b.span = op.span
@@ -138,8 +138,9 @@ def simplify_parallel(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | No
 
 
 def drop_fixed_slots(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
-    """Remove the carried values that every iteration passes on unchanged, or sets to their initial
-    value. Returns None if there are none."""
+    """Replace by its initial value each carried value that every iteration passes on unchanged, or
+    sets to its initial value. Returns the values of the loop's results, or None if there is no such
+    carried value."""
     fixed, index = control_of(op).fixed, control_of(op).index_params
     first = args[fixed:]
     slots = list(zip(carried_params(op), op.regions[-1].yielded, first, strict=True))

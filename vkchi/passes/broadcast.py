@@ -53,7 +53,8 @@ SAME = kinds_with(Trait.UNIFORM)
 
 
 def broadcast_loads(fn: Func, caps: Caps) -> Func:
-    """Share uniform loads of serial loops among the lanes of a subgroup, on CPUs."""
+    """Share uniform loads of serial loops among the lanes of a subgroup. Returns `fn` unless the
+    device is a CPU with subgroup ballots and votes."""
     width = subgroup_width(caps)
     if width == 1 or not (caps.is_cpu and caps.subgroup_ballot and caps.subgroup_vote):
         return fn
@@ -61,7 +62,7 @@ def broadcast_loads(fn: Func, caps: Caps) -> Func:
 
 
 def load_cooperatively(fn: Func, width: int) -> Func:
-    """Like `broadcast_loads`, for subgroups of `width` lanes on any device."""
+    """Share uniform loads of serial loops among the `width` lanes of a subgroup, on any device."""
     grid = next((op for op in fn.body.ops if op.kind == "parallel"), None)
     if grid is None or all(op.kind != "for" for op in walk(grid.regions[0])):
         return fn
@@ -97,7 +98,6 @@ class LikelyDivergence(Flow):
         super().__init__(body, [axes_of(grid)[-1].param, *own])
 
     def transfer(self, op: Op, v: Value) -> Iterable[Value]:
-        """Return the values that are as divergent as operand `v` of an op: its results, or none."""
         if op.kind in COMPARISONS or (op.kind in ("floordiv", "div") and self.is_long(op, v)):
             return ()
         return super().transfer(op, v)
@@ -165,7 +165,7 @@ def own_values(grid: Op) -> Iterator[Value]:
 
 
 def is_long(loop: Op, width: int) -> bool:
-    """True unless a loop is known to have less than BY_TURNS * width iterations."""
+    """True unless a loop is known to have fewer than BY_TURNS * width iterations."""
     (axis,) = axes_of(loop)
     begin, end = constant_int(axis.begin), constant_int(axis.end)
     return begin is None or end is None or end - begin >= BY_TURNS * width
@@ -188,7 +188,7 @@ def count_ops(body: Region) -> int:
 
 
 def is_small(load: Op) -> bool:
-    """True for a load of 32-bit scalars from an array."""
+    """True for a load, through an `address`, of a 32-bit scalar or a tensor of these."""
     place = load.args[0]
     if not isinstance(place, Op) or place.kind != "address":
         return False
@@ -249,7 +249,6 @@ class CooperativeLoadEmitter:
         self.width = width
 
     def build(self, loop: Op, args: Sequence[Value]) -> Sequence[Value]:
-        """Append both versions of the loop; return the results."""
         b = self.b
         tiles, rest = split_into_tiles(b, args[0], args[1], self.width)
         can = self.agree()
@@ -301,7 +300,8 @@ class CooperativeLoadEmitter:
         return b.for_(zero, tiles, args[2:], around).results
 
     def own_loads(self, index: Param, at: Value) -> Iterator[tuple[Op, Value]]:
-        """Append an invocation's own loads, with the loop's index at `at`."""
+        """Append the cooperative loads and the ops of their addresses, with `at` for the loop's
+        index. Yields each load with its new value."""
         known = {**self.map, index: at}
         done: set[Op] = set()
         for load, needed in self.loads.items():

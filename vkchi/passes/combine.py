@@ -110,8 +110,8 @@ def combine_lanes(fn: Func, caps: Caps) -> Func:
 
 
 def lane_values(body: Region) -> Iterator[Value]:
-    """Yield the sources of divergence between lanes: the innermost index, invocation numbers,
-    results of writes."""
+    """Yield the values that may differ between lanes by themselves: the innermost index, invocation
+    numbers, memory allocated in the body, and results of ops with effects other than reads."""
     yield body.params[-1]
     yield from own_values(body)
     yield from (op for op in walk(body) if op.kind in PER_INVOCATION)
@@ -203,13 +203,15 @@ def is_own(v: Value, lane: Value, apart: Collection[Value]) -> bool:
 
 
 def emit_at_one(b: Builder, op: Op, args: Args, *, indices: Sequence[Value], caps: Caps) -> Value:
-    """Append the atomic of a scalar at a probably uniform address; return its operand."""
+    """Append the atomic of a scalar, with one update for all lanes that have the first lane's
+    address. Returns its operand, as a placeholder for the unused result."""
     emit_group(b, op.kind, args, emit_meeting(b, indices))
     return args[1]
 
 
 def emit_anywhere(b: Builder, op: Op, args: Args, *, indices: Sequence[Value], caps: Caps) -> Value:
-    """Append the atomic of a scalar at a data-dependent address; return its operand."""
+    """Append a few compare-and-swaps, and if all of them fail the loop of `emit_rounds`. Returns
+    the atomic's operand, as a placeholder for the unused result."""
     with b.region() as then:
         emit_rounds(b, op.kind, args, indices, caps)
         b.emit("yield")

@@ -80,7 +80,8 @@ def find_chains(loop: Op, changes: SideEffectTable) -> list[Chain]:
 
 
 def loads_of_several(loop: Op) -> list[Op]:
-    """Return the loads at the top level of a loop, of arrays with more than one load."""
+    """Return the loads of array elements directly in a loop's body, of arrays with more than one
+    such load."""
     loads = [
         (op, place.args[0])
         for op in loop.regions[0].ops
@@ -106,7 +107,8 @@ def moving_load(op: Op, index: Param, inner: set[Value]) -> ChainedLoad | None:
 
 
 def chains_of(group: Sequence[ChainedLoad], index: Param) -> list[Chain]:
-    """Group loads whose indices differ in constants into chains of elements one iteration apart."""
+    """Return the chains in a group of loads whose indices differ in constants. The elements of a
+    chain, at least two, are one iteration apart."""
     first = group[0]
     found: dict[int, ChainedLoad] = {}
     for load in group:
@@ -138,7 +140,6 @@ def rounds_apart(a: ChainedLoad, b: ChainedLoad, index: Param) -> int | None:
 
 
 def limited(chains: list[Chain]) -> list[Chain]:
-    """Return the first chains, up to MOST_CARRIED carried scalars."""
     kept: list[Chain] = []
     left = MOST_CARRIED
     for chain in chains:

@@ -4,23 +4,21 @@ Devices are described by `Caps`, and are of two kinds, distinguished by `Caps.is
 
 - *CPUs* (software drivers: Mesa's lavapipe, SwiftShader). One thread runs a workgroup, row by row
   along x, a subgroup at a time. Invocations beyond a row's end idle in its last subgroup. Starting
-  an invocation costs as much as a few operations, a loop much less. So from WORTH_A_LOOP iterations
-  per invocation, as many invocations as keep the threads busy (`most_threads`) partition a loop.
-  Each subgroup gets contiguous iterations, which the prefetcher follows. Light loops, without inner
-  loops, are partitioned from FEWEST_LIGHT iterations, LIGHT_EACH per invocation.
-- *GPUs*, with subgroups of any width (16 on Mali and VideoCore). Starting an invocation is free; an
-  integer division costs 20 to 40 instructions. So each iteration has its own invocation, and the
-  hardware's indices along up to three axes are the loop's. A workgroup is split into subgroups
-  along x, then y, then z; invocations beyond its end idle in the last one. A workgroup of one row
-  along x is best: all other indices are then uniform, and row addresses and comparisons are
-  computed once. Memory is fetched in lines of 64 to 128 bytes. Loops that read along one axis and
-  write along another use tiles of TILE by TILE: each line is fully used while it is cached.
+  an invocation costs more than an iteration of a loop. So a fixed number of invocations
+  (`most_threads`) partitions a loop that has WORTH_A_LOOP iterations or more for each. Light loops,
+  whose iterations are short and without loops, are partitioned from FEWEST_LIGHT iterations.
+- *GPUs*. Starting an invocation is free, and integer division is slow. So each iteration has its
+  own invocation, and the hardware's indices along up to three axes are the loop's. A workgroup is
+  split into subgroups along x, then y, then z; invocations beyond its end idle in the last one. A
+  workgroup of one row along x is best: all other indices are then uniform. Loops that read along
+  one axis and write along another use tiles of TILE by TILE, so that each memory line is fully used
+  while it is cached.
 
 The cost of a tile (`cost_of`) is the number of invocations per iteration, plus penalties:
 
-- GUARD for each bounds guard,
+- GUARD for each axis whose extent is not known to be a multiple of the tile's length,
 - ROWS for more than one row, on GPUs where one row is best,
-- a penalty for each factor of two between a row's or a workgroup's length and the best one,
+- STRAY for each factor of two between a row's or a workgroup's length and the best one,
 - half of that for each factor of two in the slowest of three lengths.
 
 Unknown extents add almost no idle invocations at edges: the launch selects another tile if they are
@@ -86,8 +84,8 @@ HUGE = 1 << 20  # assumed value of an unknown extent
 
 
 def subgroup_width(caps: Caps) -> int:
-    """Return the lanes that run side by side: the largest power of two within the subgroup size, at
-    most DEFAULT_BLOCK."""
+    """Return the number of lanes that run side by side: the largest power of two within the
+    subgroup size, at most DEFAULT_BLOCK."""
     return 1 << (min(max(1, caps.subgroup_size), DEFAULT_BLOCK).bit_length() - 1)
 
 
@@ -146,7 +144,8 @@ def words_per_iteration(most: int, loads: int, rounds: int) -> int:
 
 
 def is_worth_lanes(rounds: int, width: int) -> bool:
-    """True if the lanes of a workgroup should share a loop of serial code, despite the barrier."""
+    """True if `width` lanes should share a serial loop of `rounds` iterations, despite the barrier:
+    from ROUNDS_EACH iterations per lane."""
     return rounds >= ROUNDS_EACH * width
 
 
@@ -164,8 +163,11 @@ def is_worth_gathering(atomics: int, ops: int, iterations: int, caps: Caps) -> b
 
 
 def is_worth_expanding(before: float, after: float, numbers: int, caps: Caps) -> bool:
-    """True if moving reductions to a second loop is profitable. `before` and `after`: their cost
-    per launch, in nanoseconds. `numbers`: scalars stored for the second loop."""
+    """True if moving reductions to a second loop is profitable. `before` and `after` are the costs
+    of the reductions per launch, in nanoseconds.
+
+    The gain must repay storing and loading `numbers` scalars and, on CPUs, a dispatch.
+    """
     dispatch = DISPATCH / LAUNCHES if caps.is_cpu else 0.0
     return before >= after + HANDED * numbers + dispatch
 

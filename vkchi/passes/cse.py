@@ -80,7 +80,6 @@ class ScopedRebuilder(Rebuilder):
         self.available = Available()
 
     def inside(self, *params: Param) -> AbstractContextManager[Region]:
-        """Open a new region and a scope of available expressions."""
         return AvailabilityScope(self.available, self.b.region(*params))
 
     def merge(self, op: Op, args: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -99,7 +98,7 @@ class ScopedRebuilder(Rebuilder):
 
 
 def merge_equal_ops(fn: Func) -> Func:
-    """Replace every pure op that repeats an available one."""
+    """Replace every pure op that repeats an available one: the pass `cse`."""
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         return walk.merge(op, args) if op.kind in PURE else None

@@ -140,7 +140,6 @@ class Sweeper(Rebuilder):
         super().ops([op for op in ops if op in needed or op.kind == "yield"])
 
     def visit_control(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Drop the unneeded results of a control op; return None to keep all."""
         if not op.results or op.type is not None:
             return None
         keep = [k for k, r in enumerate(op.results) if r in self.needs.values]

@@ -43,8 +43,7 @@ def demote_atomics(fn: Func) -> Func:
 
 
 def demote_all_atomics(fn: Func, log: Log | None = None) -> Func:
-    """Replace all private atomics. Records in `log` those atomics in parallel loops that are not
-    replaced."""
+    """Replace all private atomics. Records all other atomics in parallel loops in `log`."""
     return replace_atomics(fn, lambda survey, write: True, log)
 
 
@@ -70,8 +69,8 @@ def replace_atomics(
     is_wanted: Callable[[DependenceTest, WriteAccess], bool],
     log: Log | None = None,
 ) -> Func:
-    """Replace the private atomics that `is_wanted` selects. Records in `log` those in parallel
-    loops that are not replaced."""
+    """Replace the private atomics that `is_wanted` selects. Records all other atomics in parallel
+    loops in `log`."""
     serial = DependenceTest([op for op in fn.body.ops if op.kind != "parallel"], None)
     loops = [op for op in fn.body.ops if op.kind == "parallel"]
     surveys = [serial, *(DependenceTest(op.regions[0].ops, op) for op in loops)]

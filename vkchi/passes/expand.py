@@ -134,7 +134,6 @@ def are_own(shifts: ScatterAnalysis, base: Value, writes: Sequence[WriteAccess])
 
 
 def is_known(shifts: ScatterAnalysis, write: WriteAccess) -> bool:
-    """True if `ScatterAnalysis` supports the subscripts of a scatter-add."""
     return shifts.read_inner(write) is not None or len(shifts.read(write)) > 0
 
 
@@ -215,7 +214,6 @@ class Half(Cloner):
         return b.parallel(self.loop.args, body)
 
     def place(self, v: Value) -> Value:
-        """Append the pointer to a value's element in its temporary array."""
         loops = (self.loop, *self.cut.shifts.survey.loops[v])
         axes = [axis for op in loops for axis in axes_of(op)]
         return self.b.emit("elem", self.slots[v], *[self.count(a.param, a.begin) for a in axes])
@@ -237,7 +235,6 @@ class Head(Half):
             self.keep(op.results)
 
     def inline(self, region: Region, values: Sequence[Value]) -> list[Value]:
-        """Inline a region, and store those of its parameters that the second loop loads."""
         self.map.update(zip(region.params, values, strict=True))
         self.keep(region.params)
         return super().inline(region, values)

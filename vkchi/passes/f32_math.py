@@ -1,9 +1,10 @@
 """Arithmetic implementations of f32 functions that devices may compute with visible errors.
 
-Vulkan allows arc functions 4096 units in the last place; lavapipe's arc sine is off by 4e-4. For
-hyperbolic functions it allows a relative error that grows without bound near 0. The implementations
-here are accurate to a few units everywhere, except for denormals that the device flushes to 0.
-Quotients and square roots are the device's, but exact if they are small integers (`div`, `sqrt`).
+Vulkan allows arc functions 4096 units in the last place. For hyperbolic functions it allows a
+relative error that grows without bound near 0. The arc and hyperbolic functions here are accurate
+to a few units everywhere, except for denormals that the device flushes to 0. Quotients and square
+roots are the device's, but exact if they are small integers (`div`, `sqrt`). `pow`, `exp2` and
+`log2` are in `powers`.
 
 Polynomials are weighted least-squares fits, made near-minimax by Lawson's iteration.
 

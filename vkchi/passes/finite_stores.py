@@ -87,7 +87,7 @@ class StoreWatcher(Rebuilder):
         return [made] if op.type is not None else ()
 
     def finite(self, b: Builder, v: Value) -> Value:
-        """Emit the test that all components of a float value are finite, by their bits."""
+        """Append a test that all components of a float value are finite, and return its bool."""
         t = v.type
         size = t.size if isinstance(t, Tensor) else 0
         parts = [b.emit("extract", v, attr=k) for k in range(size)] if size else [v]
@@ -99,7 +99,8 @@ class StoreWatcher(Rebuilder):
         return total
 
     def last_wrong(self, b: Builder, v: Value) -> Value:
-        """The first component of a tensor that is not finite; the last one if all are."""
+        """Return the first component of a tensor that is not finite; the last one if all are
+        finite."""
         assert isinstance(v.type, Tensor)
         *others, found = [b.emit("extract", v, attr=k) for k in range(v.type.size)]
         for part in reversed(others):

@@ -100,7 +100,6 @@ class FissionLoop:
                 self.repeats[op] = size
 
     def is_written(self, place: MemoryLocation) -> bool:
-        """True if the loop may write the array or private memory of a location."""
         return self.memory[place.base] in self.written
 
     # --- what hangs together

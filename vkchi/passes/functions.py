@@ -58,7 +58,6 @@ def expand_quotient_f16(b: Builder, op: Op, args: Args) -> Value:
 
 
 def widen(b: Builder, v: Value) -> Num:
-    """Convert a float to f32; constants stay constants."""
     if isinstance(v, Op) and v.kind == "const":
         return Num(b, b.const(constant_array(v), with_scalar(v.type, f32)))
     return Num(b, v).cast(f32)

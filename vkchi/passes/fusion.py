@@ -95,7 +95,7 @@ class LoopFuser:
         self.forms = ExactPolynomials(Intervals({}))
 
     def join(self, first: Op, between: Sequence[Op], second: Op) -> FusedLoop | None:
-        """Fuse two loops; None if that is illegal or not profitable."""
+        """Return the fused loop of two loops; None if fusion is illegal or not profitable."""
         if not self.are_same(first, second) or not is_worth_it(first, second):
             return None
         parts = part(between, first, second)

@@ -127,8 +127,9 @@ def scatter_to_gather(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
 
 
 def adds_floats(op: Op, used: set[Value]) -> bool:
-    """False if a loop surely has no scatter-adds worth converting: at most one addition whose
-    result is unused, no serial loop, no quotient. A cheap test before the analysis."""
+    """False if a loop surely has no scatter-adds worth converting: its body has at most one
+    `atomic_add` with an unused result, no `for` and no quotient. A cheap test before the analysis.
+    """
     adds = [x for x in walk(op.regions[0]) if x.kind == "atomic_add" and x not in used]
     several = {"for", *QUOTIENTS}
     return len(adds) > 1 or any(x.kind in several for x in walk(op.regions[0]))
@@ -192,7 +193,6 @@ def is_worth_it(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd], caps: Caps)
 
 
 def has_at_most(t: Type, n: int) -> bool:
-    """True if an array is known to have at most n elements."""
     return isinstance(t, Array) and t.shape is not None and prod(t.shape) <= n
 
 
@@ -255,7 +255,8 @@ class Gathering:
         return next(one for one in self.sums if one.place == place)
 
     def ends(self, k: int) -> tuple[Value, Value]:
-        """Append the bounds of an axis. No intermediate value wraps (`fits`)."""
+        """Append the bounds of axis k of the new loop, and return begin and end. They include all
+        elements that scatter-adds may update: the whole axis of the array if `by` is None."""
         b, axis, (by, first, extent) = self.b, self.axes[k], self.reach[k]
         t = scalar_of(axis.param.type)
 
@@ -379,7 +380,8 @@ class Gathering:
         values: Sequence[Value],
         places: Sequence[ScatterTarget],
     ) -> Sequence[Value]:
-        """Append the body of a source iteration; return the totals."""
+        """Append the body of a source iteration, which adds to `values`, one total per target in
+        `places`. Returns the new totals."""
         own = dict(self.made)
         for axis, p, shift in zip(self.axes, less, term.shifts, strict=True):
             own[axis.param] = p if shift.modulus is None else self.wrapped(p, shift.modulus)

@@ -307,7 +307,7 @@ def is_multiple(axis: LoopAxis, factor: int) -> bool:
 
 
 def carried_scalars(region: Region, variance: AxisVariance) -> int:
-    """Return the most scalars per copy that a serial loop carries and that vary along the axis."""
+    """Return the most scalars that a serial loop carries and that vary along the axis."""
     most = 0
     for op in walk(region):
         if op.kind == "for" and op not in variance.decided:
@@ -378,7 +378,6 @@ def copy_guarded(
 def copy_jammed(
     b: Builder, op: Op, start: Value, outer: dict[Value, Value], choice: JamPlan
 ) -> None:
-    """Append the jammed body of the iterations from `start`."""
     body = op.regions[0]
     index = body.params[choice.axis]
     copies: list[dict[Value, Value]] = []

@@ -66,7 +66,6 @@ class Threader(Rebuilder):
         self.is_straight = is_straight
 
     def ops(self, ops: Sequence[Op]) -> None:
-        """Append ops to the open region, with chains rewritten."""
         done = k = 0
         while k < len(ops):
             found = self.chain(ops, k)
@@ -90,7 +89,6 @@ class Threader(Rebuilder):
         return None
 
     def runs_unasked(self, op: Op) -> bool:
-        """True if `predicate` will turn the `if` into straight-line code."""
         return self.is_straight and will_be_if_converted(op)
 
     def thread(self, chain: Chain) -> None:

@@ -349,7 +349,7 @@ def layout_offset(
 
 
 def axis_index(w: ArithmeticBuilder, layout: Layout, axis: int, v: Value, t: Scalar) -> Offset:
-    """Index value of type t, relative to the first index of its axis.
+    """Append an index as an offset of type t, relative to the first index of its axis.
 
     If t is u32, a 64-bit index that does not fit saturates at the largest u32, which is out of
     range.
@@ -390,7 +390,8 @@ def _spare_offset(
 def bounds_check(
     w: ArithmeticBuilder, t: Array, indices: Sequence[Value], width: Scalar
 ) -> Value | None:
-    """Bounds check: true if every index is in range; None if all are constants in range."""
+    """Append a test that every index is in range, and return its bool; None if all are constants in
+    range."""
     assert t.shape is not None
     inside: Value | None = None
     for axis, (v, extent) in enumerate(zip(indices, t.shape, strict=True)):
@@ -405,10 +406,10 @@ def bounds_check(
 def _dynamic_offset(
     w: ArithmeticBuilder, root: IndexedArray, indices: Sequence[Value], t: Scalar, inside: bool
 ) -> tuple[Offset, Value | None]:  # fmt: skip
-    """Offset in an array of dynamic shape, clamped to the spare element unless `inside`.
+    """Return the offset of an element in an array of dynamic shape, and its bounds check or None.
 
-    An offset in a `noguard` array is not clamped, as that has no spare element. Also returns its
-    bounds check, else None.
+    Unless `inside`, the offset is clamped to the spare element. A `noguard` array has none, so its
+    offset is checked instead.
     """
     n, offset, ok = root.type.scalars_per_element, NOTHING, None
     for axis, v in enumerate(indices):
@@ -431,7 +432,6 @@ def _extent(w: ArithmeticBuilder, root: IndexedArray, axis: int, t: Scalar) -> V
 
 
 def _element_limit(w: ArithmeticBuilder, root: IndexedArray, t: Scalar) -> Value:
-    """Number of elements of an array of dynamic shape."""
     if root.type.ndim == 1:
         return _extent(w, root, 0, t)
     size, n = w.op("size", root.array, type=t), root.type.scalars_per_element

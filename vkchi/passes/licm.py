@@ -39,7 +39,6 @@ class InvariantHoister(Rebuilder):
         self.changes = SideEffectTable()
 
     def visit_loop(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Rewrite a loop's regions, then hoist its invariant ops."""
         if op.kind not in LOOPS:
             return None
         regions = tuple([self.region(r) for r in op.regions])

@@ -119,7 +119,6 @@ class ReportLowering(Rebuilder):
 
     @contextmanager
     def branch(self, cond: Num) -> Iterator[None]:
-        """Emit the code of the `with` block under a condition."""
         with self.b.region() as then:
             yield
             self.b.emit("yield")

@@ -93,7 +93,7 @@ def map_grid(fn: Func, caps: Caps = SMALLEST, options: Options | None = None) ->
 
 
 def check_block(op: Op, block: int | None, caps: Caps) -> None:
-    """Raise DeviceError if the device has no workgroups of `block` invocations; None passes."""
+    """Raise DeviceError if `block` is less than 1 or more than the device's limit. None passes."""
     if block is not None and not 1 <= block <= caps.workgroup_invocations:
         place = f"{op.span.place}: " if op.span else ""
         raise DeviceError(

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 
 def unproved_cautions(fn: Func, noted: Iterable[PendingCaution]) -> list[Caution]:
-    """Return the cautions not proved unnecessary, in order; those without a cast are kept."""
+    """Return the cautions in `noted` that are not proved unnecessary, in order. Those without a
+    cast are kept; those whose cast is no longer in `fn` are dropped."""
     casts = {n.op for n in noted if n.op is not None}
     lossy: set[Op] = set()
     if casts:

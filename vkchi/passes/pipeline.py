@@ -437,7 +437,7 @@ def cut_dispatches(fn: Func, given: Given, clock: PassTimer, check: Check) -> Bu
 
 def note_dispatches(program: Program, log: Log) -> None:
     """Record in `log` the dispatch of each outermost loop. For a `parallel`, also record the bytes
-    of each array that an iteration accesses."""
+    that an iteration reads, and those that it writes."""
     for f in program.funcs:
         for op in outermost_loops(f.body):
             record(log, Decision("dispatch", op.span, name=f.name))

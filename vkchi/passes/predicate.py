@@ -36,7 +36,8 @@ def predicate(fn: Func, caps: Caps) -> Func:
 
 
 def straighten(fn: Func) -> Func:
-    """If-convert branches with results, at most MOST_LOADS loads and at most MOST_OPS ops."""
+    """If-convert branches that have results, 1 to MOST_LOADS loads from buffers, and at most
+    MOST_OPS ops, all others of them pure."""
     return IfConverter().run(fn)
 
 
@@ -82,7 +83,6 @@ def is_worth_it(ops: Sequence[Op]) -> bool:
 
 
 def will_be_if_converted(op: Op) -> bool:
-    """True if an `if` will be converted, given its inner `if`s."""
     return is_worth_it(straight_ops(op))
 
 

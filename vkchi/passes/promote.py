@@ -4,8 +4,8 @@
 becomes
     v = x[i]; if c { v = v / m }; v = v - g; if v < 0 { v = 0 }; x[i] = v
 
-Drivers keep private variables in registers, across any control flow; `forward` handles only
-straight-line code. An element is replaced for a whole iteration of a `parallel` if
+Drivers keep private variables in registers, across any control flow; `forward` keeps no value from
+inside a branch or loop. An element is replaced for a whole iteration of a `parallel` if
 
 - the iteration only loads and stores the array's memory, at this element or at distinct ones;
 - no other iteration accesses the element (`analysis.dependence`), so that writing back an unchanged
@@ -132,7 +132,6 @@ def accesses_of(body: Region) -> Iterator[tuple[Value, ElementAccess | None]]:
 def elements_of(
     base: Value, groups: Groups, survey: DependenceTest, body: Region
 ) -> Iterator[ReplacedElement]:
-    """Yield the elements of one array to replace."""
     writes = [a.op.args[0] for of in groups.values() for a in of if a.op.kind in WRITES]
     if not writes or not survey.is_private(base, writes):
         return

@@ -1,15 +1,13 @@
 """Exact `//`, `%` and C remainder of floats by integer arithmetic.
 
-Needed on devices whose float division is inexact.
-
 Vulkan allows an f32 quotient to be off by 2.5 units in the last place. An f64 quotient need only be
-as precise as one of f32. So 41.0 / 41.0 may be below 1, and floor(a / b) one too small.
-Here a division only provides an estimate. The remainder decides; it is computed with integers
-and therefore exact.
+as precise as one of f32. So 41.0 / 41.0 may be below 1, and floor(a / b) one too small. Here a
+division only provides an estimate. The remainder decides; it is computed with integers and
+therefore exact.
 
-Let |a| = m * 2**ea, |b| = d * 2**eb, with integers m < 2**24 and 2**23 <= d < 2**24 (f64: 53
-bits). Then |a| mod |b| = (m * 2**left mod d) * 2**eb for left = ea - eb >= 0, and |a| itself for
-left < 0. The loop is long division with digits of STEP = 19 bits. It divides m * 2**t, t <= 19:
+Let |a| = m * 2**ea, |b| = d * 2**eb, with integers m < 2**24 and 2**23 <= d < 2**24 (f64: 53 bits).
+Then |a| mod |b| = (m * 2**left mod d) * 2**eb for left = ea - eb >= 0, and |a| itself for left < 0.
+The loop is long division with digits of STEP = 19 bits. It divides m * 2**t, t <= 19:
 
     guess = m * 2**t * (1 / d)    as floats, toward zero
     rest = m * 2**t - guess * d   as integers of 32 bits, wrapping
@@ -23,11 +21,10 @@ left < 0. The loop is long division with digits of STEP = 19 bits. It divides m 
 
 Contraction of `x * y + z` to a fused operation does not matter, because nothing is added to a
 rounded product. Neither does the treatment of subnormal numbers, except in operands and results.
-(GLSL's fma would not help: Vulkan allows it to round twice.) Division by a constant power of two
-is exact and stays one multiplication.
+Division by a constant power of two is exact and stays one multiplication.
 
-For f32 the loop is only the fallback. If the quotient is below 2**21, the nearest integer is
-exact, and so is the remainder, computed with floats (`formula.exact_remainder`).
+For f32 the loop is only the fallback. If the quotient is below 2**21, the nearest integer is exact,
+and so is the remainder, computed with floats (`formula.exact_remainder`).
 
 See also: `legalize` chooses when to use these functions.
 

@@ -135,8 +135,8 @@ class _Reducer:
     def finish(self, b: Builder, found: Accumulator) -> None:
         """Emit the atomic after a loop.
 
-        It is guarded by a comparison with the identity if it hides NaNs, or if it is scalar and all
-        claims are conditional.
+        It is guarded by a comparison with the identity if `hides_nan`, or if it is scalar and all
+        original atomics are in `if`s.
         """
         b.span = found.claims[0].atomic.span
         v, claim = b.emit("load", found.local), found.claims[0]
@@ -235,7 +235,6 @@ class _Reducer:
         b.emit(claim.atomic.kind, place, as_type(b, v, claim.atomic.args[1].type))
 
     def outside(self, b: Builder, v: Value) -> Value:
-        """Map a value from outside the loop; constants are recreated."""
         if is_constant(v):
             return b.emit("const", attr=v.attr, type=v.type)
         return self.rebuilder.map.get(v, v)
@@ -255,11 +254,8 @@ def identity_of_kind(b: Builder, kind: str, t: Scalar | Tensor) -> Op:
 
 
 def hides_nan(atomic: Op) -> bool:
-    """True if applying the identity would replace a NaN in memory.
-
-    Such an atomic is guarded; otherwise it would change an element that the program does not
-    write.
-    """
+    """True for a minimum or maximum of floats. Applied with the identity, it would replace a NaN in
+    memory, in an element that the program may not write."""
     return atomic.kind in EXTREMES and scalar_of(atomic.args[1].type).kind == "f"
 
 

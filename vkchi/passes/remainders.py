@@ -51,7 +51,8 @@ def turn_remainders(fn: Func, caps: Caps) -> Func:
 def build(
     b: Builder, op: Op, args: tuple[Value, ...], turn: DividendRange, *, is_natural: bool
 ) -> Value:
-    """Emit a remainder. `is_natural`: the divisor is proved not negative."""
+    """Append the compare-and-subtract form of a remainder, with the division as fallback.
+    `is_natural`: the divisor is proved not negative."""
     dividend, divisor = args
     zero, near = b.const(0, i32), dividend
     if turn.above:

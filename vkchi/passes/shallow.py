@@ -106,17 +106,15 @@ class PathStep(NamedTuple):
 
 
 class StepGroup(NamedTuple):
-    """Steps whose code behind the cut fits into one `if`.
-
-    The steps from `first` (innermost) to `last` (outermost) only yield, except `first`.
-    """
+    """Steps whose code behind the cut fits into one `if`: `first` is the innermost, `last` the
+    outermost. Behind the cut, all of them but `first` only yield."""
 
     first: int
     last: int
 
 
 class PendingIf(NamedTuple):
-    """An `if` to emit, and the results of other ops that its results replace."""
+    """An `if` to emit. Its results also replace each tuple of results in `stands_for`."""
 
     op: Op
     stands_for: tuple[tuple[Value, ...], ...] = ()
@@ -154,8 +152,6 @@ class NestingLimiter(Rebuilder):
         return [place]
 
     def make_place(self, op: Op) -> Op:
-        """Define a private variable or workgroup array like `op`; a variable is initialized with
-        zero."""
         if not op.args:
             return self.b.insert(Op(op.kind, (), op.attr, op.type, op.span, op.name))
         assert isinstance(op.type, Ptr) and isinstance(op.type.elem, Scalar | Tensor)
@@ -254,7 +250,6 @@ class NestingCut:
         return op
 
     def trace(self, v: Value, g: StepGroup) -> Value:
-        """Value that an outer step of a group yields, in terms of its inner step's region."""
         for outer, inner in pairwise(self.steps[g.last : g.first + 1]):
             if isinstance(v, Result) and v.op is outer.inner:
                 v = inner.region.yielded[v.index]
@@ -326,7 +321,6 @@ class NestingCut:
         return self.walk.map.get(v, v)
 
     def zero(self, v: Value) -> Value:
-        """Placeholder for a value on a path that does not define it."""
         assert isinstance(v.type, Scalar | Tensor)
         return self.b.const(0, v.type)
 

@@ -185,7 +185,6 @@ class WorkDistribution(NamedTuple):
         return ()
 
     def _in_rows(self, b: Builder, t: Value, rows: RowPartition, body: Body) -> None:
-        """Append an invocation's work in all units of its group."""
         width = b.const(rows.width, i32)
         group, lane = b.emit("floordiv", t, width), b.emit("mod", t, width)
         if rows.each == 1:
@@ -227,7 +226,6 @@ class WorkDistribution(NamedTuple):
     def _around(
         self, b: Builder, trips: Value, start: list[Value], rounds: list[Value], body: Body
     ) -> None:
-        """Append the loops over the outer extents, with the partitioned loop inside."""
         if len(rounds) < len(self.outer):
             k = Param(u32, "o")
             with b.region(k) as region:

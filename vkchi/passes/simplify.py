@@ -4,8 +4,7 @@ Each op is visited once, after its operands. Candidate rules depend on its kind,
 last operand and the kinds of its operands; the candidates of such a key are memoized. They are
 tried in order: folding, the function in `structure.RULES`, the rows in `algebraic_rules.ROWS`. Ops
 built by a rule are simplified in the same way, and equal ops are merged (`cse`). Control ops are in
-`branches`. Control ops with a known path are removed, and `if`s that become selects; `dce` runs
-later.
+`branches`. Ops that become unused are left to `dce`.
 
     simplify(fn)          # EXACT rules only
     simplify_fast(fn)     # all rules, for `fast_math`

@@ -346,7 +346,6 @@ class _DispatchBuilder:
         return self.map[v]
 
     def can_repeat(self, op: Op, v: Value) -> bool:
-        """True if v is recomputed, not spilled. Addresses always are."""
         if op.kind in PLACES or op.kind == "local":
             return True
         return self.plan.costs.allow(v, self.k)

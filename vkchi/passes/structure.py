@@ -221,7 +221,7 @@ def compare_truth(kind: str) -> Callable[[RuleBuilder, Args, Any, Type], Value |
 
 
 def shape(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
-    """Replace an extent that is part of the array's type."""
+    """Replace an extent of static shape by a constant."""
     array = args[0].type
     assert isinstance(array, Array)
     return None if array.shape is None else s.const(array.shape[attr], i32)

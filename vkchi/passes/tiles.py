@@ -20,7 +20,8 @@ class Tiles(NamedTuple):
 
 
 def split_into_tiles(b: Builder, begin: Value, end: Value, size: int) -> Tiles:
-    """Append the split of a range into tiles of `size` iterations, at least two.
+    """Append code that splits the range `begin` to `end` into tiles of `size` iterations, at least
+    two. Returns their number and the begin of the remainder.
 
     The length is computed unsigned, so that it fits for every range.
     """

@@ -185,7 +185,6 @@ class InvariantLoadFinder:
                     self.search(op, (op,))
 
     def search(self, loop: Op, around: Loops) -> None:
-        """Visit the ops directly in a loop and in its inner loops; `around` ends with the loop."""
         for op in (op for region in loop.regions for op in region.ops):
             if op.kind == "load" and not is_private(base_memory(op.args[0])):
                 loops = self.needed(op, around)

@@ -91,7 +91,6 @@ def indices_at(
     extents: Sequence[Value],
     axes: Sequence[tuple[Value, Value]],
 ) -> list[Value]:
-    """Indices of the iteration with linear index `at`; the last axis is the fastest."""
     found: list[Value] = []
     for k in reversed(range(len(axes))):
         digit = at if k == 0 else b.emit("mod", at, extents[k])

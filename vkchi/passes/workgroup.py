@@ -165,7 +165,6 @@ class PaddedBodyCopier(Rebuilder):
 
 
 def neutral_of(b: Builder, op: Op) -> Value | None:
-    """Last operand with which an atomic or subgroup op has no effect, or None."""
     if op.kind in NEUTRAL_VOTES:
         return b.const(NEUTRAL_VOTES[op.kind], u1)
     make = NEUTRAL.get(op.kind)
