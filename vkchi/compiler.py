@@ -204,8 +204,8 @@ def array_names(fn: FunctionType, lowered: Lowered) -> frozenset[str]:
 def build_watched(
     fn: Func, names: frozenset[str], options: Options, caps: Caps, log: Log | None = None
 ) -> Artifact:
-    """As `build_artifact`. With `options.nan`, stores of NaN and infinities to the arrays `names`
-    are reported."""
+    """As `build_artifact`. With `options.nan`, it also reports NaN and infinities that float stores
+    write to the arrays `names`, except stores of constants."""
     if not options.nan or not names:
         return build_artifact(fn, options, caps, log)
     from vkchi.passes.finite_stores import watch_stores  # in debug mode only

@@ -176,7 +176,7 @@ class ArgumentError(KernelRuntimeError, TypeError, ValueError):
     """Error: an invalid argument of a kernel, an array method, or another function of vkchi.
 
     Taichi raises TypeError or ValueError, depending on the case. `span` is the user's calling line.
-    Python 3.11 and later show it below the message, because the traceback ends in vkchi's code.
+    With Python 3.11 and later it is added to the error as a note.
     """
 
     span: Span | None = None
@@ -293,9 +293,9 @@ class KernelOverflowWarning(RuntimeWarning):
 
 
 class KernelRaceWarning(RuntimeWarning):
-    """Warning: iterations of a loop conflict, so that the result depends on their order.
+    """Warning: iterations of a parallel loop conflict, so that the result depends on their order.
 
-    The compiler has proved it or, in debug mode, a launch has detected it.
+    This is proved from the IR and the arguments of a call, or detected in a trial or in debug mode.
     """
 
 
@@ -334,8 +334,8 @@ class SubgroupWarning(RuntimeWarning):
 
 
 class GradientWarning(RuntimeWarning):
-    """Warning: `kernel.grad(...)` has no effect, because nothing that the kernel writes has a
-    gradient.
+    """Warning: `kernel.grad(...)` has no effect, because the results that depend on its inputs have
+    no gradients.
 
     With `missing_gradient="warn"` also: a derivative flows through an array without a gradient or
     dual, which counts as constant.

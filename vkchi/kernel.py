@@ -90,7 +90,10 @@ class PlanTable:
 
     def note(self, plan: Plan, args: tuple[Any, ...]) -> None:
         """Cache the binding of a call, if `cache_call` supports it; no effect after MOST_NOTES
-        calls."""
+        calls.
+
+        At MOST_KEPT entries the cache is emptied first.
+        """
         if not self.notes_left:
             return
         self.notes_left -= 1

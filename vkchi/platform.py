@@ -168,7 +168,8 @@ def replace(source: str, target: str) -> None:
 
 
 def retry(act: Callable[[], T]) -> T:
-    """Return `act()`. Repeat it after a PermissionError where other processes lock files."""
+    """Return `act()`. After a PermissionError, where other processes lock files, sleep and repeat
+    it up to five times."""
     for pause_s in PAUSES_S if SYSTEM.locks_open_files else ():
         try:
             return act()

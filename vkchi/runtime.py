@@ -125,7 +125,10 @@ class Runtime:
 
     @property
     def tape(self) -> Any:
-        """The active recorder of kernel calls: a tape, forward mode or `ti.record`; else None."""
+        """The active recorder of kernel calls: a tape, forward mode or `ti.record`; else None.
+
+        A recorder whose `__exit__` was skipped by an exception is closed here.
+        """
         if self.recording is not None and self.recording.is_left:
             left, self.recording = self.recording, None  # ended by an exception in `__exit__`
             left.close()

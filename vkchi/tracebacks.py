@@ -173,8 +173,10 @@ def is_hidden(info: Any) -> bool:
 
 
 def render_in_notebook(error: BaseException) -> list[str]:
-    """Lines of the traceback in IPython, without vkchi's frames. Raises KeyError or AttributeError
-    outside of it."""
+    """Lines of the traceback in IPython, without vkchi's frames unless all are wanted (`is_full`).
+
+    Raises KeyError or AttributeError outside of IPython.
+    """
     shell = sys.modules["IPython"].get_ipython()
     if not is_full():
         tidy(error)

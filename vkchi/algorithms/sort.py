@@ -37,7 +37,7 @@ def exchange_stage_with_values(
 ) -> None:
     """`exchange_stage` that moves values along with the keys; the first is values[to].
 
-    All reads precede all writes, because keys and values may share memory.
+    In an iteration, all reads precede all writes, because keys and values may share memory.
     """
     for t in range(count):
         i = k % p + t // k * 2 * k + t % k

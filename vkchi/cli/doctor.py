@@ -99,7 +99,10 @@ def make_problem(what: str, mend: str, *, stops: bool = False) -> Problem:
 
 
 def check_versions() -> CheckResult:
-    """Versions of vkchi, Python and the packages it uses."""
+    """List the versions of vkchi, Python and the packages that it uses.
+
+    Problem: numpy, vulkan or cffi is missing.
+    """
     lines = [f"vkchi {version_of('vkchi')}, Python {sys.version.split()[0]}, {platform.describe()}"]
     packages = {name: version_of(name) for name in PACKAGES}
     lines.append(", ".join(f"{name} {v}" for name, v in packages.items()))

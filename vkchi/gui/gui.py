@@ -125,7 +125,8 @@ class GUI:
 
     @property
     def running(self) -> bool:
-        """True until the window is closed or this is set to False."""
+        """True until the window is closed, or this is set to False. Reading it processes new
+        events."""
         self._poll()
         return self._is_running
 

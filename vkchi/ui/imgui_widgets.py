@@ -108,7 +108,7 @@ class Gui:
     def sub_window(
         self, name: str, x: float, y: float, width: float, height: float
     ) -> Iterator[Gui]:
-        """Context manager that begins and ends a sub-window.
+        """Context manager that begins a sub-window, yields this Gui, and ends the sub-window.
 
         name, x, y, width, height: as in `begin`.
         """

@@ -35,7 +35,10 @@ class InputState:
         self.cursor = (0.0, 0.0)
 
     def take(self, event: dict[str, Any], size: tuple[float, float]) -> None:
-        """Process an event of rendercanvas, in a window of logical size `size`."""
+        """Update the cursor, the pressed keys and the queue by an event of rendercanvas.
+
+        size: logical size of the window, in the units of the event.
+        """
         kind = event["event_type"]
         if kind in ("pointer_move", "pointer_down", "pointer_up"):
             self.cursor = (event["x"] / size[0], 1 - event["y"] / size[1])

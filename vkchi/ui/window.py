@@ -251,7 +251,7 @@ class Window:
 
     @property
     def event(self) -> InputEvent:
-        """The last event returned by `get_event`, with `key` and `type`."""
+        """The last event that `get_event` took from the queue, with `key` and `type`."""
         return self._event
 
     @event.setter
