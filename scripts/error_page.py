@@ -72,7 +72,7 @@ def last_statement(program: list[str]) -> str:
 
 
 def read_goldens() -> list[Golden]:
-    """Read all goldens, without those that differ in the program alone."""
+    """Read all goldens; of those with the same sentence, the last one."""
     paths = [p for name in FOLDERS for p in sorted((ROOT / "tests/golden" / name).glob("*.txt"))]
     found = {golden.sentence: golden for golden in map(read_golden, paths)}
     return list(found.values())

@@ -34,8 +34,11 @@ OUTSIDE = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 
 
 class Chapter(NamedTuple):
-    """A page: the modules of its names in the table of public names, and public modules with names
-    of their own (public name -> the defining module)."""
+    """A page of the reference.
+
+    modules: their names in the table of public names are shown. own: public modules that are shown
+    with names of their own, and the defining modules.
+    """
 
     title: str
     modules: tuple[str, ...] = ()
@@ -113,7 +116,7 @@ def check_every_name_has_a_chapter() -> None:
 
 
 def contents() -> str:
-    """Table of chapters and their names."""
+    """Table of chapters and their names. Raises SystemExit if a public name has no chapter."""
     check_every_name_has_a_chapter()
     rows = ["", "## Chapters", "", "| chapter | names |", "| --- | --- |"]
     for page, chapter in CHAPTERS.items():
@@ -149,8 +152,10 @@ def chapter_page(chapter: Chapter) -> str:
 
 
 def entries(found: list[tuple[str, str, str]], seen: set[str]) -> list[str]:
-    """Signatures and docstrings by mkdocstrings, a table of other names with a docstring, and a
-    list of the rest."""
+    """Markdown of public names: documented ones, a table of others with a docstring, and the rest.
+
+    `seen` collects the documented ones; a repeated one becomes a link.
+    """
     shown, rows, plain = [], [], []
     for name, module, attribute in found:
         thing = getattr(importlib.import_module(f"vkchi.{module}"), attribute)

@@ -1,6 +1,6 @@
 """Run the tests that need no device, in plain Python: the same on Linux, macOS and Windows.
 
-Makes `.venv` with the extra `dev`, unless `--here` is given: then the running Python has it. Other
+Makes `.venv` with the extra `dev`, if it is missing. With `--here`, uses the running Python. Other
 arguments go to pytest. `make unit` calls this file.
 
     python scripts/unit.py [--here] [PYTEST-ARGUMENT ...]
@@ -32,7 +32,7 @@ def python_of(folder: Path) -> Path:
 
 
 def prepare() -> str:
-    """Make the virtual environment, if it is missing; return its interpreter."""
+    """Return the interpreter of the virtual environment; make it and install `dev` if missing."""
     python = python_of(VENV)
     if not python.exists():
         venv.create(VENV, with_pip=True)

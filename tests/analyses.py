@@ -1,8 +1,7 @@
-"""Results of the analyses on a Func as text: for goldens, and for tests that compare them with
-executions.
+"""Results of the analyses on a Func as text, for goldens and for comparison with executions.
 
-    ANALYSES["ranges"](fn)      # one line per integer, in program order
-    %k: 0..9, <= x[0] - 1
+ANALYSES["ranges"](fn)      # one line per integer, in program order
+%k: 0..9, <= x[0] - 1
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Observed(Prover):
 
 
 def name_of(s: Any) -> str:
-    """A symbol."""
+    """Text of a symbol: an extent, a product of symbols, or a value."""
     if isinstance(s, Extent):
         return f"{s.shape}[{s.axis}]"
     if isinstance(s, SymbolProduct):

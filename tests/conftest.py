@@ -4,15 +4,16 @@
     pytest --validation       load the Khronos validation layer; any message of it fails the session
     pytest --no-spirv-val     do not validate the SPIR-V that the tests emit
     pytest --hang-limit 600   end a process whose test does not return in so many seconds
-    pytest --like-gpu         map loops as for a GPU that counts few workgroups
-    pytest --like-moltenvk    form pointers, vectors and scans as for MoltenVK
+    pytest --like-gpu         map loops as for a GPU with few workgroups
+    pytest --like-moltenvk    emit pointers, vectors and scans as for MoltenVK
 
 `--timeout` of pytest-timeout fails a test that takes too long, by a signal, which waits for native
-code to return; where a driver hangs, `--hang-limit` ends it. pytest-xdist then reports the
-test as one that crashed, and goes on with a new worker. `VKCHI_DEVICE` chooses the device by a part
-of its name. vkchi writes every module that it emits into `VKCHI_DUMP_SPV`, which is set here before
-vkchi is imported; at the end of the session each distinct module goes through spirv-val, once, in
-the controller where pytest-xdist is at work. With `VKCHI_CACHE=1` none is written or validated.
+code to return. `--hang-limit` also ends a hanging driver: pytest-xdist then reports a crashed test
+and starts a new worker. `VKCHI_DEVICE` chooses the device by a part of its name.
+
+vkchi writes the modules that it emits into `VKCHI_DUMP_SPV`, which is set here before vkchi is
+imported. At the end of the session, the controller validates each distinct module by spirv-val.
+With `VKCHI_CACHE=1` no module is validated.
 """
 
 from __future__ import annotations
@@ -75,7 +76,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Set the environment in the controller; the workers of pytest-xdist inherit it."""
+    """Apply the options, and set the environment in the controller.
+
+    The workers of pytest-xdist inherit the environment.
+    """
     if config.getoption("--like-gpu"):
         look_like("gpu")
     if config.getoption("--like-moltenvk"):
@@ -97,8 +101,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def allow_many_files() -> None:
-    """Raise the limit of open files: the layer opens its log again for each VkInstance, and never
-    closes it."""
+    """Raise the limit of open files to its maximum: the layer opens its log for each VkInstance,
+    and leaves it open."""
     import resource
 
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -118,14 +122,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exclude collected tests from Python's garbage collections: 600,000 objects that live to the
-    end, which every collection of a test would search anew, a second each."""
+    """Exclude the collected tests from Python's garbage collections.
+
+    They are some 600,000 objects that live to the end, and each collection would scan them.
+    """
     gc.collect()
     gc.freeze()
 
 
 def look_like(name: str) -> None:
-    """Change the capabilities of every device, by a function `like_*` of `tests.devices`."""
+    """Change the capabilities of the devices that are read later by `tests.devices.like_{name}`."""
     from tests import devices
     from vkchi.vk import physical
 
@@ -140,7 +146,8 @@ def look_like(name: str) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish() -> None:
-    """Close the device in every process while the layer is still listened to: it reports leaks."""
+    """Close the device in each process before the validation layer's messages are read: it reports
+    leaks."""
     vkchi = sys.modules.get("vkchi")
     if vkchi is not None and hasattr(vkchi, "reset"):
         vkchi.reset()
@@ -154,8 +161,10 @@ def bless(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def own_collections() -> Iterator[None]:
-    """Garbage collections call nobody: hypothesis has a callback in Python, in which an interrupt
-    is lost."""
+    """Fixture without garbage collection callbacks.
+
+    Hypothesis has one in Python, in which an interrupt is lost.
+    """
     others = gc.callbacks[:]
     gc.callbacks.clear()
     yield
@@ -164,8 +173,11 @@ def own_collections() -> Iterator[None]:
 
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
-    """SIGINT interrupts Python, here and in processes that are started here, as it does at a
-    terminal. A shell that runs the suite in the background has it ignored."""
+    """Fixture in which SIGINT raises KeyboardInterrupt, here and in processes that are started
+    here.
+
+    Shells ignore SIGINT in commands that run in the background.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -189,7 +201,7 @@ def fail_session(session: pytest.Session, who: str, messages: list[str]) -> None
 
 
 class SpirvCheck:
-    """Collects every module that the session emits and validates each at its end."""
+    """Collects the modules that the session emits, and validates each at its end."""
 
     def __init__(self) -> None:
         self.kept = os.environ.get("VKCHI_DUMP_SPV", "")
@@ -218,7 +230,7 @@ class SpirvCheck:
 
 
 class HangGuard:
-    """Ends the process where a test does not return, after saying which and where it stands."""
+    """Ends the process if a test does not return, after printing its name and the stack traces."""
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
@@ -272,10 +284,10 @@ def drop_notices_of_layer() -> None:
 
 
 class LayerCheck:
-    """Loads the validation layer into every process of the session and gathers its messages.
+    """Loads the validation layer into the processes of the session, and collects its messages.
 
-    The layer of each process writes to one FIFO, which is read here: it opens a plain file anew in
-    every process, and so would lose all but the last one's messages.
+    The layers of all processes write to one FIFO. With a plain file, the layer of each process
+    would replace its contents.
     """
 
     def __init__(self) -> None:
@@ -294,7 +306,8 @@ class LayerCheck:
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self) -> None:
-        """Gather output. Never stops: a process that still ends must not block on us."""
+        """Collect output in an endless loop: a process that still ends must not block on a full
+        pipe."""
         while True:
             self.text += os.read(self.pipe, 65536)
             if self.text.endswith(END):

@@ -1,8 +1,8 @@
-"""A stand-in for `cuda.bindings.driver`: notes every call, holds it against the rules of CUDA's
-driver, and does it on the host, in the memory that a software Vulkan driver exported.
+"""A stand-in for `cuda.bindings.driver`, for memory that a software Vulkan driver exported.
 
+It records the calls, checks them against rules of CUDA's driver, and performs them on the host.
 Structs have the fields of the real ones and no others (`test_cuda_bindings` compares), enums their
-numbers. Streams run work immediately: a wait that nobody will ever end fails here.
+numbers. Streams run work immediately: a wait that does not end in five seconds fails.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FIELDS = {
 
 
 class Struct:
-    """A struct with these fields alone, zero at first, as C has it."""
+    """A struct with the given fields, all zero at first; others cannot be assigned."""
 
     def __init__(self, fields):
         inner = {}
@@ -79,8 +79,12 @@ class Failed(Exception):
 
 
 class StandIn:
-    """The module. calls: (name, facts) of each call, in order; `failing`: names that give an error;
-    `vmm`: allocations of virtual memory, by address; `semaphores`: of Vulkan's, by descriptor."""
+    """The stand-in for the module.
+
+    calls: (name, facts) of the recorded calls, in order; failing: names of calls that return an
+    error; vmm: allocations of virtual memory, by address; semaphores: Vulkan's (device, semaphore),
+    by descriptor.
+    """
 
     CUexternalMemoryHandleType = CUexternalMemoryHandleType
     CUexternalSemaphoreHandleType = CUexternalSemaphoreHandleType
@@ -95,7 +99,7 @@ class StandIn:
         self._timelines, self.devices = {}, {}
 
     def names(self):
-        """Names of the calls, but for those of the context."""
+        """Names of the recorded calls, in order."""
         return [name for name, _ in self.calls]
 
     def __getattr__(self, name):
@@ -276,5 +280,5 @@ def read_value(device, semaphore):
 
 
 def new_handle():
-    """A descriptor that stands for a semaphore."""
+    """A new file descriptor that represents a semaphore."""
     return os.memfd_create("semaphore")

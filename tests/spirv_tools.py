@@ -1,6 +1,6 @@
-"""The SPIRV-Tools programs, where they are installed: validation.
+"""Validation by spirv-val of the SPIRV-Tools.
 
-They are found on PATH or in `$VULKAN_SDK/bin`; nothing in vkchi needs them to run.
+It is found on PATH or in `$VULKAN_SDK/bin`; vkchi itself does not need it.
 
     >>> validate(shader.words)          # '' if the module is valid
     ''

@@ -1,15 +1,15 @@
 """Golden files of IR text under tests/golden. `pytest --bless` rewrites the output of passes.
 
-text/*.chi    form errors, or text that must print as it stands
-verify/*.chi  well-formed text that `verify` refuses
+text/*.chi    text with an error, or text that must print unchanged
+verify/*.chi  well-formed text that `verify` rejects
 passes/*/*.chi  `; run: a,b` names passes, then follows the input, `; expect:` starts the output
 autodiff/*.chi  `; grad: MODE a,b` names a mode and the arrays by which a kernel is differentiated,
-                `; expect:` starts its gradient (and what counts the cells of its buffers)
-analysis/*/*.chi  of a folder named as an analysis of `tests.analyses`: `; expect:` starts what it
-                says, each line a comment
+                `; expect:` starts its gradient (and the Func that counts the cells of its buffers)
+analysis/*/*.chi  of a folder named as an analysis of `tests.analyses`: `; expect:` starts its
+                result, each line a comment
 
-An expected error stands on its line behind `; error:` (a part of the message). All .chi files,
-whoever owns them, must print as they read.
+An expected error is on its line after `; error:` (a part of the message). Parsing and printing any
+of the files twice must give the same text.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def name_of(path: Path) -> str:
 
 
 def expected_error(path: Path) -> tuple[str, int] | None:
-    """Text and line of the error that the file announces."""
+    """(text, line number) of the first `; error:` in the file; None if there is none."""
     for number, line in enumerate(path.read_text().splitlines(), 1):
         found = ERROR.search(line)
         if found:
@@ -56,7 +56,7 @@ def drop_comment_lines(text: str) -> str:
 
 
 def sections(text: str) -> list[str]:
-    """The parts of a file that are IR: all of it, or the text before and after `; expect:`."""
+    """The parts of a text before and after `; expect:`."""
     return text.split("; expect:\n")
 
 
@@ -98,9 +98,9 @@ def test_round_trip(path: Path) -> None:
 
 
 def test_base_memory_of_every_access() -> None:
-    """`base_memory` follows every op that derives a pointer from another.
+    """`base_memory` of each access in the goldens is a parameter, a local or shared memory.
 
-    The arrays that a dispatch reads and writes depend on it, and so do copies, snapshots and order.
+    Reads, writes, copies and snapshots of a dispatch depend on it.
     """
     bases = set()
     for path in list_files("passes/*/*.chi"):

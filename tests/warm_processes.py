@@ -1,4 +1,4 @@
-"""A program in three processes that share a cache: cold, warm, and warm with the program moved."""
+"""A program run by three processes that share a cache: cold, warm, and warm after a change."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ ROOT = Path(__file__).parents[1]
 
 
 def run_thrice(program: str, folder: Path, moved: str) -> tuple[str, str, str]:
-    """The stderr of each. `{shift}` in the program is "#", and `moved` for the third.
+    """Run the program three times, and return the stderr of each run. Fails if a run fails.
 
-    Its arguments are the cache folder, and "warm" for the second and third.
+    `{shift}` in the program is replaced by "#", and by `moved` for the third run. The program's
+    arguments are the cache folder, and "warm" for the second and third.
     """
     file, env = folder / "program.py", {**os.environ, "VKCHI_CACHE": "1"}
     env.pop("VKCHI_DUMP_SPV", None)

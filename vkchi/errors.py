@@ -66,7 +66,7 @@ class CompilationError(VkchiError):
 
 
 class KernelSyntaxError(CompilationError, SyntaxError):
-    """Error: Python syntax that kernels do not support, or an invalid use of it."""
+    """Error: syntax that kernels do not support, or an invalid use of syntax or of a decorator."""
 
     def __init__(self, sentence: str, span: Span | None = None, **facts: object) -> None:
         CompilationError.__init__(self, sentence, span, **facts)  # type: ignore[arg-type]
@@ -389,8 +389,10 @@ def warn_line(text: str, kind: type[Warning], span: Span | None = None) -> None:
 
 
 class Unsupported(VkchiError, NotImplementedError):
-    """Error: a documented feature that vkchi does not have; the message names an alternative if
-    there is one."""
+    """Error: a feature that vkchi does not have, or not on this machine.
+
+    The message names an alternative if there is one.
+    """
 
 
 class InternalError(VkchiError):

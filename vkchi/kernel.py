@@ -483,7 +483,10 @@ def _load_python_plan() -> Callable[..., Plan]:
 
 
 def forget_stale_plans(kernel: weakref.ref[Kernel]) -> None:
-    """Call the kernel's method of this name, unless it is dead; for dead objects of a signature."""
+    """Call `Kernel.forget_stale_plans` if the kernel is alive.
+
+    Finalizer of the objects that are part of a signature.
+    """
     found = kernel()
     if found is not None:
         found.forget_stale_plans()

@@ -492,7 +492,7 @@ def _check_host_arrays(given: Any) -> None:
 
 
 def _names(given: Any) -> tuple[str, ...]:
-    """Names of kernels: a sequence, or a comma-separated string."""
+    """Names of kernels in a sequence or comma-separated string; None reads VKCHI_ACCEPT_RACES."""
     found = env.flag("VKCHI_ACCEPT_RACES") if given is None else given
     parts = found.split(",") if isinstance(found, str) else found
     return tuple(part.strip() for part in map(str, parts) if part.strip())

@@ -353,7 +353,10 @@ def configure_prune(parser: argparse.ArgumentParser) -> None:
 
 
 def prune(given: argparse.Namespace) -> int:
-    """Delete leftover temporary files, and entries beyond the limits."""
+    """Delete leftover temporary files, and entries beyond the limits of `--policy` and `--most`.
+
+    Prints the number of deleted entries.
+    """
     store = store_of(given)
     if given.policy == "version":
         from vkchi.cache.version import compiler_version

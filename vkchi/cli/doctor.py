@@ -300,7 +300,7 @@ def check_cache() -> CheckResult:
 
 
 def can_write(folder: str) -> bool:
-    """True if files can be created in the folder, or in its nearest existing parent."""
+    """True if a file can be created in the folder, or in its nearest parent if it is missing."""
     while not os.path.lexists(folder):
         folder = os.path.dirname(folder)
     try:

@@ -78,7 +78,8 @@ def run(given: argparse.Namespace) -> int:
 
 
 def documents() -> str:
-    """Return the folder of the documents: that of a checkout, else the address of the project's."""
+    """Return `docs` in a checkout, else the address of the project's documentation, `docs` if
+    unknown."""
     from importlib.metadata import PackageNotFoundError, metadata
 
     if (PARENT / "pyproject.toml").is_file():

@@ -517,7 +517,7 @@ class GUI:
         return not self._inbox.pressed.isdisjoint(keys)
 
     def get_cursor_pos(self) -> tuple[float, float]:
-        """Last known cursor position, in fractions of the window."""
+        """Last known cursor position, in fractions of the window, after processing new events."""
         self._poll()
         return self._inbox.cursor
 

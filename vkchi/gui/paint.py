@@ -145,7 +145,7 @@ KERNEL = make_kernel()
 
 
 def paint_by_kernel(pixels: Floats, shapes: ShapeBatch, boxes: np.ndarray[Any, Any]) -> None:
-    """Paint all shapes in one launch per batch of `bin_shapes`."""
+    """Paint all shapes into `pixels`, in place, by one launch per batch of `bin_shapes`."""
     rows = -(-pixels.shape[1] // TILE)
     has_alpha = bool((pixels[:, :, 3] != 1).any())  # else it stays 1
     kind = shapes.corners

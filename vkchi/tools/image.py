@@ -200,7 +200,7 @@ def own_mode(image: Any) -> str:
 
 
 def imresize(img: Numbers, w: int, h: int | None = None) -> np.ndarray[Any, Any]:
-    """Resize an image array to `w` by `h` (or `w` by `w`) pixels, by nearest neighbour.
+    """Resize an image array to `w` by `h` (or `w` by `w`) pixels, without interpolation.
 
     Pixel (x, y) is the source pixel at the scaled coordinates, rounded down. An array of that size
     is returned unchanged. Raises ToolError for sizes that are no positive integers and arrays of
