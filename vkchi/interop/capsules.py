@@ -1,7 +1,6 @@
 """DLPack capsules of numpy arrays, and of memory that the host cannot access.
 
-Numpy creates all of them. The deleters of its capsules are C code that takes the GIL, preserves a
-pending exception, and does nothing after the interpreter's end. For memory that the host cannot
+Numpy creates all of them, so their deleters are numpy's C code. For memory that the host cannot
 access, numpy gets an array at a non-host address, which it never dereferences. The device in the
 resulting capsule is then overwritten. Source: dlpack.h (DLManagedTensor, DLManagedTensorVersioned).
 
@@ -58,7 +57,10 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 
 
 def capsule_of(values: np.ndarray[Any, Any], max_version: tuple[int, int] | None) -> object:
-    """Capsule of an array in host memory, which it keeps alive. Raises BufferError."""
+    """Return a DLPack capsule of an array in host memory, which it keeps alive. Raises BufferError.
+
+    Numpy before 2.1 ignores `max_version`.
+    """
     if tuple(map(int, np.__version__.split(".")[:2])) >= (2, 1):
         return values.__dlpack__(max_version=max_version)
     return values.__dlpack__()
@@ -67,7 +69,8 @@ def capsule_of(values: np.ndarray[Any, Any], max_version: tuple[int, int] | None
 def make_capsule(
     place: ArrayLocation, keeper: object, max_version: tuple[int, int] | None
 ) -> object:
-    """Capsule of the memory at `place`, which `keeper` keeps alive. Raises BufferError."""
+    """Return a DLPack capsule of the memory at `place`, which `keeper` keeps alive. Raises
+    BufferError."""
     made = capsule_of(np.asarray(ArrayInterface(place, keeper)), max_version)
     name = _name(made)
     head = TensorHead.from_address(_pointer(made, name) + TENSOR_AT[name])

@@ -47,7 +47,7 @@ def capsule(
     max_version: tuple[int, int] | None,
     dl_device: tuple[int, int] | None,
 ) -> object:
-    """Capsule of an array in host memory, which it keeps alive.
+    """Return a DLPack capsule of an array in host memory, which it keeps alive.
 
     Raises BufferError if a stream or another device is requested, or if numpy cannot export the
     array.
@@ -65,7 +65,8 @@ def check_device(dl_device: tuple[int, int] | None) -> None:
 
 
 def cuda_device(runtime: Runtime) -> tuple[int, int]:
-    """DLPack device of the memory shared with CUDA. Raises BufferError if none is shared."""
+    """Return the DLPack device of the memory shared with CUDA. Raises BufferError if none is
+    shared."""
     from vkchi.interop.cuda.link import LinkFailure, find_link  # few programs need it
 
     found = find_link(runtime)
@@ -87,10 +88,11 @@ def cuda_capsule(
     runtime: Runtime, buffer: Buffer, like: np.ndarray[Any, Any], offset: int,
     stream: int | None, max_version: tuple[int, int] | None,
 ) -> object:  # fmt: skip
-    """Capsule of an array in CUDA-visible memory, `offset` bytes into a buffer.
+    """Return a DLPack capsule of an array in CUDA-visible memory, `offset` bytes into a buffer.
 
-    Shape, strides and dtype are those of `like`. `stream` is numbered as in DLPack. Raises
-    BufferError for stream 0, or if the memory cannot be shared with CUDA.
+    Shape, strides and dtype are those of `like`. `stream` is numbered as in DLPack; it waits for
+    earlier launches, unless it is -1. Raises BufferError for stream 0, or if the memory cannot be
+    shared with CUDA.
     """
     if stream == 0:
         raise BufferError("stream=0 may mean any stream: DLPack wants 1, 2 or a stream's handle")
@@ -105,7 +107,7 @@ def cuda_capsule(
 
 
 def view_of_capsule(source: DLPackExporter) -> NDArray[np.generic]:
-    """Numpy view of host memory that another library exports.
+    """Return a numpy view of host memory that another library exports.
 
     Raises ArgumentError for memory of other devices, for dtypes that DLPack cannot export to numpy,
     and for torch tensors that require gradients.
@@ -126,8 +128,8 @@ def view_of_capsule(source: DLPackExporter) -> NDArray[np.generic]:
 
 
 def view_of_foreign(source: object) -> NDArray[np.generic] | None:
-    """Numpy view of the host memory of a foreign object; None if it offers none, or is a numpy
-    scalar.
+    """Return a numpy view of the host memory of a foreign object; None if it offers none, or is a
+    numpy scalar.
 
     Uses DLPack, numpy's array interface, or Python's buffer protocol. Raises ArgumentError for CUDA
     memory, and as `view_of_capsule`.

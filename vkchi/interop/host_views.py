@@ -27,7 +27,6 @@ IN_CUDA = (
 
 
 def is_torch(obj: Any) -> bool:
-    """True if obj is a torch tensor; does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(obj, torch.Tensor)
 
@@ -42,8 +41,8 @@ def is_cuda_array(source: Any) -> bool:
 
 
 def without_autograd() -> AbstractContextManager[Any]:
-    """Context in which torch's autograd records nothing; tensors that require gradients can be
-    written."""
+    """Context in which torch's autograd records nothing, so that tensors that require gradients can
+    be written. No effect if torch is not imported."""
     torch = sys.modules.get("torch")
     return nullcontext() if torch is None else torch.no_grad()
 
@@ -63,7 +62,7 @@ def grad_of(tensor: Any) -> Any:
 
 
 def make_grad(obj: Any) -> Any:
-    """Gradient of a torch tensor, created as zeros if missing.
+    """Return the gradient of a torch tensor, created as zeros if it requires one and has none.
 
     None for objects that are no tensor, and for tensors that neither require nor have a gradient.
     """
@@ -97,7 +96,7 @@ def write_grad(tensor: Any, values: Any) -> None:
 
 
 def view_of(obj: Any) -> np.ndarray[Any, Any] | None:
-    """Numpy view of an array of numpy or torch; None for other objects.
+    """Return a numpy view of an array of numpy or torch; None for other objects.
 
     Raises ArgumentError for masked arrays, for CUDA arrays, and as `array_of_torch`.
     """
@@ -111,9 +110,10 @@ def view_of(obj: Any) -> np.ndarray[Any, Any] | None:
 
 
 def as_plain_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array as a plain `np.ndarray`: a view if it is of a derived class, such as np.matrix.
+    """Return the array as a plain `np.ndarray`: a view if it is of a derived class, such as
+    np.matrix.
 
-    Raises ArgumentError for masked arrays, whose masks would be lost.
+    Raises ArgumentError for masked arrays.
     """
     if type(array) is np.ndarray:
         return array
@@ -126,10 +126,10 @@ def as_plain_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def array_of_torch(tensor: Any) -> np.ndarray[Any, Any]:
-    """Detached numpy view of a CPU tensor.
+    """Return a detached numpy view of a CPU tensor.
 
-    Raises ArgumentError for other objects, tensors on other devices, and tensors that reach beyond
-    their storage. Raises it also for tensors that numpy cannot view (bfloat16, sparse).
+    Raises ArgumentError for other objects, tensors on other devices, tensors that reach beyond
+    their storage, and tensors that numpy cannot view (bfloat16, sparse).
     """
     if not is_torch(tensor):
         raise ArgumentError(f"a torch tensor is needed, not {type(tensor).__name__}")
@@ -183,11 +183,11 @@ def check_storage(tensor: Any) -> None:
 
 
 def to_number_array(value: Any) -> np.ndarray[Any, Any]:
-    """Convert values to a numpy array.
+    """Convert values to a numpy array of bools, integers or floats.
 
     Accepts Python numbers, nested sequences, numpy arrays, CPU tensors, and objects with
-    `to_numpy`, such as fields and ti.Matrix. Raises ArgumentError for anything else, and as
-    `check_dtype`.
+    `to_numpy`, such as fields and ti.Matrix. Waits for kernels that may still write to such an
+    array. Raises ArgumentError for anything else, and for other dtypes.
     """
     if hasattr(value, "to_numpy"):
         value = value.to_numpy()
@@ -206,7 +206,7 @@ def to_number_array(value: Any) -> np.ndarray[Any, Any]:
 
 
 def check_dtype(dtype: np.dtype[Any], value: Any) -> None:
-    """Raise ArgumentError unless this numpy dtype, the dtype of `value`, is of bools, integers or
+    """Raise ArgumentError, naming `value`, unless this numpy dtype is of bools, integers or
     floats."""
     if dtype.kind in "OUS":
         raise ArgumentError(f"numbers are needed, not {short_repr(value)}")
@@ -216,17 +216,13 @@ def check_dtype(dtype: np.dtype[Any], value: Any) -> None:
 
 
 def short_repr(value: Any) -> str:
-    """`repr` of the value, cut to 40 characters."""
     text = repr(value)
     return text if len(text) < 40 else text[:37] + "..."
 
 
 def cast(values: np.ndarray[Any, Any], t: Scalar) -> np.ndarray[Any, Any]:
-    """Cast values to type t, as `astype`; returns `values` itself if it has that type already.
-
-    Floats are truncated to integers, integers wrap. Values above the range of a float type become
-    infinite.
-    """
+    """Cast values to type `t`, as `astype` without warnings; return `values` itself if it has that
+    type already."""
     if values.dtype == t.dtype:
         return values
     with np.errstate(all="ignore"):
@@ -243,7 +239,8 @@ def may_overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
 
 
 def changed_mask(before: np.ndarray[Any, Any], now: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Mask of the elements whose bits differ between two arrays of one shape and dtype; -0 != 0.
+    """Return a mask of the elements whose bits differ between two arrays of one shape and dtype; -0
+    != 0.
 
     The elements have 1, 2, 4 or 8 bytes.
     """
@@ -253,7 +250,7 @@ def changed_mask(before: np.ndarray[Any, Any], now: np.ndarray[Any, Any]) -> np.
 
 
 def element_addresses(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Address of each element, in an array of the same shape."""
+    """Return the address of each element, in an array of the same shape."""
     found = np.full(a.shape, a.ctypes.data, np.int64)
     for axis, (size, step) in enumerate(zip(a.shape, a.strides, strict=True)):
         along = np.arange(size, dtype=np.int64) * step
@@ -262,7 +259,8 @@ def element_addresses(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def address_range(a: np.ndarray[Any, Any]) -> tuple[int, int]:
-    """(address of the first byte, address after the last byte); equal for an empty array."""
+    """Return the address of the first byte, and that after the last byte; equal for an empty
+    array."""
     if a.size == 0:
         return a.ctypes.data, a.ctypes.data
     ends = [(size - 1) * step for size, step in zip(a.shape, a.strides, strict=True)]
@@ -304,7 +302,8 @@ def is_same_view(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
 
 
 def make_torch(values: np.ndarray[Any, Any], device: Any) -> Any:
-    """A torch tensor of these values on `device`; if None, on the CPU, in the array's memory.
+    """Return a torch tensor of these values on `device`; if None, on the CPU, in the array's
+    memory.
 
     Raises ImportError if torch is not installed.
     """
@@ -314,6 +313,6 @@ def make_torch(values: np.ndarray[Any, Any], device: Any) -> Any:
 
 
 def numpy_dtype(dtype: Any) -> Any:
-    """Numpy dtype of a vkchi type; other arguments of numpy's `dtype` unchanged."""
+    """Return the numpy dtype of a vkchi scalar type; other arguments unchanged."""
     cooked = cook(dtype)
     return cooked.dtype if isinstance(cooked, Scalar) else dtype

@@ -1,11 +1,11 @@
 """Numpy arrays and torch tensors used in place, on devices that can import host memory.
 
 The pages around an array are imported once (VK_EXT_external_memory_host). Up to 256 imports are
-cached while their owners live: numpy's base array, or torch's storage. An array is copied instead
-(None here) if
+cached while their owners live: numpy's base array, or torch's storage. `find` returns None for an
+array that must be copied:
 
-- it is not contiguous, aligned, writable and in native byte order;
-- the device stores its type in another format;
+- it is not contiguous or, for numpy, not aligned, writable and in native byte order;
+- its type has no kernel type, or the device stores that in another format;
 - its elements have less than 32 bits and do not fill whole words, because kernels may replace the
   words around them;
 - it is memory of the device itself, seen by DLPack;
@@ -47,7 +47,8 @@ WORD_BYTES = 4
 
 
 class HostNdarray(Ndarray):
-    """An ndarray in host memory from address `start` to `end`, which the caller keeps alive."""
+    """An ndarray over host memory, which the caller keeps alive. `start` and `end` are its
+    addresses."""
 
     is_noguard = is_copy = True
     host: np.ndarray[Any, Any]
@@ -70,7 +71,6 @@ class HostNdarray(Ndarray):
         self.end = self.start + self.size_bytes
 
     def meets(self, other: HostNdarray) -> bool:
-        """True if both share a byte of memory."""
         return self.start < other.end and other.start < self.end
 
 
@@ -105,8 +105,6 @@ class OwnerReference(weakref.ref[Any]):
 
 
 class ImportedHostMemory(NamedTuple):
-    """Imported memory: its owner, and an array over it."""
-
     owner: OwnerReference
     array: HostNdarray
 
@@ -114,8 +112,8 @@ class ImportedHostMemory(NamedTuple):
 class CachedLookup(NamedTuple):
     """Cached lookup: properties of an object when last seen, and the array over its memory.
 
-    Both references are weak. `where` is the address of a tensor's memory, or a pointer to that of a
-    numpy array.
+    `object` and `array` are weak references. `where` is the address of a tensor's memory, or a cffi
+    pointer to a numpy array's memory.
     """
 
     object: weakref.ref[Any]
@@ -152,7 +150,8 @@ class HostArrays:
         return True
 
     def find(self, array: Any, element_axes: int) -> HostNdarray | None:
-        """The ndarray over a host array; None if it must be copied.
+        """Return the ndarray over a host array, from the cache or imported; None if it must be
+        copied.
 
         The last `element_axes` axes are those of its elements.
         """
@@ -181,10 +180,7 @@ class HostArrays:
         return known.array
 
     def _note(self, array: Any, seen: HostArrayInfo, element_axes: int, found: HostNdarray) -> None:
-        """Cache the lookup of an array; a hit takes a third of the time.
-
-        No effect for classes derived from numpy's.
-        """
+        """Cache the lookup of an array. No effect for classes derived from numpy's."""
         is_numpys = type(array) is np.ndarray
         if not is_numpys and is_array_of_numpy(array):
             return
@@ -197,10 +193,7 @@ class HostArrays:
         )  # fmt: skip
 
     def _find_noted(self, noted: CachedLookup, array: Any, element_axes: int) -> HostNdarray | None:
-        """The cached array of the same object, if the object is unchanged.
-
-        A tensor with the same address has the same storage, or another view of it.
-        """
+        """Return the cached ndarray if `array` is the noted object and is unchanged, else None."""
         known, is_numpys, dtype, shape, where, axes, found = noted
         last: Any = known()
         if last is None or last is not array or array.dtype is not dtype or axes != element_axes:
@@ -214,7 +207,7 @@ class HostArrays:
     # --- descriptions of arrays --------------------------------------------------------------
 
     def _add_reader(self, array: Any) -> Callable[[Any], HostArrayInfo | None]:
-        """Choose the function that describes arrays of a new class."""
+        """Choose, note and return the function that describes arrays of this class."""
         kind, torch = type(array), sys.modules.get("torch")
         reader: Callable[[Any], HostArrayInfo | None] = see_nothing
         if is_array_of_numpy(array):
@@ -237,7 +230,8 @@ class HostArrays:
         return HostArrayInfo(owner, address, array.dtype, array.shape)
 
     def take_over(self, array: np.ndarray[Any, Any]) -> ForeignHostNdarray | None:
-        """An ndarray in the memory of an array, which it keeps alive; None if not possible."""
+        """Return an ndarray in the memory of an array, which it keeps alive; None if that is not
+        possible."""
         seen = self._see_numpy(array)
         if seen is None:
             return None
@@ -282,9 +276,9 @@ class HostArrays:
     def fit(
         self, address: int, dtype: Any, shape: tuple[int, ...], element_axes: int
     ) -> HostArrayType | None:
-        """Type of contiguous memory for kernels; None if it cannot be used in place.
+        """Return the type of contiguous memory for kernels; None if it cannot be used in place.
 
-        Raises ArgumentError for a dtype without a kernel type.
+        Raises ArgumentError for a torch dtype without a kernel type.
         """
         is_numpys = isinstance(dtype, np.dtype)
         scalar = scalar_of_dtype(dtype) if is_numpys else type_of_torchs(dtype)
@@ -315,8 +309,10 @@ type_of_torchs = cache(to_taichi_type)
 
 
 def see_tensor(tensor: Any) -> HostArrayInfo | None:
-    """Memory of a torch tensor; None unless it is contiguous host memory with the tensor's own
-    values."""
+    """Describe the memory of a torch tensor.
+
+    None unless it is contiguous host memory with the tensor's own values.
+    """
     try:
         if not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_neg():
             return None
@@ -329,11 +325,11 @@ def see_tensor(tensor: Any) -> HostArrayInfo | None:
 
 
 def see_nothing(_array: object) -> None:
-    """Return None: arrays of an unknown class are copied."""
+    """Return None: arrays of this class are copied."""
 
 
 def host_arrays(runtime: Runtime) -> HostArrays:
-    """Host memory imported by the runtime's device, created at first use."""
+    """Return the `HostArrays` of a runtime, made at first use."""
     found: HostArrays | None = runtime.host_arrays
     if found is None:
         found = runtime.host_arrays = HostArrays(runtime)

@@ -1,8 +1,8 @@
 """Correct accumulation of leaf gradients that a kernel's gradient writes during torch's backward.
 
-A kernel's gradient may write the `.grad` of a leaf directly. If an operation's backward then
-returns that same `.grad`, torch would add it to itself. Here it is counted once. Contributions of
-other operations cannot be separated any more; they raise an error.
+A kernel's gradient may write the `.grad` of a leaf tensor directly. If an operation's backward then
+returns that same `.grad`, torch would add it to itself. `count_once` prevents this. If other
+operations contribute to the leaf too, it raises an error.
 
     if is_added_to(tensor):
         count_once(tensor, error)
@@ -36,9 +36,9 @@ def is_added_to(tensor: Any) -> bool:
 def count_once(tensor: Any, error: Exception) -> None:
     """Count the present `.grad` of a leaf once if torch adds to it in this backward pass.
 
-    Torch adds the sum of all gradients that operations returned for the leaf. If the sum is in the
-    memory of `.grad`, it is the `.grad` itself. Otherwise `error` is raised out of torch's
-    backward. No effect if `.grad` is replaced before, or not returned.
+    A hook, removed after the pass, gets the sum that torch is about to add. If the sum is in the
+    memory of `.grad`, the hook sets `.grad` to None, and torch stores the sum. Otherwise it raises
+    `error` out of torch's backward. No effect if `.grad` was replaced.
     """
     written = tensor.grad
 

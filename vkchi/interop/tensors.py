@@ -1,9 +1,7 @@
 """New torch tensors in memory of the device, without import or copy, if that is host memory.
 
-Memory that torch allocates is imported before a kernel can use it, and released with the tensor.
-For a tensor created in every call, this takes longer than the call itself. Here the array is
-created first (`in_place.HostNdarray`), and torch gets a view of it. When torch releases the
-storage, the array is reused for the next tensor of that shape.
+The array is created first (`in_place.HostNdarray`), and torch gets a view of it. When torch
+releases the storage, the array is reused for the next tensor of that dtype and shape.
 
     tensor = new_zeros(runtime, like, (4,), torch.float32, 0)
 """
@@ -42,10 +40,7 @@ class StorageReference(weakref.ref[Any]):
 
 
 class TensorPool:
-    """Pool of the tensors created on one device.
-
-    The counts of spare arrays are approximate after an exception.
-    """
+    """Pool of the tensors created on one device, which reuses the memory of released ones."""
 
     def __init__(self, runtime: Runtime, hosts: HostArrays) -> None:
         self._runtime, self._hosts = runtime, hosts
@@ -55,7 +50,7 @@ class TensorPool:
         self._spare_count = self._spare_bytes = 0
 
     def make(self, kind: Kind) -> Any:
-        """A new uninitialized tensor; None if it cannot be created in device memory."""
+        """Return a new uninitialized tensor; None if it cannot be created in device memory."""
         lock = self._runtime.lock
         with restoring(lock), lock:
             return self._make(kind)
@@ -114,7 +109,8 @@ class TensorPool:
         return self._spare_bytes < MOST_SPARE_BYTES
 
     def find(self, seen: HostArrayInfo, element_axes: int) -> HostNdarray | None:
-        """The array of a whole tensor that this pool created; None for other memory and views."""
+        """Return the array of a whole tensor that this pool created; None for other memory and
+        views."""
         owner = self._owners.get(seen.address)
         if owner is None or owner() is not seen.owner:
             return None
@@ -123,7 +119,7 @@ class TensorPool:
 
 
 def new_tensor(runtime: Runtime, like: Any, shape: Sequence[int], dtype: Any, axes: int) -> Any:
-    """A new uninitialized tensor on the torch device of `like`.
+    """Return a new uninitialized tensor on the torch device of `like`.
 
     The last `axes` axes are those of its elements. It is in memory of the runtime's device if three
     conditions hold: `like` is on the CPU, the device can import host memory, debug mode is off.

@@ -1,7 +1,4 @@
-"""Access to `torch.library` and to torch's internal state, for torch operators of kernels.
-
-Includes the check for torch's version, and the test whether a call concerns only autograd.
-"""
+"""Access to `torch.library` and to torch's internal state, for torch operators of kernels."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from vkchi.interrupts.local import local
 
 
 def torch_library() -> Any:
-    """The module `torch.library`. Raises MissingPackageError without torch 2.4 or later."""
+    """Return the module `torch.library`. Raises MissingPackageError without torch 2.4 or later."""
     library: Any = None
     with suppress(ImportError):
         library = import_uninterrupted("torch.library")
@@ -27,7 +24,6 @@ def torch_library() -> Any:
 
 
 def is_dtype(found: object) -> bool:
-    """True if an object is a torch dtype."""
     import torch
 
     return isinstance(found, torch.dtype)
@@ -35,7 +31,6 @@ def is_dtype(found: object) -> bool:
 
 @cache
 def integers_of_torch() -> type:
-    """Class of torch's symbolic integers, used in tracing."""
     import torch
 
     found: type = torch.SymInt
@@ -57,7 +52,7 @@ def plain_tensors() -> frozenset[type]:
 
 
 def is_compiling() -> Callable[[], bool]:
-    """Torch's predicate: true inside torch.compile."""
+    """Return torch's predicate that is true inside torch.compile."""
     import torch
 
     found: Callable[[], bool] = torch.compiler.is_compiling
@@ -65,7 +60,7 @@ def is_compiling() -> Callable[[], bool]:
 
 
 def is_recorded() -> Callable[[], bool]:
-    """Torch's predicate: true if autograd records operations."""
+    """Return torch's predicate that is true if gradients are enabled."""
     import torch
 
     found: Callable[[], bool] = torch.is_grad_enabled
@@ -73,7 +68,7 @@ def is_recorded() -> Callable[[], bool]:
 
 
 def observe_calls(operator: Any, look: Callable[[Sequence[Any]], None]) -> None:
-    """Call `look` with the arguments of each call of a torch operator, before autograd.
+    """Call `look` with the arguments of each later call of a torch operator, before autograd.
 
     This includes calls by other names, and forward mode. No effect if torch's internals differ from
     the expected version.
@@ -98,8 +93,8 @@ def observe_calls(operator: Any, look: Callable[[Sequence[Any]], None]) -> None:
 
 @cache
 def keeps_graph() -> Callable[[], bool]:
-    """Predicate: true if the running backward pass retains the graph, or if torch does not report
-    it."""
+    """Return a predicate: true if the running backward pass retains the graph, or if torch does not
+    report it."""
     import torch
 
     found: Callable[[], bool] | None
@@ -110,7 +105,7 @@ def keeps_graph() -> Callable[[], bool]:
 def make_function(
     name: str, forward: Callable[..., Any], backward: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """The `apply` of a new torch.autograd.Function of these two functions.
+    """Return the `apply` of a new torch.autograd.Function of these two functions.
 
     Both take torch's context first.
     """
@@ -123,7 +118,8 @@ def make_function(
 
 
 def has_memory(tensor: Any) -> bool:
-    """True if a tensor is a plain one with memory of its own, not a batched one."""
+    """True if a tensor is of class Tensor or Parameter and has memory of its own, unlike a batched
+    one."""
     try:
         return type(tensor) in plain_tensors() and tensor.data_ptr() >= 0
     except local(RuntimeError, NotImplementedError):
@@ -132,7 +128,8 @@ def has_memory(tensor: Any) -> bool:
 
 @cache
 def transforms_functions() -> Callable[[], bool]:
-    """Predicate: true inside transforms of `torch.func`; false if torch does not report it."""
+    """Return a predicate: true inside transforms of `torch.func`; false if torch does not report
+    it."""
     import torch
 
     found: Callable[[], bool] | None
@@ -142,7 +139,7 @@ def transforms_functions() -> Callable[[], bool]:
 
 @cache
 def needs_full_dispatch() -> Callable[[], object]:
-    """Predicate: true if more than autograd must see an operation.
+    """Return a predicate: true if more than autograd must see an operation.
 
     That is: modes, transforms of functions, traces, forward mode, profiles. Always true if torch
     does not report these.

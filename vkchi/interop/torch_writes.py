@@ -1,9 +1,8 @@
 """Reports kernel writes to torch as in-place operations without a known derivative.
 
 The version of a written tensor is increased, so that torch rejects a gradient that needs its saved
-value. If autograd records, the tensor's graph ends at the write, and a gradient through it is an
-error. Leaves stay leaves. For them it is an error too if the written values depend on tensors that
-require gradients.
+value. If autograd records on it, the tensor's graph ends at the write, and a gradient through it is
+an error. Leaves stay leaves. `forbid_leaf_gradient` makes a gradient of a written leaf an error.
 
     check_view("x", tensor); report_write("x", tensor, plan)
 """
@@ -34,9 +33,9 @@ def has_tangent(tensor: Any) -> bool:
 
 
 def may_have_tangent(tensor: Any) -> bool:
-    """True if `has_tangent`, or inside forward mode for wrapped tensors of function transforms.
+    """True if `has_tangent`, or for a wrapped tensor of function transforms inside forward mode.
 
-    An outer transform may have a tangent for them.
+    An outer transform may have a tangent for such a tensor.
     """
     if getattr(forward_mode(), "_current_level", 0) < 0:
         return False
@@ -46,7 +45,6 @@ def may_have_tangent(tensor: Any) -> bool:
 
 @cache
 def forward_mode() -> Any:
-    """The module `torch.autograd.forward_ad`."""
     import torch.autograd.forward_ad as forward
 
     return forward
@@ -56,7 +54,7 @@ def check_view(name: str, tensor: Any) -> None:
     """Raise ArgumentError for a view of a leaf that requires a gradient, if autograd records on the
     view.
 
-    Torch does not change such a view in place.
+    Torch does not allow in-place changes of such a view.
     """
     base = tensor._base
     if base is not None and base.is_leaf and base.requires_grad and is_recorded(tensor):
@@ -66,7 +64,7 @@ def check_view(name: str, tensor: Any) -> None:
 
 
 def write_not_allowed(name: str, why: str) -> ArgumentError:
-    """The error for a tensor that must not be written."""
+    """Return the error for a tensor argument that a kernel must not write."""
     return ArgumentError(
         f"argument `{name}`: the kernel writes to it, and torch says: {why}; call the kernel "
         f"inside `with torch.no_grad():` or `with ti.ad.Tape(...)`, or pass {name}.detach()"
@@ -82,7 +80,8 @@ class TensorWriter(Protocol):
 
 
 def report_write(name: str, tensor: Any, writer: TensorWriter) -> None:
-    """Report to torch that a kernel changes a tensor.
+    """Report to torch that a kernel changes a tensor: increment its version, and end its graph
+    unless it is a leaf.
 
     Raises ArgumentError for a tensor with a tangent, and if torch does not allow the write, as for
     one of several views.
@@ -102,11 +101,10 @@ def report_write(name: str, tensor: Any, writer: TensorWriter) -> None:
 
 
 def forbid_leaf_gradient(tensor: Any, writer: TensorWriter) -> None:
-    """Make torch's backward raise TensorGradientError if it reaches a leaf that a kernel has
-    written.
+    """Register a hook, once per leaf, that makes torch's backward raise TensorGradientError if it
+    reaches the leaf.
 
-    Otherwise torch would stop at the leaf, and ignore the dependences of the written values. No
-    effect for other tensors, or if autograd does not record on the leaf.
+    No effect for other tensors, or if autograd does not record on the leaf.
     """
     if not (tensor.is_leaf and is_recorded(tensor)) or hasattr(tensor, HAS_HOOK):
         return
@@ -124,7 +122,7 @@ HAS_HOOK = "__vkchi_written__"
 
 
 def unknown_derivative(who: str, span: Span | None) -> TensorGradientError:
-    """The error if backward reaches a tensor that a kernel wrote outside autograd."""
+    """Return the error for a backward pass that reaches a tensor that a kernel wrote."""
     return TensorGradientError(
         f"torch needs the derivative of what {who} wrote into a tensor, and does not know it", span,
         help="call the kernel in the forward() of a torch.autograd.Function, whose backward() "
@@ -135,7 +133,6 @@ def unknown_derivative(who: str, span: Span | None) -> TensorGradientError:
 
 @cache
 def version_raiser() -> Callable[[Any], object]:
-    """Function that increments a tensor's version."""
     import torch
 
     public = getattr(torch.autograd.graph, "increment_version", None)

@@ -7,8 +7,9 @@ An array is used in place if it is contiguous and its memory is either
   memory.
 
 Others are copied, on the device, into a shared staging buffer, and back if the kernel writes them.
-Staging buffers are reused for arrays of the same type, shape and stream. All work is ordered on one
-stream: torch's current one, or the one that the object names. The host never waits.
+Staging buffers are reused for arrays of the same type, shape and stream. All work for an array is
+ordered on one stream: torch's current one, or the one that the object names. The host does not wait
+for it.
 
     loan = cuda_arrays(runtime).lend(tensor, 0)
     loan.bring()        # before the launch
@@ -81,8 +82,9 @@ class CudaArrayType(NamedTuple):
 class CudaArgument:
     """A CUDA array as an argument of one call.
 
-    `array`: the ndarray that stands for it. `view`: a numpy array with its CUDA address, never
-    dereferenced. `copied`: CUDA address of the staging buffer; None if it is used in place.
+    - array: the ndarray that kernels get in its place.
+    - view: a numpy array with its CUDA address, never dereferenced.
+    - copied: CUDA address of the staging buffer; None if the array is used in place.
     """
 
     def __init__(
@@ -109,7 +111,8 @@ class CudaArgument:
         self._move(is_back=True)
 
     def end(self) -> None:
-        """Record the stream's use of the array, and release the staging buffer, after the call."""
+        """After the call, record the stream's use of the array, and release the staging buffer for
+        reuse."""
         record_stream_use(self.source, self.link.cuda.ordinal)
         if isinstance(self.array, CudaNdarray) and self.copied is not None:
             self.link.arrays.keep(self.seen.stream, self.array, self.copied)
@@ -151,7 +154,10 @@ class CudaArrays:
         self._staged: OrderedDict[Any, list[tuple[CudaNdarray, int]]] = OrderedDict()
 
     def lend(self, source: object, element_axes: int) -> CudaArgument:
-        """Make a CUDA array usable as an argument. Raises ArgumentError if it is not supported."""
+        """Return a CUDA array as an argument: in place, or with a staging buffer, not yet filled.
+
+        Raises ArgumentError if the array is not supported.
+        """
         if self._gone:
             self._forget()
         seen = describe_array(source, self.link.cuda)
@@ -164,7 +170,7 @@ class CudaArrays:
         return CudaArgument(self.link, source, seen, array, copied)
 
     def take_over(self, source: object, *, copy: bool | None) -> Ndarray:
-        """An ndarray of a CUDA array, in its memory if possible.
+        """Return an ndarray of a CUDA array, in its memory if possible.
 
         It keeps the memory alive. With `copy` True, or if Vulkan cannot import the memory, it is a
         copy made on the device. Raises BufferError if `copy` is False and a copy is necessary,
@@ -204,7 +210,8 @@ class CudaArrays:
     # --- in place ------------------------------------------------------------------------------
 
     def _find(self, source: object, seen: CudaArrayInfo, fit: CudaArrayType) -> Buffer | None:
-        """Buffer over the array's memory, vkchi's or imported; None if it must be copied."""
+        """Return a buffer over the array's memory, vkchi's or imported; None if it must be
+        copied."""
         device, size_bytes = self._runtime.device, fit.size_bytes
         own = self.link.find_own(seen.address, size_bytes)
         if own is not None:
@@ -235,7 +242,7 @@ class CudaArrays:
         return known
 
     def _import(self, address: int) -> ImportedAllocation | None:
-        """Import a CUDA allocation; None if that is not possible (the caller copies)."""
+        """Import the CUDA allocation at an address; None if that is not possible."""
         found = self.link.cuda.find_exportable(address)
         if found is None:
             return None
@@ -258,9 +265,9 @@ class CudaArrays:
     # --- copies --------------------------------------------------------------------------------
 
     def _stage(self, seen: CudaArrayInfo, fit: CudaArrayType) -> tuple[CudaNdarray, int]:
-        """A staging buffer that no other argument of this call uses.
+        """Return a staging buffer that no other argument of this call uses, and its CUDA address.
 
-        Its next use is on the same stream, and therefore ordered.
+        It may be of an earlier call on the same stream, which orders the uses.
         """
         key = (seen.stream, fit.elem, fit.shape)
         if self._staged.get(key):
@@ -271,7 +278,6 @@ class CudaArrays:
         return made, self.link.map(buffer)
 
     def keep(self, stream: int, array: CudaNdarray, copied: int) -> None:
-        """Keep a staging buffer for later calls."""
         key = (stream, array.elem, array.shape)
         self._staged.setdefault(key, []).append((array, copied))
         self._staged.move_to_end(key)
@@ -282,8 +288,8 @@ class CudaArrays:
 def is_word_wise(seen: CudaArrayInfo, size_bytes: int) -> bool:
     """True if the layout of an array permits its use in place.
 
-    It must be contiguous, aligned and not empty. Narrow elements must fill whole words, because
-    kernels may replace the words around them.
+    It must be contiguous, aligned and not empty. Narrow elements must fill whole words of 4 bytes,
+    because kernels may replace the words around them.
     """
     size = seen.dtype.itemsize
     if not (seen.is_contiguous and size_bytes) or seen.address % size:
@@ -292,7 +298,8 @@ def is_word_wise(seen: CudaArrayInfo, size_bytes: int) -> bool:
 
 
 def cuda_arrays(runtime: Runtime) -> CudaArrays:
-    """The CUDA arrays of a runtime. Raises ArgumentError if it shares no memory with CUDA."""
+    """Return the `CudaArrays` of a runtime, made at first use. Raises ArgumentError if it shares no
+    memory with CUDA."""
     link = find_link(runtime)
     if isinstance(link, LinkFailure):
         raise ArgumentError(f"memory of CUDA's, and {link.reason}: pass x.cpu()")

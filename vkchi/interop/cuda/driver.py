@@ -1,9 +1,9 @@
-"""Calls of the CUDA driver API that memory sharing needs; no other Python module calls CUDA.
+"""Calls of the CUDA driver API that memory sharing needs.
 
 Memory and semaphores are imported from handles. CUDA owns a file descriptor once it is imported; if
-the import fails, it is closed here. An NT handle is closed in any case. Mapped memory is freed by
-`cuMemFree` before the memory object is destroyed, else it leaks. Source: CUDA Driver API, External
-Resource Interoperability, Virtual Memory Management. The names and structs are those of the package
+the import fails, it is closed here. An NT handle is closed in any case. Callers unmap memory before
+they destroy the memory object, else it leaks. Source: CUDA Driver API, External Resource
+Interoperability, Virtual Memory Management. The names and structs are those of the package
 `cuda-bindings`.
 
     cuda = open_driver(uuid)
@@ -84,12 +84,13 @@ class CudaDriver(Protocol):
         """Copy device memory on a stream."""
 
     def identify(self, pointer: int) -> AllocationIdentity | None:
-        """The allocation that contains an address; None if CUDA does not report it."""
+        """Return the allocation that contains an address; None if CUDA does not report it."""
 
     def find_exportable(self, pointer: int) -> ExportableAllocation | None:
-        """The allocation that contains an address, with a new handle.
+        """Return the allocation that contains an address, with a new handle.
 
-        None if it is not exportable, or if the address range has several allocations.
+        None if it is not exportable or on another device, or if the address range has several
+        allocations.
         """
 
     def synchronize(self) -> None:
@@ -108,7 +109,6 @@ class Driver:
         self._context = self._call("cuDevicePrimaryCtxRetain", self._device)
 
     def _call(self, name: str, *args: Any) -> Any:
-        """Call a CUDA function; see `call_cuda`."""
         return call_cuda(self._cu, name, *args)
 
     @contextmanager
@@ -143,7 +143,8 @@ class Driver:
             target.fd = handle
 
     def _take(self, kind: int, handle: int, name: str, info: Any) -> Any:
-        """Import a handle; closes it on failure, or if it is an NT handle."""
+        """Call `name(info)`, which imports a handle. Close the handle on failure, or if it is an NT
+        handle."""
         try:
             with self._entered():
                 made = self._call(name, info)
@@ -252,7 +253,11 @@ class Driver:
 
 
 def call_cuda(module: Any, name: str, *args: Any) -> Any:
-    """Call a CUDA function; return its results without the error code. Raises DeviceError."""
+    """Call a CUDA function; return its result, or a tuple if there is not exactly one, without the
+    error code.
+
+    Raises DeviceError for an error code.
+    """
     error, *results = getattr(module, name)(*args)
     if int(error) != SUCCESS:
         raise DeviceError(f"CUDA: {name} failed ({getattr(error, 'name', error)})")
@@ -260,7 +265,7 @@ def call_cuda(module: Any, name: str, *args: Any) -> Any:
 
 
 def load_bindings() -> Any:
-    """The module `cuda.bindings.driver`, initialized.
+    """Return the module `cuda.bindings.driver`, initialized.
 
     Raises DeviceError without the package `cuda-bindings`, or without a CUDA driver.
     """
@@ -276,9 +281,9 @@ def load_bindings() -> Any:
 
 
 def open_driver(uuid: bytes, module: Any = None) -> CudaDriver:
-    """The CUDA device with the UUID of a Vulkan device. Raises DeviceError if there is none.
+    """Return the CUDA device with the UUID of a Vulkan device. Raises DeviceError if there is none.
 
-    Ordinals cannot be compared: they differ between the APIs and depend on CUDA_VISIBLE_DEVICES.
+    `module` replaces `cuda.bindings.driver`.
     """
     cu = load_bindings() if module is None else module
     ask = "cuDeviceGetUuid_v2" if hasattr(cu, "cuDeviceGetUuid_v2") else "cuDeviceGetUuid"

@@ -37,7 +37,6 @@ class CudaArrayInfo(NamedTuple):
 
     @property
     def is_contiguous(self) -> bool:
-        """True if the array is C-contiguous."""
         return 0 in self.shape or all(
             n == 1 or step == want
             for n, step, want in zip(
@@ -47,7 +46,7 @@ class CudaArrayInfo(NamedTuple):
 
 
 def steps_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
-    """Strides of a C-contiguous array, in bytes.
+    """Return the strides of a C-contiguous array, in bytes.
 
     >>> steps_of((2, 3), np.dtype("f4"))
     (12, 4)
@@ -112,13 +111,13 @@ class ForTorch:
 
 
 def as_torch_tensor(address: int, seen: CudaArrayInfo, ordinal: int) -> Any:
-    """Contiguous torch tensor over vkchi's memory, with the shape and dtype of `seen`."""
+    """Return a contiguous torch tensor over vkchi's memory, with the shape and dtype of `seen`."""
     torch = sys.modules["torch"]
     return torch.as_tensor(ForTorch(address, seen), device=f"cuda:{ordinal}")
 
 
 def record_stream_use(source: Any, ordinal: int) -> None:
-    """Record the use of a tensor on torch's current stream.
+    """Record the use of a torch tensor on torch's current stream; no effect for other objects.
 
     Torch then does not reuse the tensor's memory on its own stream before this use is done.
     """

@@ -8,12 +8,9 @@ each live stream, in the order of the host's calls:
 - later work of the stream starts after earlier Vulkan work (`take_back`, `wait_on`: the submission
   signals, the stream waits).
 
-The host never waits. Each stream has a timeline of its own: values of one timeline must increase,
-and two streams reach theirs in any order.
-
-Whole blocks are exported, dedicated to one buffer, and mapped once; an array is a part of one.
-There is no queue family ownership transfer, as in NVIDIA's samples: both APIs use the same device.
-Freed memory is reused only after the next `lend`, and so after earlier work of the streams.
+The host does not wait for either. Each stream has a timeline of its own: values of one timeline
+must increase, and two streams reach theirs in any order. Whole blocks are exported, dedicated to
+one buffer, and mapped once; an array is a part of one.
 
     link = find_link(runtime)
     held = link.export(buffer, stream)      # keeps the memory; `held.address` is CUDA's
@@ -58,7 +55,8 @@ MOST_NOTED = 256
 
 
 class MappedBlock(NamedTuple):
-    """A block imported into CUDA: the memory object, and its address range."""
+    """A block imported into CUDA: a weak reference to it, the memory object, and its CUDA
+    addresses."""
 
     block: Finalizer[Any]
     memory: Any
@@ -69,8 +67,8 @@ class MappedBlock(NamedTuple):
 class Stream:
     """A stream with access to shared memory.
 
-    Has the timeline that it signals, the last value of that, and the holders of memory exported to
-    it.
+    - timeline, value: the timeline that it signals, and the last value of that.
+    - holders: weak references to the memory exported to it.
     """
 
     def __init__(self, number: int, cell: Any, timeline: Any) -> None:
@@ -79,8 +77,7 @@ class Stream:
         self.holders: list[weakref.ref[ExportedMemory]] = []
 
     def living(self) -> list[weakref.ref[ExportedMemory]]:
-        """The living holders; plus one dead entry if any died, so that their work is still waited
-        for."""
+        """Return the living holders, and one dead reference if any holder died."""
         found = [held for held in self.holders if held() is not None]
         return found if len(found) == len(self.holders) else [*found, GONE]
 
@@ -109,7 +106,7 @@ class Link:
     # --- memory ------------------------------------------------------------------------------
 
     def map(self, buffer: Buffer) -> int:
-        """CUDA address of a buffer's memory, whose block is mapped at first use. Raises
+        """Return the CUDA address of a buffer's memory, whose block is mapped at first use. Raises
         DeviceError."""
         block, offset = buffer.place()
         with self._locked():
@@ -143,7 +140,8 @@ class Link:
         self.cuda.destroy_memory(mapped.memory)
 
     def find_own(self, address: int, size_bytes: int) -> tuple[Any, int] | None:
-        """(block, offset) of vkchi's memory at CUDA addresses; None for other memory."""
+        """Return (block, offset) of the mapped vkchi memory at CUDA addresses; None for other
+        memory."""
         for mapped in list(self._mapped.values()):
             offset = address - mapped.start
             block = mapped.block()
@@ -154,7 +152,8 @@ class Link:
     # --- synchronization -----------------------------------------------------------------------
 
     def export(self, buffer: Buffer, number: int | None) -> ExportedMemory:
-        """Export a buffer's memory to a stream (None: to a consumer without synchronization).
+        """Export a buffer's memory to the stream `number`, or without synchronization if that is
+        None.
 
         The stream waits for earlier launches, and later launches wait for the stream while the
         result is alive. Raises DeviceError.
@@ -162,8 +161,7 @@ class Link:
         return self.hold(self.map(buffer), buffer.pointer, number)
 
     def hold(self, address: int, memory: Any, number: int | None) -> ExportedMemory:
-        """Same as `export` for memory that both APIs can already access, such as imported CUDA
-        memory.
+        """Same as `export` for memory that CUDA can already access, such as imported CUDA memory.
 
         `address` is CUDA's; the result keeps `memory` alive.
         """
@@ -180,7 +178,6 @@ class Link:
         return held
 
     def stream(self, number: int) -> Stream:
-        """The state of a stream, created at first use."""
         with self._locked():
             known = self._streams.get(number)
             if known is None:
@@ -203,7 +200,8 @@ class Link:
             self._device.wait_for_others(stream.cell, stream.value)
 
     def take_back(self, stream: Stream) -> None:
-        """Make later work of the stream wait for the launches so far."""
+        """Submit the recorded commands, and make later work of the stream wait for the launches so
+        far."""
         self.cuda.wait(self._timeline, self._device.submit(), stream.number)
 
     def signal(self) -> bool:
@@ -254,8 +252,11 @@ class LinkFailure(NamedTuple):
 
 
 def find_link(runtime: Runtime) -> Link | LinkFailure:
-    """The link of a runtime's device to CUDA, created at first use; or the reason why there is
-    none."""
+    """Return the link of a runtime's device to CUDA, made at first use, or the reason why there is
+    none.
+
+    Either is memoized.
+    """
     with restoring(runtime.lock), runtime.lock:
         found: Link | LinkFailure | None = runtime.cuda
         if found is None:

@@ -36,9 +36,10 @@ def torch_memory() -> AbstractContextManager[None]:
     """Context in which new torch tensors on the current CUDA device can be used in place by
     kernels.
 
-    Tensors stay usable in place after the block (docs/interop.md). Linux only. Raises Unsupported
-    elsewhere, MissingPackageError without torch 2.5 or a C compiler, DeviceError without CUDA, or
-    if the allocator cannot be compiled.
+    Tensors stay usable in place after the block (docs/interop.md). The first call for a device
+    compiles an allocator, unless the cache folder has it. Linux only. Raises Unsupported elsewhere,
+    MissingPackageError without torch 2.5 or a C compiler, DeviceError without CUDA, or if the
+    allocator cannot be compiled.
     """
     if not platform.SYSTEM.is_linux:
         raise Unsupported(
@@ -62,10 +63,11 @@ def torch_memory() -> AbstractContextManager[None]:
 
 
 def compile_allocator(folder: Path) -> Path:
-    """Compile the allocator to a shared library in a folder of the user, unless it exists there.
+    """Compile the allocator to a shared library in `folder`, unless it exists there; return its
+    path.
 
-    Raises MissingPackageError without a C compiler, DeviceError if the folder belongs to another
-    user or cannot be used, or if the compiler fails.
+    Creates the folder. Raises MissingPackageError without a C compiler, DeviceError if the folder
+    belongs to another user or cannot be used, or if the compiler fails.
     """
     digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
     path = folder / f"torch_memory-{digest}.so"
