@@ -1,8 +1,8 @@
 """Adjoint method for iterative solvers in tapes: derivatives of x in A x = b, where A is a kernel.
 
 `solve_on_tape` records a solver run as one call of the tape. Its gradient solves the transposed
-system A^T s = dx once, with the same solver. s is the gradient of b. The arrays that A depends on
-get -s^T dA x, by the gradient of the kernel. The initial guess has no influence.
+system A^T s = dx once, with the same solver. s is added to the gradient of b. The arrays that A
+depends on get -s^T dA x, by the gradient of the kernel. The initial guess has no influence.
 
 Precondition: A is linear. The gradient raises GradientError if a solver run did not converge, and
 for `MatrixFreeCG` if A is not symmetric. It does nothing if dx is 0.
@@ -39,16 +39,19 @@ LEAST = {"f32": 1e-6, "f64": 1e-12}  # smallest tolerance, relative to b
 class Operator(Protocol):
     """Matrix interface of the solvers."""
 
-    def matvec(self, x: Any, Ax: Any) -> None:
-        """Set Ax to A @ x."""
+    def matvec(self, x: Any, Ax: Any) -> None: ...
 
 
 Solve = Callable[[Operator, Any, Any, float], bool]  # A, b, x, tol -> converged
 
 
 class LinearSystem(NamedTuple):
-    """A system for a solver: `title` is the solver's name, `product` the kernel of `operator`,
-    `is_symmetric` the solver's requirement."""
+    """A system for a solver.
+
+    - title: the solver's name.
+    - product: the kernel of `operator`.
+    - is_symmetric: True if the solver requires a symmetric matrix.
+    """
 
     title: str
     solve: Solve
@@ -68,13 +71,13 @@ class MatrixProduct(NamedTuple):
     Av: Any
 
     def multiply(self, x: Vector) -> Vector:
-        """A @ x."""
         self.v.put_unnoticed(x)
         launch_or_record(self.name, self.plan, self.args)
         return np.array(self.Av.contents())
 
     def multiply_transposed(self, x: Vector) -> Vector:
-        """A^T @ x, by the gradient of the product with v = 0, so that the gradient of A is zero."""
+        """Return A^T @ x, by the gradient of the product at v = 0, which adds nothing to the
+        gradients of A's arrays."""
         self.v.put_unnoticed(np.zeros_like(x))
         self.v.grad.fill(0)
         self.Av.grad.put_unnoticed(x)
@@ -82,7 +85,7 @@ class MatrixProduct(NamedTuple):
         return np.array(self.v.grad.contents())
 
     def differentiate(self, x: Vector, slope: Vector) -> None:
-        """Accumulate the gradients of the arrays that A depends on; the gradient of A is slope
+        """Add to the gradients of the arrays that A depends on, where the gradient of A is slope
         x^T."""
         self.v.put_unnoticed(x)
         self.Av.grad.put_unnoticed(slope)
@@ -103,7 +106,10 @@ class MatrixProduct(NamedTuple):
 
 
 def product_of(kernel: Kernel | BoundKernel, x: Any) -> MatrixProduct:
-    """The product by a kernel in its present state, for vectors like x."""
+    """Return the product by a kernel in its present state, for vectors like `x`.
+
+    Its vectors are shared by all products of this tape for vectors of that type and shape.
+    """
     pairs = current_runtime().tape.solving
     key = type(x), x.dtype, x.shape, tuple(x.origin)
     if key not in pairs:  # shared: gradients run one at a time
@@ -125,7 +131,6 @@ class FunctionOperator(NamedTuple):
     multiply: Callable[[Vector], Vector]
 
     def matvec(self, x: Any, Ax: Any) -> None:
-        """Set Ax to A @ x."""
         Ax.put_unnoticed(self.multiply(x.contents()))
 
 
@@ -171,7 +176,7 @@ class SolverGradient:
         self.__name__ = system.title
 
     def __call__(self) -> None:
-        """Accumulate the gradients of b and of the arrays that A depends on; reset that of x to
+        """Add to the gradients of b and of the arrays that A depends on; reset that of x to
         zero."""
         slopes = self.x.companion("grad")
         slope = slopes.contents().astype(np.float64) if slopes is not None else np.zeros(1)

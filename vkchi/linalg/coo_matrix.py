@@ -41,14 +41,14 @@ class SparsityPattern(NamedTuple):
 
 
 def pattern_of(rows: Array, columns: Array, width: int) -> SparsityPattern:
-    """The pattern of values at these rows and columns."""
+    """Return the pattern of values at these rows and columns of a matrix with `width` columns."""
     keys = np.asarray(rows, np.int64) * width + np.asarray(columns, np.int64)
     places, where = np.unique(keys, return_inverse=True)
     return SparsityPattern(places // max(width, 1), places % max(width, 1), where.reshape(-1))
 
 
 def import_scipy_sparse() -> Any:
-    """The module scipy.sparse. Raises MissingPackageError if scipy is not installed."""
+    """Return the module scipy.sparse. Raises MissingPackageError if scipy is not installed."""
     try:
         import scipy.sparse
     except ImportError:
@@ -105,8 +105,8 @@ class SparseMatrix:
         return self._keys
 
     def _merged(self) -> Entries:
-        """The entries after the pending assignments, which change existing entries and add new
-        ones."""
+        """Return the entries after the pending assignments, which change existing entries and add
+        new ones."""
         places = np.array(list(self._assigned), np.int64)
         values = np.array(list(self._assigned.values()), self.dtype.dtype)
         keys = places[:, 0] * self.m + places[:, 1]
@@ -131,7 +131,7 @@ class SparseMatrix:
         self.add_up("SparseMatrix", (numbers,), rows, columns, np.arange(len(rows)))
 
     def check_inside(self, rows: Array, columns: Array) -> None:
-        """Raises KernelRuntimeError for an entry outside the matrix."""
+        """Raise KernelRuntimeError for an entry outside the matrix."""
         inside = (rows >= 0) & (rows < self.n) & (columns >= 0) & (columns < self.m)
         if not inside.all():
             k = int(np.argmin(inside))
@@ -187,8 +187,10 @@ class SparseMatrix:
     # --- entries -----------------------------------------------------------------------------
 
     def _find(self, indices: tuple[int, int]) -> tuple[int, bool]:
-        """Position of the entry at (i, j), or of its insertion, and True if it exists. Raises
-        KernelRuntimeError outside the matrix."""
+        """Return the position of the entry at (i, j), or of its insertion, and True if it exists.
+
+        Pending assignments do not count. Raises KernelRuntimeError outside the matrix.
+        """
         i, j = indices
         if not (0 <= i < self.n and 0 <= j < self.m):
             raise KernelRuntimeError(

@@ -65,7 +65,7 @@ Outer = list[tuple[Values, Values]]
 class DirectSolver:
     """A factorization of a matrix with entries of type `dtype`, by "LLT", "LDLT" or "LU".
 
-    `failure` is the reason why it is unusable, or "". `pinned` is None unless the matrix is
+    `failure` is the reason why it is unusable, or "". `pinned` is set if the matrix was found to be
     singular.
     """
 
@@ -110,8 +110,10 @@ class DirectSolver:
             self.failure = NOT_FACTORISED
 
     def _search(self, precision: float) -> PinnedFactors | None:
-        """The pinned matrix, if there are null vectors within `precision`. Sets `_is_missed` if
-        the search failed."""
+        """Return the pinned matrix, if there are null vectors within `precision`, else None.
+
+        Sets `_is_missed` if the search failed.
+        """
         blocks = find_blocks(self.square)
         left, right = equilibrate(self.square, is_symmetric=self.is_symmetric)
         found = find_null_spaces(
@@ -132,8 +134,10 @@ class DirectSolver:
     def _pin(
         self, spaces: NullSpaces, balanced: NullSpaces, left: Values, right: Values
     ) -> PinnedFactors | None:
-        """The pinned matrix, with pins chosen for the matrix scaled by `left` and `right`. None if
-        it is singular or ill-conditioned too, or not positive definite for "LLT"."""
+        """Return the pinned matrix, with pins chosen for the matrix scaled by `left` and `right`.
+
+        None if it is singular or ill-conditioned too, or not positive definite for "LLT".
+        """
         rows, columns = balanced.choose_pins(is_symmetric=self.is_symmetric)
         scaled = self.square.scale(left, right)
         pins = np.full(len(rows), scaled.size() or 1.0)
@@ -176,8 +180,12 @@ class DirectSolver:
         return found
 
     def _solve_as_regular(self, b: Values, found: DirectSolution) -> DirectSolution:
-        """Retry with the unpinned factors if `found` is no solution. A matrix that is singular
-        up to rounding may be regular, such as triangular integer matrices."""
+        """Return the solution by the unpinned factors if that is one and `found` is not, else
+        `found`.
+
+        A matrix that seems singular up to rounding may be regular, such as triangular integer
+        matrices.
+        """
         if self.factors is None or (self.is_llt and not self.factors.is_definite):
             return found
         if self.residual(b, found.x.astype(self.dtype)) <= self.tolerance:
@@ -195,12 +203,12 @@ class DirectSolver:
         return self._refine(by.solve_transposed, self.square.multiply_transposed, b)
 
     def differentiate(self, b: Values, slope: Values) -> tuple[str, Values, Outer]:
-        """Derivatives of x, given the gradient `slope` of x. Return the reason for failure (or ""),
-        the gradient of b, and that of A as outer products (u, v): the sum of u v^T.
+        """Derivatives of x, given the gradient `slope` of x.
 
-        A singular matrix has derivatives for changes that preserve its rank. Source: G. Golub and
-        V. Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems
-        whose variables separate", 1973.
+        Returns the reason why x is no solution (or ""), the gradient of b, and that of A as outer
+        products (u, v): the sum of u v^T. A singular matrix has derivatives for changes that
+        preserve its rank. Source: G. Golub and V. Pereyra, "The differentiation of pseudo-inverses
+        and nonlinear least squares problems whose variables separate", 1973.
         """
         x, by = self.solve(b)
         s = self.solve_transposed(slope, by)
@@ -241,7 +249,8 @@ class DirectSolver:
     ) -> Values:
         """Iterative refinement: solve, then correct by solutions for the residual.
 
-        At most REFINEMENTS times, while the residual decreases and is above the tolerance.
+        At most REFINEMENTS times, while the residual decreases and is above REFINED times the
+        tolerance.
         """
         x = solve(b)
         rest = b - multiply(x)

@@ -54,12 +54,12 @@ class SquareTriplets(NamedTuple):
         return SquareTriplets(i, j, x, self.n)
 
     def size(self) -> float:
-        """The largest magnitude of an entry."""
+        """Return the largest magnitude of a triplet."""
         return float(np.abs(self.numbers).max(initial=0))
 
 
 def scatter_add_rows(where: Values, numbers: Values, x: Values, taken: Values, n: int) -> Values:
-    """result[where[t]] += numbers[t] * x[taken[t]], from `n` zeros; for each column of x if it is a
+    """Return `n` sums, result[where[t]] += numbers[t] * x[taken[t]]; for each column if x is a
     matrix."""
     if x.ndim == 2:
         return np.stack([scatter_add_rows(where, numbers, c, taken, n) for c in x.T], axis=1)
@@ -76,10 +76,11 @@ class Factors(NamedTuple):
 
 
 def factorize(square: SquareTriplets, *, is_symmetric: bool) -> Factors | None:
-    """Factorize a matrix; None if it is exactly singular.
+    """Factorize a matrix; return None if it is exactly singular.
 
     With `is_symmetric`, SuperLU pivots only at zeros of the diagonal, and `is_definite` is
-    determined. Raises Unsupported for more than MOST_DENSE rows without scipy.
+    determined. Without scipy, a dense inverse is computed; raises Unsupported for more than
+    MOST_DENSE rows then.
     """
     if square.n == 0:
         return Factors(np.copy, np.copy, is_definite=True)

@@ -87,8 +87,8 @@ def vectors_of(t: Scalar) -> VectorKernels:
 
 
 def _check(who: str, b: Any, x: Any) -> VectorKernels:
-    """The vector kernels for b and x. Raises KernelTypeError unless both are f32 or both f64,
-    KernelRuntimeError for different shapes, ArgumentError for other objects."""
+    """Return the vector kernels for b and x. Raises KernelTypeError unless both are f32 or both
+    f64, KernelRuntimeError for different shapes, ArgumentError for other objects."""
     for name, array in (("b", b), ("x", x)):
         check_array(who, name, array)
     for name, array in (("b", b), ("x", x)):
@@ -123,9 +123,11 @@ def _has_solved(
     square: float,
     log: _Log,
 ) -> bool:
-    """True if the residual has converged. The iterations' residual, of norm sqrt(`square`), must
-    be below tol. The true residual b - A x must be below tol too, or small relative to b: they
-    differ by rounding if x is much larger than b."""
+    """True if both residuals have converged; sets r to the true one, b - A x.
+
+    The iterations' residual, of norm sqrt(`square`), must be below tol. The true residual must be
+    at most tol, or small relative to b: they differ by rounding if x is much larger than b.
+    """
     if not math.sqrt(square) < tol:
         return False
     r.copy_from(b)
@@ -154,8 +156,11 @@ class _Log:
 def solve_with_gradient(
     title: str, solve: Solve, A: LinearOperator, b: Any, x: Any, tol: float, *, is_symmetric: bool
 ) -> bool:
-    """Solve a system and return True if the solver converged. In a tape, x gets a derivative if A
-    is a kernel. Raises GradientError if a derivative would have to flow through the iterations."""
+    """Solve a system; return True if the solver converged.
+
+    In a tape, x gets a derivative if A is a kernel. Raises GradientError if a derivative would have
+    to flow through the iterations.
+    """
     tape, product = current_runtime().tape, A.kernel
     if tape is None or tape.is_paused:
         return solve(A, b, x, tol)

@@ -37,7 +37,6 @@ class ComponentBlocks(NamedTuple):
     number: int
 
     def add_up(self, x: Values) -> Values:
-        """Sum over each component."""
         return np.bincount(self.labels, x, self.number)
 
     def spread(self, x: Values) -> Values:
@@ -49,8 +48,10 @@ class ComponentBlocks(NamedTuple):
         return np.bincount(self.labels, minlength=self.number)
 
     def orthonormalize(self, vectors: Values) -> Values:
-        """Gram-Schmidt, applied twice, in each component; columns beyond its dimension become
-        zero."""
+        """Return the columns orthonormalized in each component, by Gram-Schmidt, applied twice.
+
+        Columns beyond the component's dimension become zero.
+        """
         vectors = vectors.copy()
         for j in range(vectors.shape[1]):
             x = vectors[:, j]
@@ -142,8 +143,8 @@ def equilibrate(square: SquareTriplets, *, is_symmetric: bool) -> tuple[Values, 
 
 
 def guess_constant(square: SquareTriplets, blocks: ComponentBlocks) -> NullSpaces | None:
-    """Constant null vectors: indicators of the components whose rows and columns sum to 0. None
-    if there are none."""
+    """Constant null vectors: normalized indicators of the components whose rows and columns sum to
+    0 up to rounding. None if there are none."""
     sums, noise = np.stack([square.numbers, np.abs(square.numbers)]), []
     for where in (square.rows, square.columns):
         total, most = (np.bincount(where, x, square.n) for x in sums)
@@ -220,8 +221,12 @@ def shifted_inverses(
 def inverse_iteration(
     operator: Operator, product: Operator, blocks: ComponentBlocks, precision: float, norm: float
 ) -> tuple[Values, Values] | None:
-    """Null vectors of the matrix that `product` multiplies by, and their number per component. None
-    if a component has 2 * MOST or more, and if `operator` gives inf or nan."""
+    """Return null vectors of the matrix that `product` multiplies by, and their number per
+    component.
+
+    `operator` is the matrix's shifted inverse. None if a component has 2 * MOST null vectors or
+    more, and if `operator` gives inf or nan.
+    """
     numbers, sizes = np.random.default_rng(1), blocks.sizes()
     n, width = len(blocks.labels), 2
     while True:

@@ -3,8 +3,6 @@
 They run on the host.
 
     solver = SparseSolver(solver_type="LLT"); solver.compute(A); x = solver.solve(b)
-
-See also: `linalg.direct_solver` has the factorizations.
 """
 
 from __future__ import annotations
@@ -103,7 +101,7 @@ class DirectSolve:
 
 
 def check_right_side(who: str, b: Column, n: int) -> None:
-    """Raises KernelRuntimeError unless b is a field, ndarray or numpy array of n scalars."""
+    """Raise KernelRuntimeError unless b is a field, ndarray or numpy array of n scalars."""
     if not isinstance(b, Field | Ndarray | np.ndarray):
         raise KernelRuntimeError(f"{who}: a field, ndarray or numpy array is needed, not {type(b)}")
     if b.shape != (n,) or (isinstance(b, Storage) and not b.is_scalar):

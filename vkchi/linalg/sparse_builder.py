@@ -37,7 +37,8 @@ class SparseMatrixBuilder:
     """Up to `max_num_triplets` triplets (row, column, value) for a `num_rows` by `num_cols` matrix
     of type `dtype`, f32 or f64.
 
-    Raises ArgumentError for other types, KernelRuntimeError before `init`.
+    `storage_format` has no effect. Raises ArgumentError for other types, KernelRuntimeError before
+    `init`.
     """
 
     def __init__(
@@ -87,9 +88,12 @@ class SparseMatrixBuilder:
             print(f"[{i}, {j}] = {x:g}")
 
     def build(self, dtype: ScalarDType | None = None, _format: str = "CSR") -> SparseMatrix:
-        """The matrix of the summed triplets, in the builder's type or `dtype`; the builder is
-        emptied. Raises KernelRuntimeError for entries outside the matrix, and if more than
-        `max_num_triplets` were added."""
+        """Return the matrix of the summed triplets, in the builder's type or `dtype`, and empty the
+        builder.
+
+        Raises KernelRuntimeError for entries outside the matrix, and if more than
+        `max_num_triplets` were added.
+        """
         rows, columns = self._places()
         self.count.fill(0)
         t = self.dtype if dtype is None else cook(dtype)
