@@ -71,9 +71,10 @@ RIGHT = ("integer_extremes", "zero_dividends", "subgroup_at_once")
 
 
 def portable(caps: Caps) -> Caps:
-    """Return a device's capabilities, lowered where code loses nothing by it.
+    """Return a copy of a device's capabilities for code that other devices can run too.
 
-    Lowered are RIGHT, the bytes of push constants, and the workgroup counts.
+    RIGHT are false; the bytes of push constants and the workgroup counts are lowered to those that
+    every device has.
     """
     return caps._replace(
         integer_extremes=False,
@@ -85,7 +86,8 @@ def portable(caps: Caps) -> Caps:
 
 
 def least_count(device: Caps) -> tuple[int, int, int]:
-    """Return the workgroup counts along x, y and z that every device and this one support.
+    """Return the workgroup counts along x, y and z that both the minimal device and this one
+    support.
 
     Shaders omit base offsets (`GridAxis.has_base`) if no dispatch exceeds these counts.
     """
@@ -154,7 +156,7 @@ def missing_features(shader: Shader, made_for: Caps, device: Caps) -> list[str]:
 def exceeds_workgroup_count(grid: Grid, made_for: Caps, device: Caps) -> bool:
     """True if the device may need several dispatches along an axis without a base offset.
 
-    False for grids of one axis, which wrap to a second one.
+    False for grids of one axis, whose workgroups continue along a second one.
     """
     limits = zip(grid.axes, made_for.workgroup_count, device.workgroup_count, strict=False)
     return len(grid.axes) > 1 and any(

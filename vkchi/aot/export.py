@@ -32,7 +32,8 @@ EXPORTED: list[Exported] = []
 def export_as(
     name: str, *, template_types: Mapping[str, Any] | None = None
 ) -> Callable[[Kernel], Kernel]:
-    """Return a decorator that marks a kernel under `name`, for `Module.add_exported`.
+    """Return a decorator that marks a kernel under `name`, for `Module.add_exported`; it returns
+    the kernel.
 
     template_types: template arguments, as in `Module.add_kernel`. The decorator raises
     ArgumentError for anything but a kernel. Source: Taichi's `ti.aot.export_as`.
@@ -48,5 +49,6 @@ def export_as(
 
 
 def export(kernel: Kernel) -> Kernel:
-    """Mark a kernel under its own name. Raises ArgumentError for anything but a kernel."""
+    """Mark `kernel` under its own name and return it. Raises ArgumentError for anything but a
+    kernel."""
     return export_as(getattr(kernel, "__name__", ""))(kernel)

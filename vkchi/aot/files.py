@@ -27,9 +27,10 @@ def checksum_file(files: dict[str, bytes]) -> bytes:
 
 
 def write_folder(folder: str, files: dict[str, bytes]) -> None:
-    """Write files into a folder, created if needed, and delete files of an older module in it.
+    """Write files and their checksums into a folder, created if needed.
 
-    Raises ModuleError if the folder has a checksum file that is not a module's.
+    Files of an older module in it, those in its checksum file, are deleted. Raises OSError, and
+    ModuleError if the folder has a checksum file that is not a module's.
     """
     os.makedirs(folder, exist_ok=True)
     sums = os.path.join(folder, SUMS)
@@ -49,7 +50,7 @@ def write_folder(folder: str, files: dict[str, bytes]) -> None:
 
 
 def write_archive(path: str, files: dict[str, bytes]) -> None:
-    """Write files and their checksums into one zip archive."""
+    """Write files and their checksums into one zip archive, replacing `path`. Raises OSError."""
     import zipfile  # lazy: only for archives
 
     part = path + ".part"
@@ -107,7 +108,7 @@ def read_archive(path: str) -> dict[str, bytes]:
 
 
 def verify_checksums(files: dict[str, bytes]) -> dict[str, bytes]:
-    """Return the files that the checksum file names, and remove that file.
+    """Return the files that the checksum file names. Removes the checksum file from `files`.
 
     Raises ModuleError if it or a named file is missing, or a checksum differs.
     """

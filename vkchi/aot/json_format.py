@@ -2,8 +2,8 @@
 
 Compiled code is encoded as in the disk cache (`cache/codec.py`), with shaders as separate files.
 
-    >>> read_saved(write_saved(saved)) == saved
-    True
+    files = write_saved(saved)      # {"module.json": ..., "step.0.spv": ...}
+    read_saved(files)
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """`ti.aot.Module`: collects kernels, fields and graphs, compiled to be saved.
 
-A kernel is saved for one signature: array types, texture formats, template values. Equal shapes and
-disjoint memory of array arguments are not assumed, so the code is valid for all calls. Fields that
-kernels use but that were not added are included under names that begin with `.`. Gradients and
-duals of added fields are included as `x.grad` and `x.dual`.
+A kernel is saved for one signature: array types, texture formats, template values. Its code does
+not assume equal shapes or disjoint memory of array arguments. Fields that kernels use but that were
+not added are included under names that begin with `.`. Gradients and duals of added fields are
+included as `x.grad` and `x.dual`.
 """
 
 from __future__ import annotations
@@ -167,15 +167,16 @@ class Module:
 
     @contextmanager
     def add_kernel_template(self, kernel_fn: AnyKernel) -> Iterator[KernelTemplate]:
-        """Context manager for `instantiate`, which adds `kernel_fn` for given template values.
+        """Context manager for a `KernelTemplate`, whose `instantiate` adds `kernel_fn` for template
+        values.
 
-        Raises ArgumentError for anything but a kernel.
+        Entering it raises ArgumentError for anything but a kernel.
         """
         unbind_kernel(kernel_fn)
         yield KernelTemplate(kernel_fn, self)
 
     def add_exported(self) -> None:
-        """Add all kernels that `ti.aot.export` marked."""
+        """Add all kernels that `ti.aot.export` marked. Raises the errors of `add_kernel`."""
         for one in EXPORTED:
             self.add_kernel(one.kernel, one.template_types, one.name)
 
@@ -328,8 +329,7 @@ def leaves_of(name: str, field: Any) -> Iterator[tuple[str, Any]]:
 
 
 def strip_folders(value: Any) -> Any:
-    """Strip folders from the file names of all spans in records, and put the names in angle
-    brackets.
+    """Return a copy of records whose spans have file names without folders, in angle brackets.
 
     So a shipped module does not reveal paths of the machine it was made on.
     """
@@ -348,7 +348,7 @@ def strip_folders(value: Any) -> Any:
 
 
 def is_example(a: Any) -> bool:
-    """True for a graph argument that is an array or texture: kernels are compiled for its type."""
+    """True if `a` is an array or texture argument of a graph: kernels are compiled for its type."""
     return isinstance(a, Arg) and not a.is_number
 
 

@@ -132,7 +132,6 @@ class LoadedKernel:
         return LoadedPlan(runtime, compiled, self.parameters, args, show_element)
 
     def arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Return the arguments in order. Raises ArgumentListError."""
         if not kwargs and len(args) == len(self.parameters):
             return args
         try:
@@ -159,7 +158,8 @@ LoadedGraph = Graph
 class LoadedModule:
     """A loaded module: `fields`, `kernels` and `graphs` by name.
 
-    Kernels are attributes too. Kernels with templates are `kernel(name, parameter=value)`.
+    Kernels are attributes too. Kernels with templates are `kernel(name, parameter=value)`. The
+    constructor allocates the fields' memory; it raises DeviceError for an unsuitable device.
     """
 
     def __init__(self, path: str, saved: Saved, runtime: Runtime) -> None:
@@ -227,8 +227,8 @@ def load(path: str | os.PathLike[str]) -> LoadedModule:
 
 
 def check_device(path: str, saved: Saved, runtime: Runtime) -> None:
-    """Raise DeviceError if the device lacks features that kernels need; the message names each of
-    them."""
+    """Raise DeviceError, naming them, if the device lacks features that the module's kernels
+    need."""
     lacks: dict[str, None] = {}
     for kernel in saved.kernels.values():
         for dispatch in kernel.artifact.dispatches:

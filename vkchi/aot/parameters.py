@@ -107,8 +107,7 @@ def parameter_tree(p: Any, signed: Any) -> Tree:
 
 
 class SavedPack(PackParameter):
-    """A parameter for an argument pack, matched by member names: its type belongs to another
-    process."""
+    """A parameter for an argument pack, which fits if its member names are equal."""
 
     def parts(self, arg: Any) -> Mapping[str, Any]:
         if not isinstance(arg, ArgPack) or arg.entries.keys() != self.members.keys():

@@ -94,7 +94,7 @@ def cell_word(t: Array) -> str:
 
 
 def array_bytes(t: Array) -> int:
-    """Return the size in bytes of an array with its spare element."""
+    """Return the size in bytes of an array with one element more."""
     return (math.prod(t.shape or ()) + 1) * t.scalars_per_element * t.stored.size_bytes
 
 

@@ -117,13 +117,16 @@ ANNOTATIONS: dict[type, Callable[[str, Any], Parameter]] = {}
 
 
 class GroupedParameters:
-    """Hooks: the factories in `struct_params` of handlers for grouped parameters."""
+    """Hooks for the factories of handlers of grouped parameters, which are in `struct_params`."""
 
     structs, pack = Hook("parameter of structs"), Hook("parameter of a pack")
 
 
 class ScalarParameter(Parameter):
-    """A scalar by value. Integer parameters take only integers; float parameters take both."""
+    """A scalar by value. Float parameters take floats and integers; others take integers and bools.
+
+    `bind` wraps an integer out of range, and raises ArgumentError for other objects.
+    """
 
     kind = "scalar"
 
@@ -165,8 +168,8 @@ class TensorParameter(Parameter):
     """A vector or matrix by value: a ti.Vector or ti.Matrix, a sequence, a numpy array or a CPU
     tensor.
 
-    Raises ArgumentError for another shape, for floats if the elements are integers or bools, and
-    for integers out of range.
+    `bind` raises ArgumentError for another shape, for floats if the elements are integers or bools,
+    and for integers out of range.
     """
 
     kind = "tensor"
@@ -276,7 +279,7 @@ class ArrayParameter(Parameter):
             raise self.refuse(f"elements of shape {want.element_shape} are needed, not {elem}")
 
     def _conversion(self, elem: Scalar | Tensor) -> str:
-        """Help text for an array of `elem`; empty unless `elem` and the annotated dtype are
+        """Return help for an array of `elem`; "" unless `elem` and the annotated dtype are
         scalars."""
         if not isinstance(elem, Scalar) or not isinstance(self.dtype, Scalar):
             return ""
@@ -320,8 +323,10 @@ class ArrayParameter(Parameter):
 
 
 class TemplateParameter(Parameter):
-    """A compile-time value: any object but an ndarray. The kernel is compiled for each value that
-    `value_key` distinguishes."""
+    """A compile-time value: any object but an ndarray.
+
+    The kernel is compiled for each value that `value_key` distinguishes.
+    """
 
     kind = "template"
 
@@ -366,10 +371,10 @@ class Signer:
         self.identify = identities_of(tuple(objects))
 
     def adopt(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Replace arrays of other libraries by numpy views, except torch tensors and CUDA arrays.
+        """Return the arguments, with arrays of other libraries replaced by numpy views.
 
-        The views come from DLPack, numpy's array interface or the buffer protocol. Objects without
-        any of them remain. Raises ArgumentError if DLPack cannot export an array to numpy.
+        Torch tensors and CUDA arrays remain, and objects without DLPack, numpy's array interface
+        and the buffer protocol. Raises ArgumentError if DLPack cannot export an array to numpy.
         """
         for k in self._arrays:
             if type(args[k]) not in NATIVE:
@@ -379,7 +384,8 @@ class Signer:
     def share(
         self, args: tuple[Any, ...], runtime: Runtime, *, is_launch: bool
     ) -> tuple[tuple[Any, ...], list[ImportedArray]]:
-        """Replace arrays in importable host memory by device arrays; also return the imports.
+        """Return the arguments with arrays in importable host memory replaced by device arrays, and
+        the imports.
 
         Nothing in host memory is importable in debug mode, or if the device cannot import it. For
         launches, arrays in CUDA memory are replaced too. Other arrays are copied later. Raises
@@ -544,9 +550,10 @@ def resolve_annotation(fn: pytypes.FunctionType, note: Any) -> Any:
 
 
 def span_of_class(cls: type) -> Span | None:
-    """Span of the line at which a class begins; of its first kernel, if that line is unknown.
+    """Return the span of the line at which a class begins; of its first kernel, if that line is
+    unknown.
 
-    None if the class has no kernel, but a base class has.
+    None if neither is known, as for a class whose kernels are in a base class.
     """
     import inspect  # rarely needed
 

@@ -15,10 +15,11 @@ from vkchi.ndarray import Ndarray
 
 
 def are_disjoint_arguments(arrays: list[Any]) -> bool:
-    """True if no two arrays, and no array and gradient, share device memory; False if unknown.
+    """True if no two arrays, and no array and gradient, have the same buffer or overlapping host
+    memory.
 
-    Arrays in host memory share it if that is imported in place and overlaps, or if they are the
-    same view, which is copied once.
+    Host memory counts if it is used in place. Arrays that will be copied must not be the same view,
+    which is copied once. `bound` checks other overlaps.
     """
     buffers: set[int] = set()
     gradients, others, ranges = [], [], []

@@ -1,8 +1,7 @@
 """Bound arguments of one call: scalars, arrays, and imports of host or CUDA memory.
 
 `BoundArguments` collects the scalars that parameters append. It also checks that imported arrays
-may be written, copies results back, and notifies torch. A bound array contributes its address, its
-number of scalars and its extents.
+may be written, and copies results back. `notify_torch` reports writes to torch.
 """
 
 from __future__ import annotations
@@ -82,8 +81,8 @@ class BoundArguments:
     def check_written(self, plan: WritingKernel) -> None:
         """Raise ArgumentError if the kernel writes an import that may overlap a different one.
 
-        Also for a written import, unless it is host memory used in place, that is read-only or
-        overlaps itself.
+        Also if it writes an import that is read-only or overlaps itself, unless that is host memory
+        used in place.
         """
         written = plan.written
         for one in self.imports:
@@ -149,10 +148,11 @@ class BoundArguments:
         )
 
     def share(self, shared: Sequence[ImportedArray]) -> None:
-        """Add arguments that are used in place.
+        """Add imports that are used in place. Copies CUDA arrays to staging buffers, and lends
+        their streams.
 
-        Their owners are kept alive while this object exists and until the device has executed
-        the commands recorded so far.
+        Their owners are kept alive while this object exists and until the device has executed the
+        commands recorded so far.
         """
         self.imports += shared
         self.owners += [one.owner for one in shared]
@@ -164,11 +164,10 @@ class BoundArguments:
 
     @property
     def loans(self) -> list[CudaArgument]:
-        """Loans of CUDA memory, without duplicates."""
         return list({one.loan: None for one in self.imports if one.loan is not None})
 
     def copy_back(self, written: set[str]) -> None:
-        """Copy written arrays back to host and CUDA memory.
+        """Copy written arrays back to host and CUDA memory, and let CUDA's streams continue.
 
         Waits for the device if host memory is used in place, unless launches are deferred.
         """
@@ -254,12 +253,13 @@ def aliases_device_array(one: ImportedArray, array: Storage) -> bool:
 
 
 def memory_key(array: Ndarray) -> object:
-    """Key of an array's memory: the start address of host memory used in place, else the buffer."""
+    """Return the start address of host memory used in place, else the id of the array's buffer."""
     return array.start if isinstance(array, HostNdarray) else id(array.buffer)
 
 
 def written_at(plan: WritingKernel, name: str) -> str:
-    """Message text: location of a kernel's first write to an argument; empty if unknown."""
+    """Return message text for the location of a kernel's first write to an argument; "" if
+    unknown."""
     span = plan.first_write(name)
     return f" at {span.place}" if span is not None else ""
 

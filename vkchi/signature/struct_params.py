@@ -1,7 +1,8 @@
 """Kernel parameters with members: structs, arrays of structs, argument packs.
 
-Each is split into one parameter per member, named by its path (`ball.pos`). The members bind
-themselves. Those of arrays and packs also sign; compiled code depends on no value of a struct.
+Each is split into one parameter per member, named by its path (`ball.pos`). `bind` binds the
+members. The signature of an array or pack has the signatures of its members; that of a struct is
+empty.
 
     @ti.kernel
     def push(ball: Ball, balls: ti.types.ndarray(dtype=Ball)): ...
@@ -37,7 +38,6 @@ class GroupParameter(Parameter):
         raise NotImplementedError
 
     def pairs(self, arg: Any) -> list[tuple[Parameter, Any]]:
-        """Return each member's parameter with its part of the argument."""
         parts = self.parts(arg)
         return [(p, parts[name]) for name, p in self.members.items()]
 

@@ -33,10 +33,10 @@ def axes_text(n: int) -> str:
 
 
 def array_hint(arg: Any) -> str:
-    """Help for an object that is no supported array.
+    """Return help for an object that is no supported array.
 
-    Empty unless it is a field, an array of structs, a list, a tuple, or has `__array__`. Empty for
-    numpy objects.
+    "" unless it is a field, an array of structs, a list, a tuple, or has `__array__`, and for numpy
+    objects.
     """
     if isinstance(arg, StructNdarray):
         return ": annotate it with ti.types.ndarray(dtype=...)"
@@ -67,7 +67,6 @@ def tensor_hint(t: Tensor) -> str:
 
 
 def describe_argument(arg: Any) -> str:
-    """Description of an argument, for messages."""
     if is_array_of_numpy(arg):
         return f"a numpy array of {arg.dtype}, shape {arg.shape}"
     if isinstance(arg, Storage):

@@ -1,6 +1,6 @@
 """Output of the compiler as plain data: dispatches, their array bindings, report sites.
 
-Kernels, gradients, race trials and copies all compile to an `Artifact`. It holds no live objects:
+Kernels, gradients, race trials and copies compile to an `Artifact`. It holds no live objects:
 arrays are names with types, source locations are spans. So artifacts can be pickled, stored on
 disk, and run in another process.
 
@@ -43,8 +43,10 @@ class DispatchSize(NamedTuple):
 
 
 class Dispatch(NamedTuple):
-    """One shader and the names of the array parameters that it reads and writes. `fills`:
-    equivalent memory fills, which may run instead of the shader; empty if there are none."""
+    """One shader and the names of the array parameters that it reads and writes.
+
+    `fills`: equivalent memory fills, which may run instead of the shader; empty if there are none.
+    """
 
     shader: Shader
     reads: frozenset[str]
@@ -105,8 +107,10 @@ class Artifact(NamedTuple):
         return frozenset(name for d in self.dispatches for name in d.writes)
 
     def sites_among(self, known: Sequence[ReportSite]) -> dict[int, ReportSite]:
-        """Return the remaining report sites with their dispatch; `known` are all of the
-        kernel's."""
+        """Return the report sites in `sites`, by number, each with the index of its dispatch.
+
+        `known` has the kernel's report sites, by number.
+        """
         if not known and not self.own_sites:
             return {}
         pairs = [

@@ -32,8 +32,11 @@ STRICT = ("conversion", "constant")  # kinds that are errors under `ti.init(stri
 
 
 class Caution(NamedTuple):
-    """A warning about a location in the user's source. `kind` is a key of `KINDS`; `{line}` in
-    `sentence` and `help` is replaced by the line of `origin`."""
+    """A warning about a location in the user's source.
+
+    `kind` is a key of `KINDS`; `{line}` in `sentence` and `help` is replaced by the line of
+    `origin`, if there is one.
+    """
 
     kind: str
     sentence: str
@@ -67,7 +70,10 @@ class LoopCaution(NamedTuple):
     caution: Caution
 
     def compiled(self, read: Read) -> Callable[[Any], None]:
-        """Compile to a function of the launch's values, which warns at most once."""
+        """Return a function of the launch's values that issues the warning, at most once.
+
+        If warnings are errors, it raises the warning each time.
+        """
         count, is_told = compile_count(self.trips, read), False
 
         def warn(flat: Any) -> None:
@@ -79,13 +85,11 @@ class LoopCaution(NamedTuple):
         return warn
 
     def counted(self, n: int) -> Caution:
-        """The caution for a loop of n iterations."""
         caution = self.caution
         return caution._replace(sentence=caution.sentence.replace("{count}", f"{n:,}"))
 
 
 def fill_line(text: str, origin: Span | None) -> str:
-    """Replace `{line}` by the line of `origin`."""
     return text.replace("{line}", str(origin.line)) if origin is not None else text
 
 

@@ -103,8 +103,8 @@ def read_options(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[s
 def check_option_type(name: str, value: Any) -> None:
     """Raise ArgumentError if the value's type does not fit the option.
 
-    That is any value but True, False, 1 and 0 for a switch (`debug="no"` would count as true), or a
-    string for a number. Options that are types or strings, and unknown ones, are not checked.
+    That is any value but True, False, 1 and 0 for a switch, except `debug="nan"`, or a string for a
+    number. Options that are types or strings, and unknown ones, are not checked.
     """
     kind = type(DEFAULTS.get(name, ""))
     if kind is str or name in TYPES:
@@ -120,8 +120,8 @@ def check_option_type(name: str, value: Any) -> None:
 def parse_variable(variable: str, text: str, default: Any) -> Any:
     """Convert the text of an environment variable to the type of the option's default.
 
-    The text of a switch is an integer; 0 means False. Raises ArgumentError for a text that is not
-    of the type.
+    The text of a switch is an integer, where 0 means False; TI_DEBUG may also be `nan`. Raises
+    ArgumentError for a text that is not of the type.
     """
     kind = type(default)
     if text in WORDS.values() and variable.removeprefix("TI_").lower() in WORDS:

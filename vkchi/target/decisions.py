@@ -1,7 +1,6 @@
 """Decisions of the compiler about loops and accesses, as plain data for `kernel.explain`.
 
-The code that decides appends a record; nothing is analyzed again. A compilation without a log
-records those of the frontend only.
+The code that decides appends a record to a log, if there is one.
 
     log: list[Decision] = []
     record(log, Decision("atomic", op.span, "several iterations may update one element"))
@@ -18,7 +17,7 @@ from vkchi.tuples import NamedTuple
 class Decision(NamedTuple):
     """A decision about a location in the user's source.
 
-    - kind: "parallel", "serial", "dispatch", "atomic", "unproved", "bytes", or "copy".
+    - kind: such as "parallel", "serial", "dispatch", "atomic", "unproved" or "copy".
     - reason: a phrase; `{line}` is the line of `origin`.
     - help: advice that can be typed, or "".
     - trips: iterations of a loop, or bytes; None if the host cannot compute it.
@@ -43,6 +42,6 @@ Log = list[Decision]
 
 
 def record(log: Log | None, decision: Decision) -> None:
-    """Append a decision to a log; repeated passes may record it again."""
+    """Append a decision to a log, unless the log is None or has an equal one."""
     if log is not None and decision not in log:
         log.append(decision)

@@ -40,7 +40,7 @@ AMD_FAMILIES: tuple[tuple[str, ...], ...] = (
 
 
 def names_of_family(family: str) -> list[str]:
-    """All names of an AMD GPU family, the given one first."""
+    """Return all names of an AMD GPU family, the given one first; it alone if it is unknown."""
     row = next((row for row in AMD_FAMILIES if family.lower() in row), ())
     return [family, *(name for name in row if name != family)]
 
@@ -60,10 +60,10 @@ def known_names() -> list[str]:
 
 
 def find_described(name: str) -> DeviceDescription | None:
-    """Return the device described by a JSON file (given by path) or by a shipped description (given
-    by name), or None if `name` is neither. AMD's GPUs have several names (`AMD_FAMILIES`).
+    """Return a device description, or None if there is none of this name.
 
-    Raises ArgumentError for a missing or invalid file.
+    `name` is the path of a JSON file, or a shipped description's name, where AMD's GPUs have
+    several (`AMD_FAMILIES`). Raises ArgumentError for a missing or invalid file.
     """
     if name.endswith(ENDING):
         return read_described(name)

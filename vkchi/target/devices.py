@@ -34,8 +34,10 @@ class DeviceInfo(NamedTuple):
 
 
 def select_device(infos: list[DeviceInfo], select: str | int) -> int:
-    """Return the index of the first device that `is_selected_by` an index or a part of a name.
-    Raises DeviceError if there is none."""
+    """Return the index of the first device that `select` matches (`is_selected_by`).
+
+    Raises DeviceError if there is none.
+    """
     for info in infos:
         if is_selected_by(info, select):
             return info.index
@@ -43,7 +45,7 @@ def select_device(infos: list[DeviceInfo], select: str | int) -> int:
 
 
 def is_selected_by(info: DeviceInfo, select: str | int) -> bool:
-    """True if an index, or a part of the name in any case, matches this device.
+    """True if `select` is this device's index, or a part of its name in any case.
 
     A string of decimal digits is an index. The empty string matches no device.
     """

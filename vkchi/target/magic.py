@@ -18,8 +18,7 @@ most 2^32 - 2^32 / (2^(l - 1) + 1). As l <= 31, that is at most 2^32 - 1. The pr
 * 2^32 = 2^63. The product with 2 * a is below 2^64; its upper word, shifted by l, is also the
 quotient.
 
-The proof holds for every word width, with width - 1 in place of 31; tests check small widths
-exhaustively.
+The proof holds for every word width, with width - 1 in place of 31.
 
 The names `magic_factor` and `magic_shift` are also op kinds and kinds of argument-block slots,
 which `vkchi.h` computes as well.

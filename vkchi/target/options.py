@@ -31,19 +31,19 @@ class CodeStore(Protocol):
 
     @property
     def device(self) -> str:
-        """Name of the device that the program runs on."""
+        """Name of the device that new entries name."""
 
     def is_empty(self) -> bool:
         """True if the store has no entries."""
 
     def of_device(self, name: str) -> CodeStore:
-        """Return the same store for a program on another device."""
+        """Return the same store for another device."""
 
     def get(self, key: str) -> tuple[dict[str, Any], bytes] | None:
-        """Return the entry of a key, or None if it is missing or damaged."""
+        """Return header and bytes of a key, or None if they are missing or damaged."""
 
     def peek(self, key: str) -> tuple[dict[str, Any], bytes] | None:
-        """Like `get`, without marking the entry as used."""
+        """Like `get`, without counting a use."""
 
     def put(self, key: str, header: dict[str, Any], body: bytes) -> bool:
         """Store an entry; True on success."""
@@ -52,7 +52,7 @@ class CodeStore(Protocol):
         """Remove an entry; True if it existed."""
 
     def warn(self, text: str) -> None:
-        """Warn the user, once per message."""
+        """Warn the user. The store may drop later warnings."""
 
 
 class Options(NamedTuple):

@@ -136,7 +136,7 @@ def range_length(begin: int, end: int, step: int) -> int:
 
 
 def depends_on_argument(count: Count, name: str) -> bool:
-    """True if a count depends on the argument called `name`."""
+    """True if a count depends on the scalar or tensor argument called `name`."""
     if count[0] in ("arg", "item"):
         return bool(count[1] == name)
     return any(depends_on_argument(part, name) for part in count[1:] if isinstance(part, tuple))
@@ -175,8 +175,10 @@ def wrap_text(type_name: str, text: str) -> str:
 
 
 def compile_count(count: Count, read: Read) -> Callable[[Any], int]:
-    """Compile a count to a function of the launch's values, passed as `f` (see `Read`). A negative
-    result means no iterations. Raises InternalError for an unknown operation."""
+    """Compile a count to a function of the launch's values, passed as `f` (see `Read`).
+
+    A negative result means no iterations. Raises InternalError for an unknown operation.
+    """
     text = f"lambda f: {count_text(count, read)}"
     names = {"div": floor_divide, "mod": floor_modulo, "trips": range_length}
     function: Callable[[Any], int] = eval(text, names)
@@ -207,7 +209,7 @@ class Check(NamedTuple):
     span: Span | None
 
     def compiled(self, read: Read) -> Callable[[Any], None]:
-        """Compile to a function of the launch's values. It raises ArgumentError if the condition
+        """Return a function of the launch's values that raises ArgumentError if the condition
         fails."""
         wrapped = compile_count(self.value, read)
         true = compile_count(without_wraps(self.value), read)
@@ -237,9 +239,10 @@ def split_grid(grid: Grid, counts: Sequence[int], limits: Sequence[int]) -> list
     """Split a grid into dispatches, each with its first iterations and its workgroups along x, y
     and z.
 
-    Several axes get at most `limits` workgroups each. A single axis is one dispatch by
-    `split_groups`, and `limits` are ignored. The list is empty if an axis has no iterations. Raises
-    InternalError if one of several axes needs several dispatches but has no `base`.
+    Each of several axes gets at most the number of workgroups in `limits` per dispatch. A grid with
+    one axis or none is one dispatch, and `limits` are ignored. The list is empty if an axis has no
+    iterations. Raises InternalError if one of several axes needs several dispatches but has no
+    `base`.
     """
     if any(n <= 0 for n in counts):
         return []
