@@ -3,8 +3,7 @@
 Each iteration is a small dispatch that reads the condition, followed by the recorded dispatches.
 The first writes the workgroup counts of the others: their own, or zero after the loop has ended. A
 chunk has up to 64 iterations and about 256 dispatches, but at least one iteration. The host submits
-1, 2, 4, ..., at most 64 chunks, and then waits for the condition. Iterations after the end are only
-empty dispatches.
+1, 2, 4, ..., at most 64 chunks, and then waits for the condition.
 """
 
 from __future__ import annotations
@@ -30,7 +29,8 @@ GOES_ON, DONE, LIMIT = 0, 1, 2  # indices in `state`
 
 @on_arrays(wanted=i32)
 def look(field: Any, state: Any, groups: Any, given: Any, wanted: Any) -> None:
-    """Evaluate the condition, and set each dispatch's workgroup count."""
+    """Evaluate the condition, count the iteration, and set each dispatch's workgroup count
+    along x."""
     loop_config(serialize=True)
     for _ in range(1):
         goes_on = 0
@@ -66,7 +66,7 @@ def is_true(field: Storage, cell: tuple[int, ...]) -> bool:
 
 
 class DeviceLoop:
-    """A loop over a replay's launches while a condition is true (`wanted`) or false."""
+    """A loop over a replay's launches while a condition is nonzero (`wanted`) or zero."""
 
     def __init__(self, runtime: Runtime, replay: Replay, field: Any, *, wanted: bool) -> None:
         self._device, self._replay, self._field = runtime.device, replay, field
@@ -93,7 +93,11 @@ class DeviceLoop:
         self._chunk = self._device.sequence([*self._look.commands, *looped] * rounds)
 
     def run(self, most: int | None) -> int:
-        """Run until the condition ends the loop, at most `most` times; return their number."""
+        """Run until the condition ends the loop, at most `most` times (None: without limit), and
+        wait.
+
+        Returns the number of runs.
+        """
         done, chunks = 0, 1
         while most is None or done < most:
             self._replay.check_alive()

@@ -48,7 +48,7 @@ class Launchable(Protocol):
         """An object with the kernel's `__name__`."""
 
     def __call__(self, *args: Any) -> Any:
-        """Launch the kernel."""
+        pass
 
     def examine(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
         """Return `look(plan, arguments)` for a call."""
@@ -70,7 +70,6 @@ class GraphNode(NamedTuple):
         return found
 
     def fill(self, values: Values) -> tuple[Any, ...]:
-        """Return the arguments of a call."""
         return tuple(values[a.name] if isinstance(a, Arg) else a for a in self.given)
 
 
@@ -152,7 +151,7 @@ class GraphSegment:
                     self.uses.setdefault(arg.name, []).append((launch, k))
 
     def change(self, name: str, value: Any) -> None:
-        """Set a scalar, vector or matrix argument of recorded kernels."""
+        """Set a scalar, vector or matrix argument; no effect if the kernels are called."""
         if self.replay is not None:
             self.replay.change(self.uses.get(name, ()), value)
 
@@ -203,11 +202,10 @@ class Graph:
         self._recordings: dict[tuple[Any, ...], GraphRecording] = {}
 
     def run(self, args: Values) -> None:
-        """Launch the kernels.
+        """Launch the kernels in order.
 
-        args: a value for each argument, by name; other keys are ignored.
-
-        Raises ArgumentError before any launch. Kernels that are called normally may raise later.
+        args: a value for each argument, by name; other keys are ignored. Raises ArgumentError
+        before any launch. Kernels that are called normally may raise later.
         """
         if type(args) is not dict and not isinstance(args, Mapping):
             raise ArgumentError(f"graph.run() takes a dict of values by name, not {args!r:.80}")
@@ -265,7 +263,7 @@ def is_plain_launch(plan: Plan, args: tuple[Any, ...]) -> bool:
 
 
 def record_nodes(nodes: list[GraphNode], values: Values) -> Replay:
-    """Record kernels with recordable plans. Raises ArgumentError."""
+    """Return a replay of kernels whose plans are recordable. Raises ArgumentError."""
 
     def make(node: GraphNode) -> RecordedLaunch:
         kernel = node.kernel

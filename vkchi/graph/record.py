@@ -1,7 +1,8 @@
 """`ti.record()`: records the kernel calls of a block as a graph.
 
 In the block kernels do not run. A call is checked, compiled and bound with its current arguments.
-Not supported in the block, since it would not be part of later runs:
+These raise KernelRuntimeError in the block, since they would not be part of later runs:
+
 - reading arrays that recorded kernels write, and writing any array from Python;
 - gradients;
 - kernels with return values;
@@ -54,11 +55,9 @@ class RecordedCallStep(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """True if the launch consists of dispatches only."""
         return is_plain_launch(self.plan, self.args)
 
     def call(self) -> None:
-        """Launch like a normal call."""
         launch_or_record(self.name, self.plan, self.args)
 
 
@@ -166,26 +165,29 @@ class Record(SafeContext):
             self._refuse(f"{array!r} does not hold what they will write: read it after g.run()")
 
     def filled(self, array: Storage, values: object) -> None:
-        """Hook before Python fills an array."""
+        """Hook before Python fills an array. Raises as `on_access` for a write."""
         self.on_access(array, ArrayAccess("write"))
 
     def copy(self, target: Storage, source: Storage) -> bool:
-        """Hook before Python copies into an array. Returns False: the copy is not done here."""
+        """Hook before Python copies into an array. Raises as `on_access` for a write.
+
+        Returns False: the caller must copy.
+        """
         self.on_access(target, ArrayAccess("write"))
         return False
 
     def copy_tensor(self, target: Storage, tensor: object) -> bool:
-        """Hook before Python copies a tensor into an array. Returns False, as `copy`."""
+        """Hook before Python copies a tensor into an array; as `copy`."""
         return self.copy(target, target)
 
     refill = copy
 
     def grad(self, name: str) -> NoReturn:
-        """Reject a call of a kernel's gradient. Raises KernelRuntimeError."""
         self._refuse(f"{name}.grad() cannot be called there")
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Reject the other hooks of a tape, which computations on arrays call."""
+        """Raise KernelRuntimeError for the other hooks of a tape, AttributeError for special
+        names."""
         if name.startswith("__"):
             raise AttributeError(name)
         self._refuse("matrices, solvers and functions with gradients cannot be used there")
@@ -197,7 +199,8 @@ class Record(SafeContext):
     # --- running ---------------------------------------------------------------------------------
 
     def _renew(self) -> None:
-        """Renew the plans for the current Python values."""
+        """Replace the plans that depend on changed Python values, and rebuild the parts if there
+        are any."""
         steps = [step._replace(plan=step.plan.renewed(step.args)) for step in self._steps]
         if any(new.plan is not old.plan for new, old in zip(steps, self._steps, strict=True)):
             self._steps, self._loops = steps, {}

@@ -80,12 +80,10 @@ class ReportBuffer:
     def deliver(self, sites: dict[int, ReportSite], *, is_muted: bool = False) -> None:
         """Wait for the recorded launch, then print, warn and raise its reports.
 
-        `is_muted`: the launch is a replay; it neither prints nor warns.
-
-        Raises KernelAssertionError or a subclass of it if a check failed: for the first one, by
-        dispatch and invocation, of the at most FAILURE_SLOTS that were recorded. Without one,
-        errors of printing and warnings that are turned into errors propagate. Raises InternalError
-        for a line of an unknown site.
+        `is_muted`: the launch is a replay; it neither prints nor warns. Raises KernelAssertionError
+        or a subclass of it if a check failed: for the first one, by dispatch and invocation, of the
+        at most FAILURE_SLOTS that were recorded. Without one, errors of printing and warnings that
+        are turned into errors propagate. Raises InternalError for a line of an unknown site.
         """
         head = self._read(0, FLAGS_AT).tolist()
         used, lost, failures = head[CURSOR], head[LOST], head[FAILURES]
@@ -135,7 +133,7 @@ class ReportBuffer:
 
 
 def print_lines(lines: list[ReportRecord], lost: int) -> None:
-    """Print the output of kernels' `print`.
+    """Print the output of kernels' `print`, and the number of lost lines.
 
     Raises ArgumentError if standard output is closed, OSError as Python's own print does.
     """
@@ -165,7 +163,7 @@ def escape_unencodable(text: str) -> str:
 
 
 def read_failures(slots: Any, sites: dict[int, ReportSite]) -> list[ReportRecord]:
-    """Failed checks in these slots, ordered by dispatch and invocation."""
+    """Return the failed checks in these slots, ordered by dispatch and invocation."""
     found: list[ReportRecord] = []
     for at in range(0, len(slots), FAILURE_WORDS):
         site = sites[int(slots[at]) - 1]
@@ -176,7 +174,7 @@ def read_failures(slots: Any, sites: dict[int, ReportSite]) -> list[ReportRecord
 def check_error(
     failed: list[ReportRecord], count: int, least: int | None = None
 ) -> KernelAssertionError:
-    """Error for the first of the recorded failed checks; `count` is the number of all.
+    """Return the error for the first of the recorded failed checks; `count` is the number of all.
 
     `least`: the invocation of the first one, if its record may have been lost.
     """

@@ -39,7 +39,8 @@ class KernelProfilerQueryResult(NamedTuple):
 
 
 def _profiler() -> KernelProfiler | None:
-    """The updated profiler; None, with a warning in the log, if profiling is off."""
+    """Wait for the device, and return the profiler with all results; None, with a log warning, if
+    profiling is off."""
     found = current_runtime().profiler
     if found is None:
         logger().warning(OFF)

@@ -64,7 +64,10 @@ class ValuePlaceholder(NamedTuple):
 
 class FloatStep(NamedTuple):
     """An op of the expression that a store evaluates: positions of its operands and its result in
-    the record. `kind` is "" for the stored value."""
+    the record.
+
+    `kind` is "" for the stored value.
+    """
 
     kind: str
     operands: tuple[int, ...]
@@ -102,7 +105,8 @@ class ReportSite(NamedTuple):
         return show_numbers(values[part.value], name, shape, part.spec)
 
     def message(self, values: Sequence[Any]) -> str:
-        """Message of a failed check: location, text and iteration; without a span the text only."""
+        """Return the message of a failed check: location, text and iteration; without a span the
+        text only."""
         text, span = self.text(values), self.span
         if self.steps:
             text, span = self.float_origin(values)
@@ -115,7 +119,8 @@ class ReportSite(NamedTuple):
         return "\n".join(head)
 
     def float_origin(self, values: Sequence[Any]) -> tuple[str, Span | None]:
-        """Sentence and span of the first op that made a value that is not finite from finite ones.
+        """Return sentence and span of the first op that made a value that is not finite from finite
+        ones.
 
         Without such an op, those of the store.
         """
@@ -137,7 +142,8 @@ class ReportSite(NamedTuple):
         return show_shortest(values[k], scalar_named(name), shape)
 
     def where(self, values: Sequence[Any]) -> str:
-        """Text: iteration of the parallel loop in which a record was made; empty outside loops."""
+        """Return text for the iteration of the parallel loop in which a record was made; "" outside
+        loops."""
         found = [f"{name} = {self._show_index(values, which)}" for name, which in self.iteration]
         return f"in the iteration {', '.join(found)}" if found else ""
 
@@ -171,7 +177,6 @@ def spell_op(kind: str, operands: Sequence[str]) -> str:
 
 
 def is_finite(x: Any) -> bool:
-    """True if all numbers in nested lists are finite."""
     return all(map(is_finite, x)) if isinstance(x, list | tuple) else math.isfinite(x)
 
 

@@ -51,7 +51,6 @@ class DispatchRuns:
         self.moved: int | None = 0
 
     def add(self, timed: DispatchTime) -> None:
-        """Add a run."""
         self.total.add(timed.seconds)
         self.work = timed.work
         if timed.is_first:
