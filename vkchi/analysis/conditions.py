@@ -17,10 +17,11 @@ Conjunct = tuple[Value, bool]
 
 
 def conjuncts(condition: Value, truth: bool, deepest: int) -> Iterator[Conjunct]:
-    """Pairs (value, bool) that follow if `condition` equals `truth`.
+    """Pairs (value, bool) that hold if `condition` equals `truth`.
 
-    Logical ops are decomposed, up to a depth of `deepest`, and only the parts are yielded. Parts
-    below that depth are omitted, as are tensors.
+    A `not`, an `and` that is true, an `or` that is false, `select` and `if` are decomposed, up to
+    `deepest` nested ones. Other values are yielded themselves. A `select` or `if` yields nothing
+    unless one of its two values is a constant. Tensors and parts below `deepest` are omitted.
     """
     todo = [(condition, truth, 0)]
     while todo:

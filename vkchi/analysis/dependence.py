@@ -65,12 +65,12 @@ class DependenceTest(Iterations):
     # --- queries
 
     def is_private(self, base: Value, ptrs: Sequence[Value]) -> bool:
-        """True if different iterations certainly access different elements through these pointers
-        into `base`.
+        """True if different iterations certainly access different elements of `base` through
+        `ptrs`.
 
-        Always true without a loop. False if the loop writes another array that may alias `base`.
-        For a `local` or `shared` allocation, one within the loop is private if it is a `local`, or
-        if all accesses use `local_index` on one axis.
+        Always true without a loop. An array parameter is not private if the loop writes another one
+        that may alias it. A `local` or `shared` allocation must be defined in the loop; for
+        `shared`, all accesses must also use `local_index` on the same axis.
         """
         if self.loop is None:
             return True

@@ -118,7 +118,7 @@ class Solver:
         return {*self.own, *self.witnesses()}
 
     def witnesses(self) -> Iterator[Symbol]:
-        """Symbols s of which a loop's trip count is s minus a constant of at least 0.
+        """Symbols s such that a loop has s - c iterations, for a constant c >= 0.
 
         As the loop has iterations, s is at least 1. The loops are the analysed one and those whose
         index occurs in an equation.
@@ -296,7 +296,7 @@ class Solver:
     def volumes(self) -> Iterator[Polynomial]:
         """The product of the extents `own`, an element count that fits in i32.
 
-        Nothing is yielded if `own` is empty or an extent is wide.
+        Nothing is yielded if `own` is empty or belongs to an array with 64-bit indices.
         """
         if self.own and not any(isinstance(s, Extent) and s.wide for s in self.own):
             total = constant_polynomial(1)

@@ -25,9 +25,9 @@ First = Mapping[Value, Interval | None]  # parameters of enclosing loops in thei
 
 
 def out_of_range_exchanges(fn: Func, size: int) -> Iterator[tuple[Op, Interval]]:
-    """Yield exchanges certainly out of range for subgroups of `size`, with an interval.
+    """Yield exchanges that are certainly out of range for subgroups of `size` invocations.
 
-    It is the interval of the lane index, distance or mask.
+    Each comes with the interval of its lane index, distance or mask.
     """
     sizes = [op for op in walk(fn.body) if op.kind == "subgroup_size"]
     asked = Dependence(fn.body, sizes).decided if sizes else set()

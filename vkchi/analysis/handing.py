@@ -182,7 +182,8 @@ class RematerializationCut:
         return (STORE * made + LOAD * self.rounds[v]) * prod(shape_of(v.type))
 
     def price_of_op(self, v: Value) -> float:
-        """Cost of recomputing a value in each iteration of the reductions, or infinity."""
+        """Cost of recomputing a value in each iteration of the reductions; infinite if that is not
+        possible."""
         if not isinstance(v, Op) or not self.can_repeat(v):
             return math.inf
         if not isinstance(v.type, Scalar | Tensor):

@@ -62,7 +62,11 @@ class SymbolProduct(NamedTuple):
 
 
 class ValueFact(NamedTuple):
-    """Lattice element; see the module docstring."""
+    """Facts about an integer v: bounds and relations to symbols.
+
+    It states `lo <= v <= hi`, `v <= s + c` for each entry s: c of `ups`, and `v == s + c` if
+    `exact` is (s, c).
+    """
 
     lo: int
     hi: int
@@ -82,7 +86,7 @@ def or_top(f: ValueFact, t: Scalar) -> ValueFact:
 
 
 def shift_fact(f: ValueFact, c: int) -> ValueFact:
-    """The fact about v + c."""
+    """The fact about v + c, from the fact f about v."""
     exact = (f.exact[0], f.exact[1] + c) if f.exact else None
     return ValueFact(f.lo + c, f.hi + c, {s: k + c for s, k in f.ups.items()}, exact)
 

@@ -68,9 +68,9 @@ T = TypeVar("T")
 
 
 def with_all_components(found: Sequence[tuple[MustStore, T]]) -> list[T]:
-    """Values of `found` for which the stores so far write all components of the elements.
+    """Filter pairs (store, value), in order.
 
-    They are in order and may repeat.
+    A value is kept where the stores paired with it so far write all components of the elements.
     """
     parts: dict[T, set[int]] = {}
     whole = []

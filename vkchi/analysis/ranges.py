@@ -449,7 +449,10 @@ def _both_at_most(f: Facts, args: list[Key], new: ValueFact) -> None:
 
 
 def _not_zero(f: Facts, args: list[Key], new: ValueFact) -> None:
-    """A nonzero product, even a wrapped one, has nonzero factors."""
+    """Backward rule of `mul`: if the product is at least 1, so is each non-negative factor.
+
+    That holds even if the product wraps.
+    """
     if new.lo < 1:
         return
     for key in args:

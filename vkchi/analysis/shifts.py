@@ -345,7 +345,7 @@ class ScatterAnalysis:
     def is_whole(self, axis: LoopAxis, modulus: Value) -> bool:
         """True if an axis runs from 0 to `modulus`, and 32 bits leave room for an offset above it.
 
-        So `modulus` must be an extent of an array that is not wide, or a constant below
+        So `modulus` must be an extent of an array without 64-bit indices, or a constant below
         `WIDE_FROM`.
         """
         key, length = self.forms.key, self.forms.of(modulus)

@@ -40,7 +40,7 @@ Moved = dict[tuple[Value, bool], "BoundedCount | None"]  # (array, is written) -
 
 
 class Traffic(NamedTuple):
-    """Bytes read and bytes written. None if they depend on data."""
+    """Bytes read and bytes written. None if the host cannot compute the number."""
 
     read: BoundedCount | None
     written: BoundedCount | None

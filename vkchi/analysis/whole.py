@@ -16,7 +16,7 @@ Assumptions:
 
 - equal polynomials are equal values, because sums and products wrap as polynomials do;
 - extents are at least 1, because an empty array has no element to write;
-- extents of an array that is not wide multiply to less than 2**31;
+- extents of an array without 64-bit indices multiply to less than 2**31;
 - bounds of a `parallel` do not overflow: its launch would raise an error. Bounds of a `for` may
   wrap, so they must be proved not to.
 
@@ -176,7 +176,7 @@ class CoverageProof:
     def values_of(
         self, digit: MixedRadixDigit, axes: dict[Value, tuple[Op, LoopAxis]]
     ) -> Span | None:
-        """The first value of a digit and their number; None if unknown."""
+        """First value of a digit and number of its consecutive values; None if unknown."""
         if digit.modulus is not None:
             return {}, as_polynomial(digit.modulus)
         index = only_symbol(dict(digit.of))

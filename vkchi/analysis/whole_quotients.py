@@ -53,9 +53,10 @@ class RoundedQuotient(NamedTuple):
         return a, b
 
     def fact(self, of: Callable[[Value], ValueFact]) -> ValueFact | None:
-        """The fact about the rounded quotient, valid for inexact device division; `of` as above.
+        """The fact about the rounded quotient, valid for inexact device division.
 
-        None if b may be less than 1, or a exceeds the limit of DEVICE.
+        `of` returns the fact of a value. None if b may be less than 1, or a exceeds the limit of
+        DEVICE.
         """
         a, b = self.operands(of)
         if b.lo < 1 or max(-a.lo, a.hi) >= 1 << DEVICE[self.form]:

@@ -222,7 +222,8 @@ def quantised_like(runtime: Runtime, t: Array) -> QuantisedField:
 
 class BitpackedFields:
     """A group of bit-packed fields that share words of `max_num_bits` bits, 32 or 64. Raises
-    ArgumentError for other widths, DeviceError if the device does not support such words."""
+    ArgumentError for other widths, DeviceError if the device does not support such words. Raises
+    KernelRuntimeError before `init`."""
 
     __dir__ = visible_names
 

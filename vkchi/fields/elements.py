@@ -356,8 +356,8 @@ class Elements(PythonScope):
     # --- elements in Python ----------------------------------------------------------------
 
     def index(self, key: Any) -> tuple[int, ...]:
-        """Index into `host` for a user's subscript, checked. Raises ArrayIndexError for a wrong
-        number of indices, no integers, and indices out of range."""
+        """Index into `host` for a user's subscript. Raises ArrayIndexError for a wrong number of
+        indices, for indices that are no integers, and for indices out of range."""
         keys = key if isinstance(key, tuple) else () if key is None else (key,)
         if len(keys) == 1 and type(keys[0]) is not int and hasattr(keys[0], "to_list"):
             keys = tuple(keys[0].to_list())
@@ -433,7 +433,8 @@ class Elements(PythonScope):
 
     def read(self, index: tuple[int, ...]) -> Any:
         """The scalar at an index that `index` returned, with the component's indices for tensor
-        elements. For a whole tensor element: an array of its components. Waits for the device."""
+        elements. For a whole tensor element: an array of its components. Reports the read to the
+        array's watcher, and waits for the device."""
         if self.watch is not None:
             return self._read_told(index)
         return self._read(index)
@@ -472,7 +473,9 @@ class Elements(PythonScope):
         """Store a scalar, or a nested sequence for a whole tensor element, at an index that `index`
         returned.
 
-        A scalar sets all components. Raises ArgumentError for other shapes, and as `refuse_losses`.
+        A scalar sets all components. The write is reported to the tape or watcher. Then it waits
+        for the device or, while that is busy, may be recorded. Raises ArgumentError for other
+        shapes, and as `refuse_losses`.
         """
         inner = shape_of(self.elem)[len(index) - len(self.digits) :]
         values = self._cooked(value, inner)

@@ -152,7 +152,8 @@ class Field(SparseElements):
         return self.name
 
     def parent(self, n: int = 1) -> Any:
-        """The block n levels above its place: `ti.root` at the top, None above that."""
+        """The block n levels above its place: `ti.root` at the top, None above that. Raises
+        KernelRuntimeError if the field has no place."""
         return self.snode.parent(n)
 
     # --- companions ----------------------------------------------------------------------------

@@ -44,7 +44,7 @@ class Storage(Elements):
     """An array in device memory: `shape` elements of type `elem` (a scalar or tensor type),
     initially 0.
 
-    Raises DeviceError if the device cannot hold it, KernelRuntimeError after `reset`.
+    Raises DeviceError if the device cannot hold it, or is closed.
     """
 
     def __init__(

@@ -338,8 +338,8 @@ def is_dtype(dtype: Any) -> bool:
 class DefaultTensor:
     """A vector or matrix type with a default scalar type: `ti.math.vec3`, `ivec2`, `mat4`.
 
-    `kind` is f, i or u: default_fp, default_ip, or the unsigned integer of default_ip's width. It
-    is not a `Type`: `cook` returns the type under the current defaults.
+    `kind` is f, i or u: default_fp, default_ip, or the unsigned integer of default_ip's width. A
+    DefaultTensor is not a `Type`: `cook` returns the type under the current defaults.
     """
 
     __slots__ = ("kind", "name", "shape")

@@ -18,7 +18,8 @@ from vkchi.tuples import NamedTuple
 class Format(enum.Enum):
     """Texture format (`ti.Format.rgba8`): channels, bits per channel, and a suffix for their kind.
 
-    u and i: integers, f: floats, srgb; none: fractions from 0 to 1. Names and values are Taichi's.
+    Suffixes are u and i for integers, f for floats, srgb for the sRGB curve. Without one, color
+    channels are fractions from 0 to 1. Names and values are Taichi's.
     """
 
     unknown = 0
@@ -99,8 +100,9 @@ class rw_texture:
     """Annotation: a texture of format `fmt` that the kernel loads from and stores to.
 
     num_dimensions: 1, 2 or 3, otherwise raises ArgumentError. lod: must be 0, because textures have
-    one level. Raises KernelTypeError if fmt is no `Format`, Unsupported for another lod or as
-    `texel_of`. Source: Taichi's `ti.types.rw_texture`.
+    one level; otherwise raises Unsupported. Raises KernelTypeError if fmt is no `Format`,
+    Unsupported for the formats `unknown` and `depth24stencil8`. Source: Taichi's
+    `ti.types.rw_texture`.
     """
 
     def __init__(self, num_dimensions: int, lod: int = 0, fmt: Any = None) -> None:

@@ -210,7 +210,7 @@ WIDE_FROM_BYTES = (1 << 32) - (1 << 20)
 def needs_wide(scalars: int, scalar_bytes: int) -> bool:
     """True if an array needs 64-bit addressing.
 
-    That is so if it has WIDE_FROM scalars or WIDE_FROM_BYTES bytes, somewhat less than 2**31 and
+    That is so from WIDE_FROM scalars or WIDE_FROM_BYTES bytes on, somewhat less than 2**31 and
     2**32. The limit in bytes exists because Mesa multiplies 32-bit offsets in 32 bits.
     """
     return scalars >= WIDE_FROM or scalars * scalar_bytes >= WIDE_FROM_BYTES

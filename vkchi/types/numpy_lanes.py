@@ -25,7 +25,7 @@ class NumpyLanes:
         self.v = np.asarray(v)
 
     def like(self, x: NumpyLanes | float) -> Any:
-        """The array of x; a Python scalar becomes an array of this type."""
+        """The numpy array of x; a Python scalar becomes an array of this object's dtype."""
         return x.v if isinstance(x, NumpyLanes) else np.asarray(x, self.v.dtype)
 
     def apply(self, f: Any, *others: NumpyLanes | float) -> NumpyLanes:
@@ -46,7 +46,8 @@ class NumpyLanes:
         return NumpyLanes(self.v.view(elem.dtype))
 
     def where(self, yes: NumpyLanes | float, no: NumpyLanes | float) -> NumpyLanes:
-        """Select `yes` where this mask is true, else `no`; one of them must be typed."""
+        """Select `yes` where this mask is true, else `no`; one of them at least must be a
+        NumpyLanes."""
         typed = yes if isinstance(yes, NumpyLanes) else no
         assert isinstance(typed, NumpyLanes)
         return NumpyLanes(np.where(self.v, typed.like(yes), typed.like(no)))
