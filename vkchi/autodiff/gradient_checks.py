@@ -59,8 +59,8 @@ def check_bits(
 def check_reaches(primal: PrimalAnalysis, constants: frozenset[str]) -> None:
     """Raise GradientError if a separate call of the gradient would have no effect.
 
-    That is: the kernel stores values derived from its inputs in arrays with gradients, but no input
-    has a gradient. `constants` are the inputs that are known to be constant.
+    That is: no derivative reaches an array with a gradient, although one of them depends smoothly
+    on an array without. Arrays in `constants` do not count.
     """
     fn, ours = primal.fn, primal.differentiable
     if primal.active.stores:

@@ -39,7 +39,7 @@ class KernelCall(NamedTuple):
 
     - `args`: the arguments, with device arrays in place of host arrays.
     - `arrays`, `numbers`: device arrays and Python integers by parameter name.
-    - `tensors`: torch tensors that require or have a gradient, by parameter name.
+    - `tensors`: torch tensors that require or have a gradient, by parameter name, except constants.
     - `hosts`, `imports`: all host arrays, as numpy views and as they were passed.
     - `constants`: names of arrays that the kernel treats as constants.
     - `case`: the key of cached analyses of this call.
@@ -271,8 +271,8 @@ class CallAdjoints:
     def bring_back(self) -> None:
         """Store the fetched gradients in the tensors' `.grad`, and drop them here.
 
-        Copies are written into the old `.grad`. A tensor without one gets a new tensor. So does a
-        result, because torch may own the old one.
+        Copies become new `.grad` tensors for results and for tensors without gradient. Other copies
+        are written into the old `.grad`.
         """
         for tensor, array, grad, is_result in self.fetched.values():
             if grad is not None:

@@ -77,8 +77,8 @@ def element_in_order(array, number, first):  # type: ignore[no-untyped-def]
 def make_refill(target_type: Any, source_type: Any, first: tuple[int, ...], parts: int) -> Any:
     """Return the kernel that copies elements in row-major order between arrays of different shapes.
 
-    If `parts` is positive, the source has that many components of an element as its last axis.
-    `first` is the source's first index. Memoized.
+    If `parts` is positive, the last axis of the source holds the `parts` components of a target
+    element. `first` is the source's first index. Memoized.
     """
 
     @kernel  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 """Memoization per kernel: analyses and derived kernels that tapes and debug mode need.
 
 `facts` runs the queries of `tape.questions`. A query is a function of a plan and of plain values,
-and its result is plain data. Results that emit no warnings are stored on disk
-(`cache.query_cache`), so the module that reads the IR is only imported for new queries.
+and its result is plain data. Unless the query may warn, its result is stored on disk
+(`cache.query_cache`). So the module that reads the IR is only imported for new queries.
 `PlanCaches` holds those results, and one table per kind of object that is not stored on disk.
 
     facts.touched(plan, "writes", case_of({"t": 3}, {"x": x}))        # {"x": ((3, 3), (0, 7))}

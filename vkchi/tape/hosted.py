@@ -1,8 +1,8 @@
 """Host computations as differentiable steps: sparse matrix products, linear solves.
 
 A numpy result (the entries of a matrix, a solution) has an account in the ledger, which holds its
-gradient. A numpy result that the user receives loses its derivative (`breaks`), unless the user
-stores all of it into an array.
+gradient. A numpy result that the user receives loses its derivative, unless the user stores it
+unchanged into an array with a gradient.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """`kernel.grad(...)`: gradient of one call outside a tape, evaluated with the current memory.
 
-The kernel has already run, so inputs that it overwrote are gone. The gradient is valid if the
-kernel redefines or leaves invariant every array that it writes and the gradient reads
-(`recompute_safety`). Otherwise GradientError is raised. A gradient without effect is reported.
+The kernel has already run, so inputs that it overwrote are gone. Where the kernel writes to an
+array that the gradient reads, it must redefine the array or leave it invariant
+(`recompute_safety`). Otherwise, and if the gradient needs random numbers or results of atomics,
+GradientError is raised. A gradient without effect is reported.
 """
 
 from __future__ import annotations

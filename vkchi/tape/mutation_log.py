@@ -5,8 +5,8 @@ its reads, so it takes no snapshots for it. It logs the writes after the call in
 gradient runs, a read of overwritten memory raises GradientError. Memory that the gradient has
 stored to first is exempt, because it recomputes those values.
 
-Other code writes to host memory without notice. Each recorded call therefore saves the contents
-that it left in the host memory of its kernels.
+Other code writes to host memory without notice. At its end, a call with a custom gradient therefore
+saves the contents of the host memory of its kernels.
 """
 
 from __future__ import annotations

@@ -211,7 +211,7 @@ class GradientPlan:
         """Return the executable of a launch and its buffers for saved values.
 
         Buffers have one column per iteration, or fewer (strip-mined) if memory is short. Raises
-        DeviceError if even the fewest columns do not fit.
+        DeviceError if they do not fit either way.
         """
         if not self.rooms:
             return self.main, {}

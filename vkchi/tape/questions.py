@@ -137,8 +137,8 @@ def differentiated(plan: Plan, spec: GradientSpec) -> CompiledGradient:
 def check_reached(plan: Plan, spec: GradientSpec, constants: Names) -> None:
     """Raise GradientError if a gradient called separately would have no effect.
 
-    That is: the kernel stores values in arrays with gradients that depend smoothly on arrays, none
-    of which has one. Arrays in `constants` are exempt.
+    That is: no derivative reaches an array with a gradient, although one of them depends smoothly
+    on an array without. Arrays in `constants` do not count.
     """
     gradient_checks.check_reaches(live(plan, spec).made.primal, constants)
 

@@ -25,7 +25,10 @@ from vkchi.ir.ops import EXTREMES, WRITES
 
 
 def find_reading(fn: Func) -> set[Op]:
-    """Ops whose effect depends on the contents of memory."""
+    """Loads, atomics with a used result, and other writes that are neither stores nor additions.
+
+    The ops of `find_repeatable` are excluded.
+    """
     used = used_in(fn.body)
     found = {op for op in walk(fn.body) if op.kind == "load" or (op.kind in WRITES and op in used)}
     plain = STORES | {"atomic_add"}
