@@ -287,7 +287,7 @@ def _counting(s: DerivativeSite, x: Num, g: Num, axis: int) -> Num:
     """A factor of a product, with 0 for entries whose results have no influence.
 
     Such entries may be infinite or NaN. They are those in a row (`axis` 0) or column (1) in which
-    all adjoints are 0.
+    all adjoints are 0. If the gradient is differentiated again, finite entries stay.
     """
     counts = _used(g, axis)
     t = with_scalar(x.type, u1)

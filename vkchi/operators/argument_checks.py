@@ -42,7 +42,8 @@ def read_shape(who: str, name: str, said: Any) -> tuple[tuple[int, ...], torch.d
 
 def check_arguments(who: str, parameters: Sequence[Parameter], args: Sequence[Any]) -> None:
     """Raise ArgumentError if an array argument is no tensor. Also if, while autograd records, a
-    scalar argument requires a gradient, which would be lost. Torch itself checks the rest."""
+    tensor passed by value requires a gradient, which would be lost. Other arguments are left to
+    torch."""
     for p, arg in zip(parameters, args):
         if isinstance(p, ArrayParameter):
             if not hasattr(type(arg), "__torch_function__"):

@@ -177,9 +177,12 @@ class OperatorSpec:
             )
 
     def find_needs(self, arguments: Sequence[Any]) -> SavedForGradient:
-        """Values besides inputs and output gradients that the gradient may read, given the kernel's
-        arguments. These are read by the kernel, or by the user's gradient. If an argument is one of
-        torch's fake tensors: all outputs, and unknown fields."""
+        """Outputs and fields that the gradient may read, given the kernel's arguments.
+
+        Those are the ones that the kernel reads; with a gradient of the user, its parameters and
+        the fields that it reads. All outputs and unknown fields if an argument is a tensor without
+        contents.
+        """
         if not all(is_real(a) for a in arguments):
             return SavedForGradient(frozenset(self.outputs), None)
         kinds = tuple([kind_of(a) for a in arguments])
@@ -213,8 +216,10 @@ class OperatorSpec:
         )
 
     def remember_by(self, args: Sequence[Any], made: Sequence[torch.Tensor]) -> None:
-        """Save a snapshot of the fields that the gradient needs, keyed by the first output, for
-        calls that autograd may not record. Errors of the user's gradient are raised when it runs.
+        """Save a snapshot of the fields that the gradient needs, keyed by the first output.
+
+        For calls that autograd may not record. Does nothing if a needed analysis of the user's
+        gradient raises CompilationError.
         """
         outputs = dict(zip(self.outputs, made, strict=True))
         arguments = self.arrange({**self.name_arguments(args), **outputs})

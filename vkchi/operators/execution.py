@@ -70,7 +70,10 @@ def _run_generated(
     wanted: Collection[str],
     memory: FieldSnapshots,
 ) -> dict[str, torch.Tensor]:
-    """Run the generated gradient, which reads and writes `.grad`."""
+    """Run the generated gradient; return the gradients of the tensors `wanted`, by name.
+
+    Raises TensorGradientError if Python values of the kernel have changed since the forward pass.
+    """
     runtime = current_runtime()
     for name, slope in slopes.items():
         if name not in known:

@@ -2,7 +2,7 @@
 
 It computes the same result in less time. The dispatcher is used instead if any of these holds:
 
-- torch compiles, traces, profiles, transforms functions or has a mode;
+- torch compiles, traces, profiles, transforms functions, or runs in forward mode or another mode;
 - a tensor is not a plain CPU tensor;
 - a scalar is not a Python number of the parameter's kind;
 - a parameter is a vector, or an argument is given by keyword;
@@ -66,7 +66,7 @@ def types_of(spec: OperatorSpec) -> list[frozenset[type]] | None:
 
 @cache
 def direct_class(base: Any) -> type:
-    """Subclass of `base`, torch's operator class, with the fast path."""
+    """Subclass of `base`, torch's operator class, with the fast path; memoized."""
     compiles = is_compiling()  # a name that torch.compile recognizes in this code
     forward = forward_mode()
 
