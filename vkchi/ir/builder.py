@@ -1,6 +1,7 @@
-"""IR builder: `emit` checks an op against its row in the op table, and infers its type.
+"""IR builder: appends ops to the innermost open region.
 
-Control ops are not checked; `verify` does that.
+`emit` infers an op's type by its row in the op table and raises InternalError if the arguments do
+not fit. The methods for control ops check nothing; `verify` does.
 
 Example:
 
@@ -25,9 +26,11 @@ from vkchi.types import Scalar, Tensor, Type
 
 
 def infer_type(kind: str, args: Sequence[Value], attr: Any, given: Type | None) -> Type | None:
-    """Return the result type of an op by its row, or None if it has no result.
+    """Return the result type that the row of `kind` in the op table infers.
 
-    Raises SignatureError if the arguments do not fit, and KeyError for an unknown kind.
+    `given` is the type that the caller asks for, which rows such as `cast` need. None for ops
+    without a result and for control ops. Memoized. Raises SignatureError if the arguments do not
+    fit, and KeyError for an unknown kind.
     """
     return _infer(kind, tuple([v.type for v in args]), attr, given)
 
@@ -38,7 +41,7 @@ def _infer(kind: str, types: tuple[Type, ...], attr: Any, given: Type | None) ->
 
 
 class _Open:
-    """Context manager that keeps a region open for insertion."""
+    """Context manager: pushes `region` to `stack`, and pops it at the end."""
 
     __slots__ = ("region", "stack")
 
@@ -54,7 +57,10 @@ class _Open:
 
 
 class Builder:
-    """Appends ops to the innermost open region. Every op that it makes gets the span `span`."""
+    """Appends ops to the innermost open region.
+
+    New ops get the source location `span`, which callers set. Inserted ops keep theirs.
+    """
 
     __slots__ = ("_stack", "span")
 
@@ -73,11 +79,15 @@ class Builder:
         return self._stack[-1]
 
     def region(self, *params: Param) -> _Open:
-        """Open a new region with these parameters: `with b.region() as r` inserts into `r`."""
+        """Return a context manager in which ops are appended to a new region with these parameters.
+
+        `with b.region() as r` binds the region to `r`.
+        """
         return _Open(self._stack, Region(params, []))
 
     def within(self, region: Region) -> _Open:
-        """Reopen a region that has no yield yet, and append to it."""
+        """Return a context manager in which ops are appended to `region`. Precondition: it has no
+        `yield`."""
         return _Open(self._stack, region)
 
     def emit(
@@ -88,10 +98,10 @@ class Builder:
         type: Type | None = None,
         name: str = "",
     ) -> Op:
-        """Append an op without regions.
+        """Append a new op without regions and return it. `type` is for rows that need a result
+        type.
 
         Raises InternalError if the arguments do not fit the row, KeyError for an unknown kind.
-        Callers check for user errors first.
         """
         try:
             t = infer_type(kind, args, attr, type)
@@ -108,19 +118,21 @@ class Builder:
         return op
 
     def extend(self, ops: Sequence[Op]) -> None:
-        """Append the ops of a region that was built apart."""
         self._stack[-1].ops.extend(ops)
 
     def const(self, value: Any, t: Scalar | Tensor) -> Op:
-        """Append a constant of type t from a Python or numpy number.
+        """Append a `const` of type `t` and return it.
 
-        For a tensor type, an array of its shape or a number that fills it.
+        `value` is a Python or numpy number. For a tensor it may be an array that broadcasts to the
+        shape.
         """
         return self.emit("const", attr=constant_attr(value, t), type=t)
 
     def if_(self, cond: Value, then: Region, orelse: Region) -> Op:
-        """Append an `if`. Precondition: both regions yield the same types, which are the result
-        types."""
+        """Append an `if` and return it. `then` yields values of the result types.
+
+        Precondition: `orelse` yields the same types. It is not checked.
+        """
         types = tuple(v.type for v in then.yielded)
         return self._control("if", (cond,), (then, orelse), types)
 
@@ -132,16 +144,19 @@ class Builder:
         body: Region,
         attr: str | None = None,
     ) -> Op:
-        """Append a `for`. `body` has parameters (index, *carried) and yields the next carried
-        values."""
+        """Append a `for` over [begin, end) and return it; its results are the last carried values.
+
+        `first` are the initial carried values. `body` has parameters (index, *carried) and yields
+        the next carried values. `attr` is None or "nounroll".
+        """
         types = tuple(v.type for v in first)
         return self._control("for", (begin, end, *first), (body,), types, attr)
 
     def while_(self, first: Sequence[Value], cond: Region, body: Region) -> Op:
-        """Append a `while`.
+        """Append a `while` and return it; its results are the last carried values.
 
-        `cond` has parameters *carried and yields one u1. `body` has the same parameters and yields
-        the next carried values.
+        `first` are the initial carried values. `cond` has parameters *carried and yields one u1.
+        `body` has the same parameters and yields the next carried values.
         """
         types = tuple(v.type for v in first)
         return self._control("while", tuple(first), (cond, body), types)
@@ -149,11 +164,11 @@ class Builder:
     def parallel(
         self, bounds: Sequence[Value], body: Region, block: int | tuple[int, ...] | None = None
     ) -> Op:
-        """Append a `parallel` loop.
+        """Append a `parallel` loop and return it.
 
         - bounds: begin and end of each axis, one after the other.
         - body: one index per axis as parameters; yields nothing.
-        - block: workgroup size, in total or per axis.
+        - block: workgroup size, in total or per axis; None leaves it open.
         """
         return self._control("parallel", tuple(bounds), (body,), (), block)
 

@@ -18,7 +18,7 @@ from vkchi.types import SCALARS, scalar_of, u1, with_scalar
 def updated_value(b: Builder, kind: str, old: Value, values: Sequence[Value]) -> Value:
     """Return the value that an atomic op of this kind stores if the location holds `old`.
 
-    `values` are the op's operands after the pointer.
+    It is computed by ops appended to `b`. `values` are the atomic's operands after the pointer.
     """
     if kind == "atomic_exchange":
         return values[0]
@@ -28,7 +28,7 @@ def updated_value(b: Builder, kind: str, old: Value, values: Sequence[Value]) ->
 
 
 def same_bits(b: Builder, x: Value, y: Value) -> Value:
-    """Append a comparison of bit patterns, per component; return the bool or tensor of bools."""
+    """Append a comparison of bit patterns, per component. Return the u1, or tensor of u1."""
     elem = scalar_of(x.type)
     if elem.kind == "f":
         t = with_scalar(x.type, SCALARS[f"u{elem.bits}"])
@@ -37,9 +37,10 @@ def same_bits(b: Builder, x: Value, y: Value) -> Value:
 
 
 def emit_cas_loop(b: Builder, place: Value, update: Callable[[Value], Value]) -> Value:
-    """Emit a compare-and-swap loop that stores `update(old)` at `place`; return the old value.
+    """Append a compare-and-swap loop that replaces the scalar at `place`; return its old value.
 
-    `place` points to a scalar. The loop has no limit of attempts.
+    `update(old)` appends the ops of the new value and returns it. The loop ends when the swap
+    succeeds; attempts are not limited.
     """
     first = b.emit("load", place)
     old, again = Param(first.type, "old"), Param(first.type, "old")

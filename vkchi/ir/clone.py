@@ -1,8 +1,7 @@
 """Deep copy of ops: regions and their parameters are copied too.
 
-`Cloner` is the base of differentiation and of passes that duplicate code. Passes that keep most of
-a Func use `rebuild`, which shares unchanged ops. Control ops are copied by their `ControlSpec`
-rows.
+`Cloner` is the base of differentiation and of passes that duplicate code. `rebuild` is for passes
+that keep most of a Func: it shares unchanged ops.
 
 A subclass overrides `visit` to replace an op. It adds carried values to control ops by four hooks:
 - `carry`: initial values of a loop's additional carried values;
@@ -27,10 +26,10 @@ from vkchi.ir.core import Op, Param, Region, Value
 
 
 class Cloner:
-    """Appends copies to the open region of `b`.
+    """Appends copies of ops to the open region of `b`.
 
-    `map` maps old values to new ones and grows with each copy. Values that are not in it map to
-    themselves.
+    `map` maps old values to new ones. Each copy adds its results, also to a dict that the caller
+    passed. Values that are not in it map to themselves.
     """
 
     more_names = "more"  # name of the parameters for additional carried values
@@ -40,18 +39,17 @@ class Cloner:
         self.map: dict[Value, Value] = {} if map is None else map
 
     def get(self, v: Value) -> Value:
-        """Return the new value for an old one."""
         return self.map.get(v, v)
 
     def run(self, ops: Iterable[Op]) -> None:
-        """Copy these ops, except a `yield`."""
+        """Call `visit` for each of these ops except a `yield`."""
         for op in ops:
             self.b.span = op.span
             if op.kind != "yield":
                 self.visit(op)
 
     def body(self, region: Region) -> None:
-        """Copy the ops of a region and its `yield` into the open region."""
+        """Copy the ops of a region, and its `yield`, into the open region of `b`."""
         self.run(region.ops)
         self.b.emit("yield", *map(self.get, region.yielded))
 
@@ -63,7 +61,10 @@ class Cloner:
             self.copy(op)
 
     def copy(self, op: Op, *args: Value) -> Op:
-        """Copy an op without regions. Its arguments are `args`, or else the mapped old ones."""
+        """Append a copy of an op without regions, map its result, and return it.
+
+        The arguments are `args`, or without any the mapped old ones.
+        """
         given = args or tuple([self.get(v) for v in op.args])
         new = self.b.insert(Op(op.kind, given, op.attr, op.type, op.span, op.name))
         if op.results:
@@ -85,7 +86,10 @@ class Cloner:
         return new
 
     def region(self, op: Op, region: Region, first: Sequence[Value]) -> Region:
-        """Copy a region of a control op, with a parameter for each additional carried value."""
+        """Return a copy of a region of the control op `op`, as a new region.
+
+        `first` are the initial values of the additional carried values; each gets a parameter.
+        """
         params = [Param(p.type, p.name) for p in region.params]
         more = [Param(v.type, self.more_names) for v in first]
         is_test = control_of(op).tests and region is op.regions[0]
@@ -96,7 +100,8 @@ class Cloner:
         return new
 
     def inline(self, region: Region, values: Sequence[Value]) -> list[Value]:
-        """Copy the ops of a region with `values` for its parameters; return its yielded values."""
+        """Append the ops of a region with `values` for its parameters; return copies of its yielded
+        values."""
         self.map.update(zip(region.params, values, strict=True))
         self.run(region.ops)
         return [self.get(v) for v in region.yielded]
@@ -104,17 +109,18 @@ class Cloner:
     # --- additional carried values of control ops
 
     def carry(self, op: Op) -> Sequence[Value]:
-        """Return the initial values of a loop's additional carried values.
+        """Return the initial values of a loop's additional carried values: none by default.
 
-        Called for every control op; must be empty for an `if`.
+        Called for every control op; an override must return none for an `if`.
         """
         return ()
 
     def begin(self, op: Op, region: Region, more: Sequence[Param]) -> None:
-        """Hook at the start of a region; `more` are the parameters of the additional values."""
+        """Hook at the start of each copied region; `more` are the parameters of additional carried
+        values."""
 
     def end(self, op: Op, region: Region, more: Sequence[Param]) -> Sequence[Value]:
-        """Return the additional values that a region yields."""
+        """Return the additional values that the copy of a region yields: none by default."""
         return ()
 
     def finish(self, op: Op, more: Sequence[Value]) -> None:

@@ -1,4 +1,4 @@
-"""Constants of the IR: (type, bit pattern) pairs.
+"""Queries of `const` ops.
 
 Example:
 
@@ -19,7 +19,7 @@ Number = Scalar | Tensor
 
 
 class Constant(NamedTuple):
-    """A scalar or tensor type and the bit pattern of a value, as in `const` ops."""
+    """Type and bit pattern of a `const` op. For a tensor, `attr` is a tuple of bit patterns."""
 
     type: Number
     attr: Any
@@ -31,7 +31,6 @@ def is_constant(v: Value) -> TypeGuard[Op]:
 
 
 def numeric_type_of(v: Value) -> Number:
-    """Return the type of a value, which must be a scalar or a tensor."""
     assert isinstance(v.type, Scalar | Tensor)
     return v.type
 
@@ -42,7 +41,7 @@ def as_constant(v: Value) -> Constant:
 
 
 def constant_int(v: Value) -> int | None:
-    """Return the value of a scalar integer constant, or None for any other value."""
+    """Return the value of a scalar integer `const`, with its sign, or None for any other value."""
     if not is_constant(v):
         return None
     t = v.type
@@ -53,7 +52,7 @@ def constant_int(v: Value) -> int | None:
 
 
 def is_equal_value(a: Value, b: Value) -> bool:
-    """True if both are the same Value, or constants of one type and bit pattern."""
+    """True if both are the same Value, or `const` ops of one type and bit pattern."""
     if a is b:
         return True
     if not is_constant(a) or not is_constant(b):
@@ -63,7 +62,8 @@ def is_equal_value(a: Value, b: Value) -> bool:
 
 @lru_cache(maxsize=1024)
 def is_power_of_two(c: Constant) -> bool:
-    """True if every component is a power of two by which strength reduction may replace a division.
+    """True if every component of `c` is a power of two in the range in which divisions by it
+    reduce.
 
     - Integers: positive and less than 2**(bits - 1).
     - Floats: of either sign; the value and its reciprocal are normal numbers.

@@ -17,7 +17,8 @@ from vkchi.tuples import NamedTuple
 
 
 def control_of(op: Op) -> ControlSpec:
-    """Return the `ControlSpec` row of a control op, with its own counts in place of `ALL`."""
+    """Return the `ControlSpec` of a control op. Counts of `ALL` are replaced by those of this
+    op."""
     control = TABLE[op.kind].control
     assert control is not None, op.kind
     if control.fixed != ALL:
@@ -51,16 +52,17 @@ def bodies_of(op: Op) -> Sequence[Region]:
 
 
 def control_operands(op: Op) -> Sequence[Value]:
-    """Return the values that control flow depends on.
+    """Return the values that decide which regions run, and how often.
 
-    For a `while` they are the condition's yielded values, otherwise the fixed operands.
+    For a `while` they are the condition's yielded values. For an `if` they are its condition, for
+    other loops the bounds.
     """
     control = control_of(op)
     return op.regions[0].yielded if control.tests else op.args[: control.fixed]
 
 
 def initial_values(op: Op) -> Sequence[Value]:
-    """Return the initial values of the carried values."""
+    """Return the operands of a loop that are initial values of carried values; none for an `if`."""
     return op.args[control_of(op).fixed :]
 
 

@@ -1,17 +1,18 @@
-"""CHI IR data structures. This docstring is the specification.
+"""CHI IR data structures.
 
 - A `Func` has parameters and a body `Region` with structured control flow. A `Program` is a tuple
-  of Funcs that run in order. Before `split_dispatches` it has one Func, whose body may hold several
-  `parallel` ops among serial code. After it every Func is one dispatch.
+  of Funcs that run in order. The pass `split` makes a Program of a Func with several `parallel`
+  ops: each of its Funcs is one dispatch.
 - A `Region` is a list of ops that ends in `yield`. It has parameters (loop index, carried values)
   and sees the values that are defined before its op in the enclosing regions.
 - An `Op` has a kind (a row of `ops.TABLE`), arguments (object references), one hashable `attr`,
-  regions, and a source span. An op with one result is that value itself. Ops with regions have
-  `Result` values instead, any number of them.
-- A `Value` is a `Param`, an `Op` of one result, or a `Result`. Equality is identity; there are no
-  ids, parent links or use lists. `name` is a printing hint, may be empty and need not be unique.
-- IR is immutable after insertion. A pass returns a new Func, which may share unchanged ops with the
-  old one.
+  regions, and a source span. An op without regions has at most one result, and is that value
+  itself. An op with regions has any number of `Result` values.
+- A `Value` is a `Param`, an `Op` with a result, or a `Result`. Equality is identity; there are no
+  ids, parent links or use lists. `name` is a printing hint, except that parameters of a Func have
+  unique names.
+- Passes do not change the ops of a Func: they return a new Func, which may share unchanged ops with
+  the old one, or the old Func itself.
 - A constant is (type, bit pattern). The attr of a `const` is an int of the scalar's width, or a
   tuple of ints for a tensor. It is never a Python float.
 
@@ -58,9 +59,10 @@ class Param(Value):
         self.type, self.name, self.attributes = type, name, attributes
 
     def companion(self, name: str) -> Param:
-        """Return a parameter of the same type and attributes, for another array of the same shape.
+        """Return a parameter called `name` of the same type and attributes, for an array of the
+        same shape.
 
-        Its `aligned` is the default.
+        Its attribute `aligned` is the default.
         """
         return Param(self.type, name, self.attributes._replace(aligned=PLAIN.aligned))
 
@@ -68,8 +70,7 @@ class Param(Value):
 class Op(Value):
     """One operation. `type` is its result type, or None for ops without a result or with regions.
 
-    An op of one result is that result and holds no reference to itself. Unused ops are therefore
-    freed by reference counting, without Python's cyclic collector.
+    An op that has a type is its own result. Results of an op with regions are `Result` objects.
     """
 
     __slots__ = ("_several", "args", "attr", "kind", "regions", "span")
@@ -122,7 +123,7 @@ class Region:
 
 
 class Func:
-    """An IR function: `params`, `body` (a Region without parameters), a name, a span."""
+    """An IR function: parameters, a body without parameters, a name, a source span."""
 
     __slots__ = ("body", "name", "params", "span")
 
@@ -135,9 +136,9 @@ class Func:
 class Program:
     """The IR of one kernel: its Funcs in launch order.
 
-    `fills` maps the name of a Func that only fills whole arrays with constants to these fills,
-    `sizes` that of each Func to its iterations and bytes.
-    `has_next`: a second compile can produce better code (tier 2).
+    - fills: memory fills that are equivalent to a Func, by its name. Funcs without are absent.
+    - sizes: iterations and bytes of each Func, by its name.
+    - has_next: True if a second compile may produce better code (tier 2).
     """
 
     __slots__ = ("fills", "funcs", "has_next", "name", "sizes")
@@ -165,7 +166,8 @@ def walk(region: Region) -> Iterator[Op]:
 
 
 def uses_in(region: Region) -> dict[Value, list[Op]]:
-    """Map each value to its uses in this and nested regions: ops, in order, once per operand."""
+    """Map each value to the ops that use it in this and nested regions, in order, once per
+    operand."""
     found: dict[Value, list[Op]] = {}
     for op in walk(region):
         for v in op.args:
@@ -174,12 +176,12 @@ def uses_in(region: Region) -> dict[Value, list[Op]]:
 
 
 def used_in(region: Region) -> set[Value]:
-    """Return every value that an op in this or a nested region uses."""
+    """Return every value that is an operand of an op in this or a nested region."""
     return {v for op in walk(region) for v in op.args}
 
 
 def find_parallel(fn: Func) -> Op | None:
-    """Return the `parallel` op of a split Func, or None if it is a serial dispatch."""
+    """Return the first `parallel` op of a Func's body, or None if it has none."""
     return next((op for op in fn.body.ops if op.kind == "parallel"), None)
 
 
@@ -198,7 +200,8 @@ def has_kind(region: Region, kinds: Container[str]) -> bool:
 def params_under(values: Iterable[Value]) -> set[Param]:
     """Return the Func and region parameters that these values transitively depend on.
 
-    Operands of ops are followed, but not the regions of control ops.
+    Operands of ops are followed. Regions of control ops are not, so values that only their ops use
+    are missed.
     """
     seen: set[Value] = set()
     todo = list(values)
@@ -211,12 +214,16 @@ def params_under(values: Iterable[Value]) -> set[Param]:
 
 
 def attributes_of(array: Value) -> Attributes:
-    """Return an array's attributes: `PLAIN` if it is not a parameter."""
+    """Return the attributes of an array parameter, or the default `PLAIN` for any other array."""
     return array.attributes if isinstance(array, Param) else PLAIN
 
 
 def is_wide(array: Value) -> bool:
-    """True if the array needs 64-bit indices and extents."""
+    """True if the array needs 64-bit indices and extents.
+
+    For an array of dynamic shape, that is its attribute `ext64`. One of static shape also needs
+    them if `needs_wide` holds for its size.
+    """
     t = array.type
     assert isinstance(t, Array)
     if t.shape is None or attributes_of(array).ext64:
@@ -226,12 +233,14 @@ def is_wide(array: Value) -> bool:
 
 
 def shape_source_name(array: Value) -> str:
-    """Return the name of the array parameter whose shape this array has: its `like`, or its own."""
+    """Return the name of the array parameter whose shape this array has: its attribute `like`, or
+    its own name."""
     return attributes_of(array).like or array.name
 
 
 def base_memory(ptr: Value) -> Value:
-    """Return the array or private variable that a pointer (or array) is derived from."""
+    """Return the array, or the `local` op, that a pointer is derived from; an array is returned as
+    is."""
     while isinstance(ptr, Op) and ptr.kind in ("elem", "member", "member_at", "address", "word"):
         ptr = ptr.args[0]
     return ptr
@@ -241,7 +250,10 @@ def base_memory(ptr: Value) -> Value:
 
 
 def bits_of(value: Any, t: Scalar) -> int:
-    """Return the bit pattern of a number in type t. Integers wrap, floats round to nearest.
+    """Return the bit pattern of a number in type `t`.
+
+    Integers wrap. Floats are truncated for an integer type, and rounded to nearest for a float
+    type.
 
     >>> bits_of(-1, i32) == 0xFFFFFFFF
     True
@@ -272,9 +284,11 @@ def constant_array(op: Op) -> Any:
 
 
 def constant_attr(value: Any, t: Scalar | Tensor) -> Any:
-    """Return the `const` attr of a numpy value: the inverse of `constant_array`.
+    """Return the `const` attr of a value of type `t`: one bit pattern, or a tuple of them for a
+    tensor.
 
-    The value is converted to t; a number fills a tensor.
+    `value` is a number, or an array that broadcasts to the tensor's shape. It is converted by
+    `bits_of`.
     """
     if isinstance(t, Scalar):
         return bits_of(value, t)

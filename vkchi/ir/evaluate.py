@@ -1,7 +1,6 @@
 """Evaluation of pure ops on numpy values, by the numpy meanings in the op table.
 
-Used by the reference interpreter; the constant folder calls the rows in its own way, and tests/ops
-compares the two. Values are numpy scalars, or arrays of a tensor's shape. They are never modified.
+Values are numpy scalars, or arrays of a tensor's shape. They are never modified.
 
     >>> evaluate("add", (np.int32(2**31 - 1), np.int32(1)), None, i32)
     np.int32(-2147483648)
@@ -21,12 +20,12 @@ Call = Callable[[Sequence[Any], Any, Type], Any]
 
 
 def evaluate(kind: str, args: Sequence[Any], attr: Any, t: Type) -> Any:
-    """Return the value of type t that an op computes from `args`.
+    """Return the value of type `t` that an op computes from `args`.
 
     Call it under `np.errstate(all="ignore")`: numpy warns about cases that are defined here.
 
-    Raises InternalError for an op without a meaning on values alone. The same error is raised if
-    the row's result has another dtype or shape than t.
+    Raises InternalError for an op without a numpy meaning, and if the computed value has another
+    dtype or shape than `t`.
     """
     call = _CALLS.get(kind)
     if call is not None:
@@ -42,7 +41,10 @@ def is_evaluable(kind: str) -> bool:
 
 
 def checked_value(result: Any, t: Type, kind: str = "value") -> Any:
-    """Return a numpy result as a value of type t. Raises InternalError if dtype or shape differ."""
+    """Return `result` as a numpy scalar, or as an array if `t` is a tensor.
+
+    Raises InternalError, which names `kind`, if dtype or shape differ from those of `t`.
+    """
     elem = scalar_of(t)
     if type(result) is elem.dtype.type and t is elem:
         return result
@@ -66,8 +68,10 @@ def _meaning(kind: str) -> Callable[..., Any]:
 
 
 def _insert(args: Sequence[Any], attr: Any, t: Type) -> Any:
-    """Evaluate `insert` (component `attr`) and `insert_at` (component args[2]; no-op if out of
-    range)."""
+    """Evaluate `insert` (component `attr`) and `insert_at` (component args[2]).
+
+    An out-of-range component leaves the tensor as it is.
+    """
     flat = args[0].reshape(-1).copy()
     k = int(args[2]) if attr is None else attr
     if 0 <= k < flat.size:

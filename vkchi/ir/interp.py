@@ -1,4 +1,4 @@
-"""Reference interpreter: runs IR in numpy, one invocation after the other.
+"""Reference interpreter: runs IR in numpy, one invocation at a time.
 
 Arguments are bound by parameter name. An array is a numpy array of the element's dtype (u1: bool).
 Its shape is its logical shape plus the element's shape (`array<f32<3>[?]>`: `(n, 3)`). It is
@@ -7,16 +7,15 @@ Scalars and tensors are numbers or numpy values. Missing arrays of static shape 
 (`.temp.*`) and reports are created, zeroed.
 
 Behaviour that devices leave open is fixed here:
-- An out-of-range load returns 0; an out-of-range store or atomic does nothing. Each axis is checked
-  on its own. (A device only keeps accesses inside the array's memory.)
+- An out-of-range load returns 0; an out-of-range store or atomic does nothing. `elem` checks each
+  axis on its own.
 - Iterations of a `parallel` run in order. If the body has a `barrier`, the invocations of a
   workgroup run in lockstep from barrier to barrier.
 - The default workgroup size is DEFAULT_BLOCK. The last workgroup may be short, but `grid_size`
   counts it as full. Serial code is one invocation in a workgroup of one.
 - A subgroup is one invocation: reductions return their argument, exclusive ones the identity.
 - Shared memory starts as zeros.
-- A failed check ends its invocation. In serial code this is the rest of the Func, which before
-  `split_dispatches` is the whole kernel.
+- `report_failure` ends its invocation. In serial code this is the rest of the Func.
 
 Random numbers are those of `pcg`.
 
@@ -80,7 +79,7 @@ def run_reference(
     """Run the code, modifying the arrays of `args` in place; return all arrays by name.
 
     The result includes temporaries and tensor parameters. Reports of the code are appended to
-    `reports`.
+    `reports`, if given.
 
     - compute: replaces `evaluate`, to simulate devices that compute differently within Vulkan's
       limits.
@@ -90,7 +89,7 @@ def run_reference(
 
     Raises ArgumentError for missing arguments, for arrays that do not fit the parameters, and for
     shared arrays beyond `check_size`. Raises InternalError for scalars and tensors of another
-    shape, for IR that cannot run, and for a Func with more than STEP_LIMIT iterations.
+    shape, and for a Func with more than STEP_LIMIT loop iterations.
     """
     funcs = code.funcs if isinstance(code, Program) else (code,)
     bound: dict[str, Any] = {}
@@ -104,7 +103,10 @@ def run_reference(
 
 
 def check_size(what: str, shape: tuple[int, ...]) -> None:
-    """Raise ArgumentError for an array that exceeds the interpreter's limits."""
+    """Raise ArgumentError if `shape` has more than AXES_LIMIT axes or SIZE_LIMIT scalars.
+
+    The message begins with `what`.
+    """
     if len(shape) > AXES_LIMIT:
         raise ArgumentError(
             f"{what}: the interpreter takes arrays of {AXES_LIMIT} axes at most, not {len(shape)}"
@@ -139,7 +141,8 @@ def _bind(p: Param, args: Mapping[str, Any]) -> Any:
 
 
 class DispatchRun:
-    """Execution of one Func. `env` holds the values defined so far."""
+    """Execution of one Func. `env` holds the values defined so far, `steps` counts loop
+    iterations."""
 
     def __init__(
         self, fn: Func, bound: Mapping[str, Any], reports: list[InterpreterReport],
@@ -159,7 +162,7 @@ class DispatchRun:
         _finish(Invocation(self, self.env, 0, 1, 1, {}).region(self.fn.body, ()))
 
     def count_step(self) -> None:
-        """Count a loop iteration. Raises InternalError above STEP_LIMIT."""
+        """Count a loop iteration. Raises InternalError after more than STEP_LIMIT of them."""
         self.steps += 1
         if self.steps > STEP_LIMIT:
             raise InternalError(f"@{self.fn.name}: no end after {STEP_LIMIT} iterations")
@@ -197,7 +200,7 @@ def indices_of(axes: Sequence[range], number: int) -> list[int]:
 
 
 def _finish(steps: Steps) -> tuple[Any, ...]:
-    """Run one invocation to its end; return its yielded values, () if it was stopped.
+    """Run one invocation to its end. Return the values that it yields, or () if it was stopped.
 
     Barriers do not block it.
     """
@@ -217,7 +220,7 @@ def _run_lockstep(runs: list[Steps]) -> None:
 
 
 def _goes_on(steps: Steps) -> bool:
-    """Run an invocation to its next barrier; return False if it ended before."""
+    """Run an invocation to its next barrier. Return False if it ended before one."""
     try:
         next(steps)
     except (StopIteration, _Stopped):
@@ -226,7 +229,7 @@ def _goes_on(steps: Steps) -> bool:
 
 
 class Invocation:
-    """One invocation: its values, its position in the grid, its random stream."""
+    """State of one invocation: its values, its position in the grid, its random stream."""
 
     __slots__ = ("block", "dispatch", "env", "grid", "index", "shared", "state")
 
@@ -265,11 +268,13 @@ class Invocation:
         return tuple(env[v] for v in region.yielded)
 
     def results(self, op: Op) -> tuple[Any, ...]:
-        """Run an op with regions and return its results; () if a check in it failed."""
+        """Run an op with regions and return its results; () if the invocation was stopped
+        inside."""
         return _finish(_CONTROL[op.kind](self, op))
 
     def value(self, op: Op) -> Any:
-        """Run an op without regions and return its value."""
+        """Run an op without regions and return its value. Calls `watch` before stores and
+        atomics."""
         args = [self.env[v] for v in op.args]
         act = _ACTS.get(op.kind)
         if act is not None:
@@ -287,7 +292,6 @@ class Invocation:
         return (yield from self.region(then if self.env[op.args[0]] else orelse, ()))
 
     def for_(self, op: Op) -> Steps:
-        """Run the body for every index in [begin, end), in the index's type."""
         begin, end, *first = (self.env[v] for v in op.args)
         carried = tuple(first)
         index = scalar_of(op.args[0].type).dtype.type
@@ -297,7 +301,6 @@ class Invocation:
         return carried
 
     def while_(self, op: Op) -> Steps:
-        """Run the body while the first region yields true."""
         carried: tuple[Any, ...] = tuple(self.env[v] for v in op.args)
         cond, body = op.regions
         while (yield from self.region(cond, carried))[0]:
@@ -306,17 +309,15 @@ class Invocation:
         return carried
 
     def parallel(self, op: Op) -> Steps:
-        """Run the loop's invocations, one workgroup after the other."""
         self.dispatch.parallel(op)
         return ()
         yield
 
     def local(self, op: Op, args: list[Any]) -> ElementPointer:
-        """Return a pointer to a new private variable with an initial value."""
         return ElementPointer(np.array(args[0]), (), op.args[0].type)
 
     def shared_array(self, op: Op, args: list[Any]) -> ArrayValue:
-        """Return the workgroup's shared array, created by its first use."""
+        """Return the workgroup's shared array of this op. The first use creates it, zeroed."""
         t = op.type
         assert isinstance(t, Array) and t.shape is not None
         if op not in self.shared:
@@ -326,7 +327,6 @@ class Invocation:
         return ArrayValue(self.shared[op], t)
 
     def random(self, op: Op, args: list[Any]) -> Any:
-        """Draw 32 bits of the invocation's random stream."""
         if self.state is None:
             self.state = first_state(self.dispatch.seed, self.index)
         self.state = next_state(self.state)
@@ -406,5 +406,5 @@ _ACTS.update((kind, _alone(kind)) for kind in REFERENCE)
 
 
 def is_interpretable(kind: str) -> bool:
-    """True if the interpreter implements the op. Holds for every row of the table."""
+    """True if the interpreter implements the op, as it does for every row of the op table."""
     return kind in _ACTS or kind in _CONTROL or kind in ("barrier", "yield") or is_evaluable(kind)

@@ -20,7 +20,8 @@ Numbers = list[tuple[tuple[int, ...], int]]  # (index with component, first bit)
 
 
 class ElementPointer:
-    """A pointer: the components of `array` at `index`, or out of range (None)."""
+    """A pointer to an element or component: `array[index]`. `index` is None if it is out of
+    range."""
 
     __slots__ = ("array", "index", "type")
 
@@ -39,7 +40,7 @@ class ElementPointer:
             self.array[self.index] = v
 
     def member(self, k: int) -> ElementPointer:
-        """Return a pointer to component k, in row-major order."""
+        """Return a pointer to component `k`, counted in row-major order."""
         if self.index is None:
             return ElementPointer(self.array, None, scalar_of(self.type))
         inner = tuple(int(i) for i in np.unravel_index(k, shape_of(self.type)))
@@ -47,10 +48,11 @@ class ElementPointer:
 
 
 class ScalarsPointer:
-    """A pointer to a run of scalars, accessed as one value of another scalar or tensor type.
+    """A pointer to consecutive scalars of `array`, accessed as one value of scalar or tensor type
+    `t`.
 
-    `indices` are those of the scalars in `array`, None if out of range. A scalar of the value
-    covers one or several of them.
+    `indices` are those of the scalars, None where out of range. A scalar of the accessed type
+    covers one or several of them; their bits are reinterpreted.
     """
 
     __slots__ = ("array", "indices", "type")
@@ -84,7 +86,8 @@ class ScalarsPointer:
 
 
 def reinterpret_scalar(v: Any, dtype: Any) -> Any:
-    """Reinterpret the bits of a scalar as another dtype. To and from bool it is a conversion."""
+    """Return the scalar `v` with the same bits in another dtype. To and from bool it is a
+    conversion."""
     if v.dtype == dtype:
         return v
     if v.dtype.kind == "b" or dtype.kind == "b":
@@ -93,8 +96,11 @@ def reinterpret_scalar(v: Any, dtype: Any) -> Any:
 
 
 class WordPointer:
-    """The 32-bit word that contains a narrower scalar: its low bits are the scalar, the others
-    zero."""
+    """A pointer to the 32-bit word that contains the narrower scalar at `place`.
+
+    Loads return the scalar in the low bits and zeros above. Stores write the scalar from the low
+    bits and ignore the others.
+    """
 
     __slots__ = ("place",)
 
@@ -119,7 +125,7 @@ class WordPointer:
 
 
 class ArrayValue:
-    """An array with its type, which gives the origin of its indices and its layout."""
+    """A numpy array with its IR type, which gives the origin of its indices and its layout."""
 
     __slots__ = ("array", "table", "type", "words")
 
@@ -129,7 +135,7 @@ class ArrayValue:
         self.table: dict[int, tuple[int, ...]] | None = None
 
     def place(self, indices: Sequence[Any]) -> ElementPointer:
-        """Return a pointer to an element."""
+        """Return a pointer to the element at `indices`, out of range if any index is."""
         t = self.type
         origin = t.layout.origin if t.layout is not None and t.layout.origin else (0,) * t.ndim
         index = tuple(int(k) - first for k, first in zip(indices, origin, strict=True))
@@ -141,8 +147,9 @@ class ArrayValue:
     ) -> ScalarsPointer | PackedWordPointer:
         """Return the pointer of an `address` op.
 
-        The value begins at scalar `constant + operands[0]` in memory order, or at that word of an
-        array of bit-packed elements. It is out of range if `operands[1]` is false.
+        It begins at scalar `constant + operands[0]` in memory order, wrapped to the operand's
+        width. In an array of bit-packed elements that number counts words. The pointer is out of
+        range if `operands[1]` is false.
         """
         t = pointer.elem
         first = constant
@@ -158,8 +165,8 @@ class ArrayValue:
         return ScalarsPointer(self.array, found, t)
 
     def index_of(self, scalar: int) -> tuple[int, ...] | None:
-        """Return the index, component included, of a scalar by its offset in memory; None if out of
-        range."""
+        """Return the numpy index of a scalar by its offset in memory, or None for an offset without
+        one."""
         if self.type.layout is None:
             if not 0 <= scalar < self.array.size:
                 return None
@@ -170,7 +177,10 @@ class ArrayValue:
 
 
 class PackedWordPointer:
-    """A word of an array of bit-packed elements. Bits that belong to no element read as 0."""
+    """A pointer to a word of an array of bit-packed elements.
+
+    Bits that belong to no element read as 0, and stores ignore them.
+    """
 
     __slots__ = ("array", "layout", "numbers")
 
@@ -185,14 +195,16 @@ class PackedWordPointer:
         return found
 
     def store(self, v: Any) -> None:
-        """Unpack the bits into the elements of this word."""
         layout: Any = self.layout
         for index, bit in self.numbers:
             self.array[index] = layout.take(NumpyLanes(v), bit).v
 
 
 def numbers_by_word(t: Array, shape: tuple[int, ...]) -> dict[int, Numbers]:
-    """Map the offset of each word of an array of bit-packed elements to the scalars in it."""
+    """Map the offset of each word of an array of bit-packed elements to its scalars.
+
+    A scalar is given as (index, first bit in the word); the index includes its component.
+    """
     layout: Any = t.layout
     inner = shape_of(t.elem)
     table: dict[int, Numbers] = {}
@@ -204,7 +216,8 @@ def numbers_by_word(t: Array, shape: tuple[int, ...]) -> dict[int, Numbers]:
 
 
 def scalars_of(t: Array, shape: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
-    """Map the offset in memory of each scalar of an array with a layout to its index."""
+    """Map the memory offset of each scalar of an array with a layout to its index, component
+    included."""
     assert t.layout is not None
     inner = shape_of(t.elem)
     table = {}

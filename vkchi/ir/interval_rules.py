@@ -1,8 +1,8 @@
 """Interval arithmetic on integers: the transfer functions of the op table's column `interval`.
 
-An interval is the (least, greatest) mathematical integer; results are not wrapped to their type. A
-result outside of its type's range wraps and so may have any value: see `within_type`. A rule
-returns None for "no bound", for example if a divisor may be zero.
+An interval is the pair (least, greatest) of mathematical integers. Arithmetic does not wrap; a
+result outside of the type's range may be any value at run time (see `within_type`). A rule returns
+None for "no bound", for example if a divisor may be zero.
 
     >>> add(i32, (0, 9), (1, 1))
     (1, 10)
@@ -28,24 +28,25 @@ def type_range(t: Scalar) -> Interval:
 
 
 def within_type(found: Interval | None, t: Scalar) -> Interval | None:
-    """Return the interval if it lies within its type's range, where nothing wraps; else None."""
+    """Return `found` if it lies within the range of type `t`, where nothing wraps; else None."""
     lo, hi = type_range(t)
     return found if found is not None and lo <= found[0] and found[1] <= hi else None
 
 
 def hull(*parts: Interval) -> Interval:
-    """Return the smallest interval that contains all of these."""
+    """Return the smallest interval that contains all `parts`."""
     return min(p[0] for p in parts), max(p[1] for p in parts)
 
 
 def corners(formula: Callable[[int, int], int], a: Interval, b: Interval) -> Interval:
-    """Interval of a formula that is monotone in each operand: its extremes over the corners."""
+    """Return the interval of a formula that is monotone in each operand: its extremes over the
+    corners."""
     ends = [formula(x, y) for x in a for y in b]
     return min(ends), max(ends)
 
 
 def first(t: Scalar, a: Interval, *others: Interval) -> Interval:
-    """Identity on the first operand."""
+    """Return the first operand's interval."""
     return a
 
 
@@ -75,17 +76,14 @@ def absolute(t: Scalar, a: Interval) -> Interval:
 
 
 def sign(t: Scalar, a: Interval) -> Interval:
-    """Signum: -1, 0 or 1."""
     return (a[0] > 0) - (a[0] < 0), (a[1] > 0) - (a[1] < 0)
 
 
 def smaller(t: Scalar, a: Interval, b: Interval) -> Interval:
-    """Minimum."""
     return min(a[0], b[0]), min(a[1], b[1])
 
 
 def larger(t: Scalar, a: Interval, b: Interval) -> Interval:
-    """Maximum."""
     return max(a[0], b[0]), max(a[1], b[1])
 
 
@@ -129,9 +127,10 @@ def rem(t: Scalar, a: Interval, b: Interval) -> Interval | None:
 
 
 def bit_and(t: Scalar, a: Interval, b: Interval) -> Interval | None:
-    """Bitwise and: from 0 to the least upper bound of the non-negative operands.
+    """Bitwise and: exact for two constants.
 
-    Exact for constants; no bound if both operands may be negative.
+    Otherwise from 0 to the least upper bound of the non-negative operands; no bound if both may be
+    negative.
     """
     if a[0] == a[1] and b[0] == b[1]:
         return a[0] & b[0], a[0] & b[0]
@@ -147,22 +146,19 @@ def bit_xor(t: Scalar, a: Interval, b: Interval) -> Interval | None:
 
 
 def bit_or(t: Scalar, a: Interval, b: Interval) -> Interval | None:
-    """Bitwise or: at least the larger operand; no bound if an operand may be negative."""
+    """Bitwise or: at least the larger lower bound; no bound if an operand may be negative."""
     found = bit_xor(t, a, b)
     return found and (max(a[0], b[0]), found[1])
 
 
 def bit_not(t: Scalar, a: Interval) -> Interval:
-    """Bitwise not."""
     last = -1 if t.kind == "i" else type_range(t)[1]
     return last - a[1], last - a[0]
 
 
 def shl(t: Scalar, a: Interval, b: Interval) -> Interval | None:
-    """Shift left by a constant: 0 for amounts outside [0, width).
-
-    No bound for a variable amount.
-    """
+    """Shift left by a constant: 0 for an amount outside [0, width); no bound for a variable
+    amount."""
     if b[0] != b[1]:
         return None
     if not 0 <= b[0] < t.bits:
@@ -171,9 +167,9 @@ def shl(t: Scalar, a: Interval, b: Interval) -> Interval | None:
 
 
 def shr(t: Scalar, a: Interval, b: Interval) -> Interval | None:
-    """Shift right: the floor of a division by a power of two.
+    """Shift right, rounding down.
 
-    A constant amount outside [0, width) counts as the width. For a variable amount, [0, a[1]] if
+    A constant amount outside [0, width) counts as the width. A variable amount gives [0, a[1]] if
     the first operand is non-negative, else no bound.
     """
     if b[0] == b[1]:
@@ -183,12 +179,15 @@ def shr(t: Scalar, a: Interval, b: Interval) -> Interval | None:
 
 
 def bit_count(t: Scalar, a: Interval) -> Interval:
-    """Count of bits in an operand: [0, width of the type]."""
+    """Number of bits that an op counts: [0, width of the type]."""
     return 0, t.bits
 
 
 def trip_count(t: Scalar, begin: Interval, end: Interval, step: Interval) -> Interval:
-    """Trip count of `range(begin, end, step)`, not limited to any type; 0 for a step of 0."""
+    """Interval of the trip count of `range(begin, end, step)`, not limited to any type.
+
+    If the step's interval contains 0, it reaches from 0 to the largest distance of the bounds.
+    """
     if step[0] > 0:
         return length(begin[1], end[0], step[1]), length(begin[0], end[1], step[0])
     if step[1] < 0:
@@ -197,7 +196,6 @@ def trip_count(t: Scalar, begin: Interval, end: Interval, step: Interval) -> Int
 
 
 def length(begin: int, end: int, step: int) -> int:
-    """Return the trip count of one range with a nonzero step."""
     return max(0, -((begin - end) // step))
 
 

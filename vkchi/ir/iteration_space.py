@@ -1,7 +1,7 @@
 """Linearization of the iteration space of a `parallel`: mixed-radix digits of an iteration number.
 
 By default each axis is one digit and the last axis varies fastest. An `Order` may cut an axis into
-several digits and reorder them. Indices are i32 here.
+several digits and reorder them. Precondition: indices are i32.
 
     >>> space = space_of(b, op.args)
     >>> space.indices(b, space.split(b, t))     # t // n, t % n
@@ -21,10 +21,10 @@ INT_MAX = (1 << 31) - 1
 
 
 class IterationDigit(NamedTuple):
-    """One mixed-radix digit of an axis's index, counted from its begin: `weight * d`, `0 <= d <
-    extent`.
+    """One mixed-radix digit of an axis's index: the index from its begin is the sum of weight *
+    digit.
 
-    `extent` is a non-negative i32 or u32.
+    A digit is in [0, extent); `extent` is a non-negative i32, or a u32.
     """
 
     axis: int
@@ -33,13 +33,15 @@ class IterationDigit(NamedTuple):
 
 
 class IterationSpace(NamedTuple):
-    """The axes of a `parallel` with these begins, as digits, slowest first."""
+    """An iteration space: the begin of each axis, and the digits of an iteration number, slowest
+    first."""
 
     begins: tuple[Value, ...]
     digits: tuple[IterationDigit, ...]
 
     def indices(self, b: Builder, values: Sequence[Value]) -> list[Value]:
-        """Return the i32 index of each axis, computed from digit values."""
+        """Append ops that compute the i32 index of each axis from digit values; return the
+        indices."""
         found: dict[int, Value] = {}
         for digit, v in zip(self.digits, values, strict=True):
             v = as_i32(b, v)
@@ -49,7 +51,8 @@ class IterationSpace(NamedTuple):
         return [add_begin(b, found[axis], begin) for axis, begin in enumerate(self.begins)]
 
     def number(self, b: Builder, values: Sequence[Value]) -> Value:
-        """Return the linear iteration number of these digit values: an i32, modulo 2**32."""
+        """Append ops that compute the linear iteration number of digit values: an i32, modulo
+        2**32."""
         total = as_i32(b, values[0])
         for digit, v in zip(self.digits[1:], values[1:], strict=True):
             product = b.emit("mul", total, as_i32(b, digit.extent))
@@ -57,7 +60,7 @@ class IterationSpace(NamedTuple):
         return total
 
     def split(self, b: Builder, number: Value) -> list[Value]:
-        """Split a linear iteration number into its digits, of the same type."""
+        """Append ops that split a linear iteration number into its digits, of the same type."""
         t = number.type
         assert isinstance(t, Scalar)
         quotient, rest = ("truncdiv", "rem") if t is i32 else ("floordiv", "mod")
@@ -70,24 +73,26 @@ class IterationSpace(NamedTuple):
 
     @property
     def is_cheap(self) -> bool:
-        """True if all extents but the slowest are constant powers of two, so that `split` needs no
-        division."""
+        """True if all extents but the slowest are constant powers of two, so divisions in `split`
+        are shifts."""
         extents = [constant_int(digit.extent) for digit in self.digits[1:]]
         return all(n is not None and n > 0 and n & (n - 1) == 0 for n in extents)
 
 
 def add_begin(b: Builder, index: Value, begin: Value) -> Value:
-    """Add `begin` to an index that counts from 0."""
+    """Return `index + begin`; appends nothing if `begin` is the constant 0."""
     return index if constant_int(begin) == 0 else b.emit("add", index, begin)
 
 
 def as_i32(b: Builder, v: Value) -> Value:
-    """Bitcast a u32 to i32; an i32 is returned as is."""
     return as_type(b, v, i32)
 
 
 def as_type(b: Builder, v: Value, t: Scalar) -> Value:
-    """Bitcast a 32-bit integer to `t`, the i32 or u32 type."""
+    """Return a 32-bit integer as type `t`, i32 or u32, with the same bits.
+
+    Appends a bitcast, or a constant for a constant; nothing if the type fits.
+    """
     if v.type is t:
         return v
     n = constant_int(v)
@@ -101,7 +106,8 @@ Order = tuple[tuple[int, int, int], ...]
 
 
 def space_of(b: Builder, args: Sequence[Value], order: Order = ()) -> IterationSpace:
-    """Return the iteration space of these bounds, with one digit per axis or those of `order`."""
+    """Return the iteration space of a `parallel` with bounds `args`: one digit per axis, or
+    `order`."""
     begins = tuple(args[::2])
     order = order or tuple([(axis, 0, 1) for axis in range(len(begins))])
     digits = [
@@ -114,7 +120,10 @@ def space_of(b: Builder, args: Sequence[Value], order: Order = ()) -> IterationS
 
 
 def axis_trip_count(b: Builder, begin: Value, end: Value) -> Value:
-    """Return the length of an axis, at least 0: an i32, or a u32 if it may exceed i32."""
+    """Return the length of an axis, at least 0: an i32, or a u32 if it may exceed i32.
+
+    Constant bounds give a constant, others append ops.
+    """
     first, last = constant_int(begin), constant_int(end)
     if first is not None and last is not None:
         n = max(0, last - first)
@@ -126,7 +135,7 @@ def axis_trip_count(b: Builder, begin: Value, end: Value) -> Value:
 
 
 def iteration_count(b: Builder, space: IterationSpace) -> Value:
-    """Return the iteration count as an i32. Precondition: it fits."""
+    """Append ops that compute the iteration count; return it as an i32. Precondition: it fits."""
     total = as_i32(b, space.digits[0].extent)
     for digit in space.digits[1:]:
         total = b.emit("mul", total, as_i32(b, digit.extent))
@@ -134,13 +143,16 @@ def iteration_count(b: Builder, space: IterationSpace) -> Value:
 
 
 def iteration_count_or_zero(b: Builder, space: IterationSpace) -> Value:
-    """Return the iteration count as an i32, or 0 if it does not fit."""
+    """Append ops that compute the iteration count; return it as an i32, or 0 if it does not fit."""
     fits, total = checked_iteration_count(b, space, INT_MAX)
     return as_i32(b, b.emit("select", fits, total, b.const(0, u32)))
 
 
 def checked_iteration_count(b: Builder, space: IterationSpace, limit: int) -> tuple[Value, Value]:
-    """Return (count <= limit, count as a u32); the count is valid only if the first is true."""
+    """Return (count <= limit, count) as a u1 and a u32, computed by appended ops.
+
+    The count is valid only if the first is true.
+    """
     most, one = b.const(limit, u32), b.const(1, u32)
     total = least = as_type(b, space.digits[0].extent, u32)
     fits = b.emit("le", total, most)
@@ -154,7 +166,7 @@ def checked_iteration_count(b: Builder, space: IterationSpace, limit: int) -> tu
 
 
 def linear_iteration(b: Builder, args: Sequence[Value], indices: Sequence[Value]) -> Value:
-    """Return the linear iteration number, an i32, of these indices of a `parallel` with bounds
+    """Return the linear iteration number, an i32, of the indices of a `parallel` with bounds
     `args`."""
     from_0 = [b.emit("sub", i, begin) for i, begin in zip(indices, args[::2], strict=True)]
     return space_of(b, args).number(b, from_0) if len(from_0) > 1 else from_0[0]

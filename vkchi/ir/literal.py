@@ -1,6 +1,6 @@
-"""Text form of types, constants, names and attributes, and the inverse. Both directions are exact.
+"""Text form of types, constants, names and attributes, and the inverse.
 
-Every reader raises ValueError with a sentence for a malformed string.
+Readers raise ValueError for a malformed string.
 
     >>> number_text(0x80000000, f32), number_bits("1.5", f32) == bits_of(1.5, f32)
     ('-0.0', True)
@@ -52,9 +52,11 @@ def __getattr__(name: str) -> re.Pattern[str]:
 
 
 def number_text(bits: int, t: Scalar) -> str:
-    """Return the text that reads back as these bits: decimal, `inf`, `nan`, `true` or `false`.
+    """Return the text that `number_bits` reads back as these bits.
 
-    Other NaNs, and bits that are too wide for t, are hexadecimal bit patterns.
+    It is decimal, `inf`, `nan` for the canonical NaN, `true` or `false`. Other NaNs, floats whose
+    decimal text does not round-trip, and bits that are too wide for `t` are hexadecimal bit
+    patterns.
     """
     if not 0 <= bits < 1 << t.bits:
         return f"{bits:#x}"
@@ -72,7 +74,8 @@ def number_bits(text: str, t: Scalar) -> int:
     """Return the bit pattern of a number: the inverse of `number_text`.
 
     A hexadecimal number is taken as a bit pattern, unchecked. Floats are rounded; beyond the range
-    they become infinite. Raises ValueError for an integer that does not fit the type.
+    they become infinite. Raises ValueError for a malformed number or an integer that does not fit
+    `t`.
     """
     if text.startswith("0x"):
         return int(text, 16)
@@ -96,7 +99,10 @@ def _float_bits(text: str, t: Scalar) -> int:
 
 
 def constant_text(attr: Any, t: Type | None) -> str:
-    """Return a `const` attr as text: a number, or a list of numbers for a tensor."""
+    """Return a `const` attr as text: a number, or a list of numbers for a tensor.
+
+    An attr that does not fit the type is printed by `str`.
+    """
     if isinstance(t, Tensor) and isinstance(attr, tuple):
         return f"[{', '.join(number_text(bits, t.elem) for bits in attr)}]"
     return number_text(attr, t) if isinstance(t, Scalar) and isinstance(attr, int) else str(attr)
@@ -107,7 +113,7 @@ def constant_text(attr: Any, t: Type | None) -> str:
 
 @lru_cache(maxsize=1024)
 def type_named(text: str) -> Type:
-    """Return the type whose repr is `text`."""
+    """Return the type whose repr is `text`. Raises ValueError if there is none. Memoized."""
     kind, bracket, inner = text.partition("<")
     if kind in SCALARS or not bracket:
         return _number(text)
@@ -122,7 +128,6 @@ def type_named(text: str) -> Type:
 
 
 def _array(inner: str, text: str) -> Array:
-    """Parse the inner part of an array type: `f32<3>[?] as f64 shared @(...)`."""
     inner, at, placed = inner.partition(" @")
     kind, _, layout_words = placed.partition("(")
     if at and not layout_words.endswith(")"):
@@ -177,7 +182,8 @@ def _layout(kind: str, text: str, ndim: int) -> Layout:
 def name_text(name: str) -> str:
     """Return a name as printed after `%` or `@`.
 
-    It is quoted if it is empty or contains anything but letters, digits, underscores and dots.
+    It is a JSON string if it is empty or contains anything but letters, digits, underscores and
+    dots.
     """
     return name if _pattern("_PLAIN_NAME").fullmatch(name) else json.dumps(name)
 

@@ -214,8 +214,7 @@ add_row(
 class Atomic(NamedTuple):
     """An atomic op: stores `combine(old, operand)`, where `combine` is an op kind.
 
-    `identity(t)` are the bits of an operand that leaves every value but a NaN unchanged. Atomics of
-    one kind commute, floats up to rounding.
+    `identity(t)` are the bits of an operand that leaves every value but a NaN unchanged.
     """
 
     combine: str
@@ -224,7 +223,6 @@ class Atomic(NamedTuple):
 
 
 def _extreme(t: Scalar, sign: int) -> int:
-    """Bits of the largest (sign 1) or smallest (sign -1) value of a type; infinite for floats."""
     if t.kind == "f":
         return bits_of(sign * float("inf"), t)
     info = {"i": (-(1 << (t.bits - 1)), (1 << (t.bits - 1)) - 1), "u": (0, (1 << t.bits) - 1)}

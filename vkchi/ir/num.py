@@ -1,7 +1,7 @@
-"""Operator overloading on IR values: passes and derivative rules write formulas instead of `emit`.
+"""Operator overloading on IR values: formulas append ops.
 
-Python numbers become constants of the other operand's type, also for tensors. Comparisons return
-bools (u1), on which `where` selects.
+A Python number becomes a constant of the other operand's type, also for tensors. Comparisons return
+bools (u1), or tensors of them, on which `where` selects.
 
     >>> x = Num(b, v); y = (x * x + 1.0).op("sqrt")     # ops mul, add, sqrt, and a constant
 """
@@ -14,7 +14,7 @@ from vkchi.types import Scalar, Tensor, Type, with_scalar
 
 
 class Num:
-    """A scalar or tensor value with operators; each appends an op to `b`."""
+    """A scalar or tensor value `v` with operators; each appends an op to the builder `b`."""
 
     __slots__ = ("b", "v")
     __hash__ = None  # type: ignore[assignment]
@@ -23,14 +23,14 @@ class Num:
         self.b, self.v = b, v
 
     def op(self, kind: str, *others: Num | float) -> Num:
-        """Append an op of this kind on this value and others.
+        """Append an op of this kind on this value and `others`; return its result.
 
         Python numbers become constants of this value's type.
         """
         return Num(self.b, self.b.emit(kind, self.v, *[self.like(x) for x in others]))
 
     def like(self, x: Num | float) -> Value:
-        """Return x as a value; a Python number becomes a constant of this value's type."""
+        """Return `x` as an IR value; a Python number becomes a constant of this value's type."""
         if isinstance(x, Num):
             return x.v
         t = self.v.type
@@ -42,7 +42,8 @@ class Num:
         return Num(self.b, self.like(x))
 
     def of(self, x: Num | float, t: Scalar | Tensor | None = None) -> Num:
-        """Return x as a Num; a Python number becomes a constant of this value's type, or of t."""
+        """Return `x` as a Num; a Python number becomes a constant of type `t`, or of this value's
+        type."""
         return x if isinstance(x, Num) else Num(self.b, self.b.const(x, t or self.type))
 
     @property
@@ -51,12 +52,12 @@ class Num:
         return self.v.type
 
     def cast(self, elem: Scalar) -> Num:
-        """Convert to another scalar type; the shape stays."""
+        """Convert to scalar type `elem`; the shape stays. The same type appends nothing."""
         t = with_scalar(self.type, elem)
         return self if t is self.type else Num(self.b, self.b.emit("cast", self.v, type=t))
 
     def bits(self, elem: Scalar) -> Num:
-        """Bitcast to another scalar type; the shape stays."""
+        """Bitcast to scalar type `elem`; the shape stays. The same type appends nothing."""
         t = with_scalar(self.type, elem)
         return self if t is self.type else Num(self.b, self.b.emit("bitcast", self.v, type=t))
 
@@ -127,11 +128,9 @@ class Num:
         return self.op("ne", x)
 
     def equals(self, x: Num | float) -> Num:
-        """Same as `==`."""
         return self.op("eq", x)
 
     def floordiv(self, other: Num | float) -> Num:
-        """Quotient rounded down."""
         return self.op("floordiv", other)
 
     def pow(self, other: Num | float) -> Num:
@@ -146,7 +145,8 @@ class Num:
         return self.op("min", other)
 
     def where(self, yes: Num | float, no: Num | float) -> Num:
-        """Select `yes` where this bool is true, else `no`. At least one of them is a Num."""
+        """Select `yes` where this bool is true, else `no`. Precondition: at least one of them is a
+        Num."""
         t = next(x.type for x in (yes, no) if isinstance(x, Num))
         a, b = self.of(yes, t), self.of(no, t)
         return Num(self.b, self.b.emit("select", self.v, a.v, b.v))
@@ -171,11 +171,11 @@ class Num:
         return Num(self.b, self.b.emit("extract_at", self.v, k.v))
 
     def with_part(self, k: int, x: Num) -> Num:
-        """This tensor with component k replaced."""
         return Num(self.b, self.b.emit("insert", self.v, x.v, attr=k))
 
     def with_part_at(self, k: Num, x: Num) -> Num:
-        """This tensor with the component at a dynamic index replaced; unchanged if out of range."""
+        """This tensor with the component at index `k` replaced by `x`; unchanged if out of
+        range."""
         return Num(self.b, self.b.emit("insert_at", self.v, x.v, k.v))
 
     def matmul(self, other: Num) -> Num:

@@ -1,18 +1,13 @@
-"""THE OP TABLE: one row per op, the only place that states properties of ops.
+"""The op table, one row per op, and sets of ops by trait.
 
 A row has these columns:
 - the signature (see `sig.py`), or an `infer` function for ops on memory and control;
-- the numpy meaning, which *is* the semantics;
+- the numpy meaning, which is the semantics of a pure op;
 - effect, traits, the contents of `attr`, and a line of documentation;
 - for integers, `interval` and `monotone`.
 
 Other rows are in `memory_ops`, in `invocation_ops` (ops that depend on the invocation) and in
-`report_ops` (reports to the host).
-
-A new op needs a row here and its derivative in `autodiff/rules.py`. It also needs its emission in
-`spirv/instruction_selection.py`, unless a pass expands it or GLSL.std.450 has it under its name. If
-users call it, it needs a row in `lang/elementwise.py`.
-`tests/unit/test_tables.py` names missing ones. See also: CONTRIBUTING.md.
+`report_ops` (reports to the host). See CONTRIBUTING.md for adding an op.
 
     >>> TABLE["add"].effect is Effect.PURE
     True

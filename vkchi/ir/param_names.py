@@ -1,4 +1,4 @@
-"""Names of the parameters that vkchi adds to a kernel's own.
+"""Names of the parameters that passes add to a kernel's own.
 
 User names are words with single dots between: `x`, `ball.pos`, `parts.0`, `x.grad`. Names here
 begin with a dot or contain two in a row, so the two sets are disjoint.

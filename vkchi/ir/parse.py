@@ -1,7 +1,7 @@
 """Parser for the text form of IR (see `text`). It checks syntax and names, `verify` the rest.
 
-So tests of the verifier can read ill-typed IR, unknown ops and uses before definitions. Every op
-gets the span of its line.
+So it accepts ill-typed IR, unknown ops, and uses before definitions. An op's span is its text up to
+its regions.
 
     >>> parse_func("func @f(%a: i32) {\\n %b = neg %a : i32\\n yield\\n}").name
     'f'
@@ -31,7 +31,11 @@ _ATTR = re.compile(r'(?:[^"\[\]\n]|"(?:[^"\\]|\\.)*")*')
 
 
 def parse(text: str, file: str = "<text>") -> Program:
-    """Parse all Funcs of a text into a Program named after the first. Raises CompilationError."""
+    """Parse all Funcs of a text into a Program named after the first.
+
+    Raises CompilationError for a syntax error, an undefined or duplicate name, or a text without
+    Funcs.
+    """
     parser = Parser(text, file)
     funcs = []
     while not parser.at_end():
@@ -42,7 +46,7 @@ def parse(text: str, file: str = "<text>") -> Program:
 
 
 def parse_func(text: str, file: str = "<text>") -> Func:
-    """Parse a text of exactly one Func. Raises CompilationError."""
+    """Parse a text of one Func. Raises CompilationError for syntax errors and for several Funcs."""
     program = parse(text, file)
     if len(program.funcs) != 1:
         raise CompilationError(f"{file}: one func expected, not {len(program.funcs)}")
@@ -50,7 +54,7 @@ def parse_func(text: str, file: str = "<text>") -> Func:
 
 
 class _Unknown(Value):
-    """Forward reference: a name that is not defined yet. Resolved at the end of the Func."""
+    """Forward reference: a name that is not defined yet. `Parser.func` replaces it by the value."""
 
     __slots__ = ("span",)
 
@@ -59,7 +63,10 @@ class _Unknown(Value):
 
 
 class Parser:
-    """Recursive-descent parser at position `at` of `text`. `values`: names of the current Func."""
+    """Recursive-descent parser at position `at` of `text`.
+
+    `values` maps the names that are defined in the current Func.
+    """
 
     def __init__(self, text: str, file: str) -> None:
         self.text, self.file, self.at = text, file, 0
@@ -70,23 +77,23 @@ class Parser:
     # --- characters
 
     def span(self, begin: int, end: int) -> Span:
-        """Return the source span of text[begin:end], which lies on one line; at least one
-        character."""
+        """Return the source span of text[begin:end], at least one character. Precondition: it is on
+        one line."""
         line = bisect_right(self.starts, begin)
         start = self.starts[line - 1]
         return Span(self.file, line, begin - start + 1, line, max(end, begin + 1) - start + 1)
 
     def error(self, sentence: str, begin: int | None = None) -> CompilationError:
-        """Return the error at `begin`, or at the current position.
+        """Return, without raising it, an error that points at `begin`, or at the current position.
 
-        It is located at most at the last non-blank character.
+        It points at the last non-blank character if that comes before.
         """
         begin = self.at if begin is None else begin
         begin = max(0, min(begin, len(self.text.rstrip()) - 1))
         return CompilationError(sentence, self.span(begin, max(self.at, begin)))
 
     def blank(self, pattern: re.Pattern[str] = _BLANK) -> None:
-        """Skip spaces and comments; with _BLANK_LINES, line ends too."""
+        """Skip spaces and comments; also line ends if `pattern` is _BLANK_LINES."""
         found = pattern.match(self.text, self.at)
         self.at = found.end() if found else self.at
 
@@ -108,7 +115,7 @@ class Parser:
             raise self.error(f"`{mark}` expected")
 
     def read(self, pattern: re.Pattern[str], what: str, convert: Callable[[str], T]) -> T:
-        """Consume a match of the pattern and convert it.
+        """Consume a match of the pattern, after blanks, and return it converted.
 
         Raises CompilationError without a nonempty match, and for a ValueError of `convert`.
         """
@@ -123,7 +130,8 @@ class Parser:
             raise self.error(str(e), begin) from None
 
     def listed(self, item: Callable[[], T], end: str | None = None) -> list[T]:
-        """Parse a comma-separated list, which `end` terminates if given. It may then be empty."""
+        """Parse a comma-separated list of items. With `end`, which terminates the list, it may be
+        empty."""
         if end is not None and self.has(end):
             return []
         items = [item()]
@@ -139,8 +147,10 @@ class Parser:
         return self.read(TYPE, "a type", type_named)
 
     def new_name(self) -> tuple[str, int]:
-        """Parse a name to be defined; return it with its position. Raises CompilationError if it is
-        in use."""
+        """Parse a name to be defined; return it with its position.
+
+        Raises CompilationError if it is in use.
+        """
         self.need("%")
         begin = self.at - 1
         name = self.read(NAME, "a name", name_of)
@@ -175,7 +185,7 @@ class Parser:
         return pattern.match(self.text, self.at) is not None
 
     def use(self) -> Value:
-        """Parse an operand: the value of this name, or a forward reference."""
+        """Parse an operand; return the value of this name, or a forward reference."""
         self.need("%")
         begin = self.at - 1
         name = self.read(NAME, "a name", name_of)
@@ -184,7 +194,6 @@ class Parser:
     # --- structure
 
     def func(self) -> Func:
-        """Parse one Func, with names of its own."""
         self.values, self.incomplete = {}, []
         begin = self.at
         self.need("func")
@@ -223,7 +232,7 @@ class Parser:
         return Region(tuple(params), ops)
 
     def op(self) -> Op:
-        """Parse one op, up to the end of its line or of its last region."""
+        """Parse one op, up to the end of its line or of its last region, and define its results."""
         begin = self.at
         results = self.results()
         kind = self.read(_KIND, "an op", str)
@@ -271,7 +280,6 @@ class Parser:
         return [name for name, _ in names]
 
     def attr(self) -> Any:
-        """Parse an attribute in brackets; return None without brackets."""
         if not self.has("["):
             return None
         value = self.read(_ATTR, "an attribute", attr_of)
@@ -279,10 +287,8 @@ class Parser:
         return value
 
     def literal(self) -> tuple[int, list[str] | str]:
-        """Parse the number or list of numbers of a constant.
-
-        Return (position, word or list of words).
-        """
+        """Parse the number or list of numbers of a `const`. Return (position, string or list of
+        strings)."""
         self.blank()
         begin = self.at
         if self.has("["):
@@ -290,7 +296,10 @@ class Parser:
         return begin, self.read(LITERAL, "a number", str)
 
     def constant(self, literal: tuple[int, list[str] | str], types: list[Type]) -> Any:
-        """Convert a literal to the attr of a constant of this type."""
+        """Convert a literal to the attr of a `const` of the type `types[0]`.
+
+        Raises CompilationError if it does not fit.
+        """
         begin, text = literal
         t = types[0] if len(types) == 1 else None
         try:

@@ -1,4 +1,4 @@
-"""Rewriting of a Func by a visitor: the base of most passes. Unchanged ops and regions are shared.
+"""Rewriting of a Func by a visitor. Unchanged ops and regions are shared with the old Func.
 
 Example:
 
@@ -23,7 +23,7 @@ Visit = Callable[[Builder, Op, tuple[Value, ...]], "Sequence[Value] | None"]
 
 
 class Rebuilder:
-    """Rewrites regions. `map` maps old values to new ones."""
+    """Rewrites regions by `visit`. `map` maps old values to new ones."""
 
     def __init__(self, visit: Visit) -> None:
         self.visit = visit
@@ -31,35 +31,35 @@ class Rebuilder:
         self.b = Builder()
 
     def args(self, op: Op) -> tuple[Value, ...]:
-        """Return the op's arguments in the new Func."""
+        """Return the arguments of `op` after mapping old values to new ones."""
         if self.map.keys().isdisjoint(op.args):
             return op.args
         get = self.map.get
         return tuple([get(v, v) for v in op.args])
 
     def inside(self, *params: Param) -> AbstractContextManager[Region]:
-        """Open a new region. Subclasses override this to track region boundaries."""
+        """Return a context manager that opens a new region. Subclasses override this to note its
+        bounds."""
         return self.b.region(*params)
 
     def run(self, fn: Func) -> Func:
-        """Return the rewritten Func, or `fn` itself if nothing changed. May be called once.
-
-        It drops the reference to the visitor, which usually refers back to this object. Without
-        that cycle both are freed by reference counting.
-        """
+        """Return the rewritten Func, or `fn` itself if nothing changed. May be called once: deletes
+        `visit`."""
         body = self.region(fn.body)
         del self.visit
         return fn if body is fn.body else Func(fn.name, fn.params, body, fn.span)
 
     def region(self, region: Region) -> Region:
-        """Return the rewritten region, or the same object if nothing changed. Parameters are
-        shared."""
+        """Return the rewritten region, or the same object if nothing changed.
+
+        A new region has the same parameter objects.
+        """
         with self.inside(*region.params) as new:
             self.ops(region.ops)
         return region if same_ops(region.ops, new.ops) else new
 
     def ops(self, ops: Sequence[Op]) -> None:
-        """Rewrite ops into the open region of `b`."""
+        """Append the rewritten ops to the open region of `b`, and map their results."""
         b, visit, mapped, append = self.b, self.visit, self.map, self.b.ops.append
         is_unmapped, get = mapped.keys().isdisjoint, mapped.get
         for op in ops:
@@ -83,7 +83,8 @@ class Rebuilder:
                 mapped.update(zip(op.results, out, strict=True))
 
     def keep(self, op: Op, args: tuple[Value, ...]) -> Op:
-        """Append the op with new args and rewritten regions, or itself if nothing changed."""
+        """Append `op` with new args and rewritten regions, or itself if nothing changed; return
+        it."""
         if not op.regions:
             return self.b.insert(op if args is op.args else self.copy(op, args, ()))
         regions = tuple([self.region(r) for r in op.regions])
@@ -92,7 +93,8 @@ class Rebuilder:
         return self.b.insert(self.copy(op, args, regions))
 
     def copy(self, op: Op, args: tuple[Value, ...], regions: tuple[Region, ...]) -> Op:
-        """Return a copy of the op with these args and regions, and map its results."""
+        """Return a copy of the op with these args and regions, without appending it. Maps its
+        results."""
         if op.type is not None:
             new = self.map[op] = Op(op.kind, args, op.attr, op.type, op.span, op.name)
             return new
@@ -105,9 +107,9 @@ class Rebuilder:
 
 
 def with_params(fn: Func, new: Mapping[Param, Param]) -> Func:
-    """Substitute parameters by others with the same elements. Several may map to one.
+    """Return a Func in which the parameters of `new` are replaced. Several may map to one.
 
-    Returns `fn` itself if there is nothing to substitute.
+    Precondition: the replacement has the same element type. Returns `fn` itself if `new` is empty.
     """
     if not new:
         return fn
@@ -123,10 +125,9 @@ def same_ops(a: list[Op], b: list[Op]) -> bool:
 
 
 def rebuild(fn: Func, visit: Visit) -> Func:
-    """Rewrite a Func: `visit` returns the values that replace an op's results, or None to keep the
-    op.
+    """Return `fn` rewritten by `visit`, or `fn` itself if nothing changed.
 
-    Returns `fn` itself if nothing changed.
+    `visit` returns the values that replace an op's results, or None to keep the op.
     """
     return Rebuilder(visit).run(fn)
 
@@ -137,10 +138,10 @@ def rebuild_chosen(
     choose: Callable[[Op], Choice | None],
     build: Callable[[Rebuilder, Op, tuple[Value, ...], Choice], Sequence[Value]],
 ) -> Func:
-    """Replace those ops of one kind for which `choose` returns a choice, by calling `build` with
-    it.
+    """Return `fn` with some ops of one kind replaced, or `fn` itself if none are.
 
-    Returns `fn` itself, without running a visitor, if nothing was chosen.
+    `choose` returns a truthy choice for an op to replace, and is called before any rewriting.
+    `build` gets that choice, appends the replacement and returns its values.
     """
     chosen = {op: choice for op in walk(fn.body) if op.kind == kind and (choice := choose(op))}
     if not chosen:
@@ -155,10 +156,10 @@ def rebuild_chosen(
 
 
 def rebuild_loops(fn: Func, visit: Visit) -> Func:
-    """Like `rebuild`, for visitors that replace `parallel` ops only: does not descend into regions.
+    """Return `fn` with some `parallel` ops replaced, or `fn` itself if none are.
 
-    `visit` is called for `parallel` ops only. This suffices because a `parallel` is never nested
-    and has no results.
+    `visit` is called for the `parallel` ops of the body. It returns None to keep the op; otherwise
+    it has appended a replacement. Other ops are shared.
     """
     b = Builder()
     with b.region() as body:

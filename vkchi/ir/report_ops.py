@@ -2,11 +2,11 @@
 
 An op's attr is a site: an index into the kernel's table of sites (`vkchi.reports.sites`). A site
 holds the message and the source line. The first argument is the index of the reporting invocation,
-the others are the values. Reports of one invocation stay in order; there is no order between
+the others are the values. Lines of one invocation stay in order; there is no order between
 invocations.
 
     report_line %thread, %x [3]         ; print(x)
-    report_failure %thread, %i [4]      ; assert i < n: the invocation ends here
+    report_failure %thread, %i [4]      ; assert i < n: the invocation may end here
     report_first %thread, %x [5]        ; a stored value is not finite
 """
 

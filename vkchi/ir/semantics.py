@@ -1,4 +1,4 @@
-"""Numpy meanings of rows of the op table that are not a function of numpy itself.
+"""Numpy meanings of op table rows for which numpy has no function of the same behaviour.
 
 Example:
 
@@ -17,9 +17,8 @@ def floordiv(a: Any, b: Any) -> Any:
     """Quotient rounded down, like Python's `//`.
 
     - Integers by zero: 0 here, undefined on a device.
-    - Floats: the largest whole number not above the exact quotient, then rounded to the type. From
-      about 2**52, an f64 quotient may be off by one unit, as Python's own.
-    - Floats by zero, or with an infinite operand: the floor of the quotient `/`.
+    - Floats of 16 and 32 bits: the floor of the f64 quotient, converted back.
+    - f64: `np.floor_divide`; by zero, or with an infinite operand, the floor of `a / b`.
     """
     if a.dtype.kind == "f":
         return _floordiv_floats(a, b)
@@ -37,7 +36,8 @@ def _floordiv_floats(a: Any, b: Any) -> Any:
 
 
 def mod(a: Any, b: Any) -> Any:
-    """Remainder with the divisor's sign: `a - b * floor(a / b)`, rounded once; a zero is +0.
+    """Remainder with the divisor's sign: `a - b * floor(a / b)`, rounded once; for floats a zero is
+    +0.
 
     NaN for floats by zero or with an infinite operand. Integers by zero: 0 here, undefined on a
     device.
@@ -51,23 +51,27 @@ def mod(a: Any, b: Any) -> Any:
 
 
 def truncdiv(a: Any, b: Any) -> Any:
-    """Quotient of integers rounded toward zero, like C's `/`. By zero: 0 here, undefined on a
-    device."""
+    """Quotient of integers rounded toward zero, like C's `/`.
+
+    By zero: 0 here, undefined on a device.
+    """
     quotient = floordiv(a, b)
     inexact = (quotient * b != a) & (b != 0) & ((a < 0) != (b < 0))
     return (quotient + inexact.astype(a.dtype)).astype(a.dtype)
 
 
 def rem(a: Any, b: Any) -> Any:
-    """Remainder with the dividend's sign, like C's `%`. Integers by zero: 0 here, undefined on a
-    device."""
+    """Remainder with the dividend's sign, like C's `%`.
+
+    Integers by zero: 0 here, undefined on a device.
+    """
     if a.dtype.kind == "f":
         return np.fmod(a, b)
     return np.where(b == 0, np.zeros_like(a), a - truncdiv(a, b) * b).astype(a.dtype)
 
 
 def power(a: Any, b: Any) -> Any:
-    """Power of floats, computed in f64: numpy's own in f32 is off by one ulp in some versions."""
+    """Power of floats, computed in f64 and rounded to the type of `a`."""
     return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
 
 
@@ -137,7 +141,7 @@ def cast(a: Any, dtype: np.dtype[Any]) -> Any:
       0; a device may return anything.
     - Float to integer of 8 or 16 bits: converted to i32, then wrapped.
     - Integer to integer: wraps.
-    - To float: rounded to nearest.
+    - Integer or float to float: rounded to nearest.
     """
     if dtype == np.bool_:
         return a != 0
@@ -154,7 +158,10 @@ def cast(a: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def trip_count(begin: Any, end: Any, step: Any) -> Any:
-    """Trip count of Python's `range(begin, end, step)`, unsigned; 0 if the step is 0."""
+    """Trip count of Python's `range(begin, end, step)`, in the unsigned type of the same width.
+
+    0 if the step is 0.
+    """
     unsigned = np.dtype(f"u{begin.dtype.itemsize}")
     up, one = step > 0, unsigned.type(1)
     low, high = np.where(up, begin, end), np.where(up, end, begin)
@@ -165,7 +172,7 @@ def trip_count(begin: Any, end: Any, step: Any) -> Any:
 
 
 def matmul(a: Any, b: Any) -> Any:
-    """Matrix-matrix or matrix-vector product; terms are added in order of the inner index."""
+    """Matrix-matrix or matrix-vector product; terms are added in the order of the inner index."""
     total = a[..., :, :1] * b[:1] if b.ndim == 2 else a[:, 0] * b[0]
     for k in range(1, a.shape[1]):
         total = total + (a[:, k : k + 1] * b[k : k + 1] if b.ndim == 2 else a[:, k] * b[k])

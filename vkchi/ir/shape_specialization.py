@@ -1,10 +1,8 @@
 """Shape specialization of a Func: `array<f32[??]>` becomes an array type of constant shape.
 
-The parameter gets the shape but no layout. Only arrays with a layout are memory of their own, so
-alias analysis keeps treating it as an argument: one that may overlap others unless it is `noalias`.
-All other attributes stay valid except `like`, which is removed where the array itself or its
-reference gets a shape. Elements are counted in row-major order in both forms and `shape` returns
-the same numbers. So the Func behaves the same in a launch of these shapes.
+The parameter gets the shape but no layout, so elements stay in row-major order. Alias analysis
+still treats it as an argument: it may overlap others unless it is `noalias`. Its attributes stay,
+except `like`. That is removed from arrays that get a shape, and from arrays like one of the names.
 
     with_shapes(fn, {"x": (640, 480)})       # %x: array<f32[??]> -> %x: array<f32[640,480]>
 """
@@ -21,7 +19,7 @@ Shape = tuple[int, ...]
 
 
 def with_shapes(fn: Func, shapes: Mapping[str, Shape]) -> Func:
-    """Return the Func with constant shapes for the arrays of these names.
+    """Return `fn` with constant shapes for the array parameters of these names.
 
     Names that the Func lacks, arrays of static shape and arrays with 64-bit extents are skipped.
     """

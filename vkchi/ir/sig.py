@@ -27,11 +27,11 @@ WORDS = {
 
 
 class SignatureError(TypeError):
-    """Error: the arguments do not fit a signature. The sentence is in the user's vocabulary."""
+    """Error: the arguments of an op do not fit its signature."""
 
 
 class OpSignature:
-    """A parsed signature. `args` and `result` hold the items as written."""
+    """A parsed signature. `args` and `result` hold its items as strings."""
 
     __slots__ = ("args", "result", "text")
 
@@ -43,7 +43,7 @@ class OpSignature:
 
     @property
     def gives_floats(self) -> bool:
-        """True if the result may be, or contain, a float; also if there is no result."""
+        """True if the result may be, or contain, a float; also for an empty result."""
         item = self.result
         if item in SCALARS:
             return SCALARS[item].kind == "f"
@@ -54,9 +54,9 @@ class OpSignature:
         return "f" in CLASSES[kinds.partition(".")[0]]
 
     def infer(self, types: tuple[Type, ...], given: Type | None) -> Type | None:
-        """Return the result type, or None if there is none.
+        """Return the result type for arguments of these types, or None if there is no result.
 
-        `given` is the type for `R`. Raises SignatureError if the types do not fit.
+        `given` is the type for the item `R`. Raises SignatureError if the types do not fit.
         """
         if len(types) != len(self.args):
             raise SignatureError(f"takes {len(self.args)} values, not {len(types)}")

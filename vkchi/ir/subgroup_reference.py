@@ -1,4 +1,4 @@
-"""Reference semantics of subgroup ops for subgroups of one invocation, as in the interpreter.
+"""Reference semantics of subgroup ops for a subgroup of one invocation.
 
 Example:
 
@@ -19,7 +19,6 @@ Act = Callable[[Sequence[Any], Type], Any]
 
 
 def _limit(t: Scalar, *, highest: bool) -> Any:
-    """Return the largest or smallest value of a type; infinite for floats."""
     if t.kind == "f":
         return t.dtype.type(np.inf if highest else -np.inf)
     info = np.iinfo(t.dtype)

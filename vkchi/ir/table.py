@@ -32,8 +32,8 @@ class Effect(enum.Enum):
 class Trait:
     """Bit flags: properties of ops that `Effect` and the numpy meaning do not state.
 
-    A leaf is an op without operands other than arrays. Flags are plain ints, because creating an
-    `enum.Flag` takes 0.5 ms, and its `&` is 30 times slower.
+    A leaf is an op without operands other than arrays. Flags are plain ints, which are faster than
+    an `enum.Flag`.
     """
 
     NONE = 0
@@ -76,6 +76,7 @@ ALL = -1  # all operands, or all parameters
 class ControlSpec(NamedTuple):
     """Operands and regions of a control op.
 
+    - regions: number of regions.
     - fixed: number of leading operands that are not carried; the others are initial carried values.
       ALL: all of them.
     - order: order of iterations: `once` (a single execution), `serial` or `parallel`.
@@ -97,6 +98,8 @@ Infer = Callable[[tuple[Type, ...], Any, "Type | None"], "Type | None"]
 class OpRow(NamedTuple):
     """Row of the op table: the properties of one op kind.
 
+    - infer: function from argument types, attr and requested type to the result type.
+    - numpy: the op on numpy values; None if it has no such meaning.
     - sig: the signature; "" if `infer` is a function of its own.
     - attr: contents of `Op.attr`; "" for None.
     - control: set for ops with regions.
@@ -144,7 +147,6 @@ def _infer_by(text: str) -> Infer:
 
 
 def effect_of(kind: str) -> Effect:
-    """Return the effect of an op kind. Raises KeyError for an unknown one."""
     return TABLE[kind].effect
 
 

@@ -1,4 +1,4 @@
-"""IR printer. `parse` is the inverse: `parse(print_func(f))` prints the same text.
+"""IR printer. `parse` is the inverse: printing a parsed text gives the same text.
 
     func @saxpy(%a: f32, %x: array<f32[?]>) {
       %n = shape %x [0] : i32
@@ -13,12 +13,13 @@
       yield
     }
 
-All ops have one form: `results = kind args [attr] : result types { regions }`. Only a `const` has
-its attr, a number, in place of arguments. `;` starts a comment. Spans are not printed.
+All ops have one form: `results = kind args [attr] : result types { regions }`. A `const` has its
+attr, a number or list of numbers, in place of arguments. `;` starts a comment. Spans are not
+printed.
 
-Names are the values' hints, or by default the kind; short scalar constants are named by value. A
-counter per name makes them unique, in order of appearance. So a local change of the IR is a local
-change of the text.
+Names are the values' hints, or by default the kind. A `const` without a hint is named after its
+value if it is a scalar of a short text. A counter per name makes names unique, in order of
+appearance.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def print_func(fn: Func) -> str:
 
 
 def ir_text(fn: Func) -> IrText:
-    """Serialize a Func without loss: its text, its ops' spans, its values' name hints."""
+    """Serialize a Func: its text, the spans of its ops, the name hints of its values."""
     numbers: dict[Span | None, int] = {}
     ops = list(walk(fn.body))
     places = [numbers.setdefault(op.span, len(numbers)) for op in ops]
@@ -83,7 +84,7 @@ def ir_text(fn: Func) -> IrText:
 
 
 def func_from_text(text: IrText) -> Func:
-    """Deserialize a Func: the inverse of `ir_text`. Raises ValueError, CompilationError."""
+    """Deserialize a Func: the inverse of `ir_text`. A malformed text raises CompilationError."""
     from vkchi.ir.parse import parse_func
 
     fn = parse_func(text.text)
@@ -96,7 +97,7 @@ def func_from_text(text: IrText) -> Func:
 
 
 def hinted_values(fn: Func) -> Iterator[Value]:
-    """Yield the values inside a Func whose names are hints."""
+    """Yield, in text order, the results of a Func's ops and the parameters of their regions."""
     for op in walk(fn.body):
         yield from op.results
         for region in op.regions:
@@ -104,8 +105,10 @@ def hinted_values(fn: Func) -> Iterator[Value]:
 
 
 def print_op(op: Op, fn: Func | None = None) -> str:
-    """Return the text of one op without its regions, with the names it has in the text of `fn`, if
-    given."""
+    """Return the text of one op without its regions.
+
+    Names of values are those in the text of `fn`, if given, else those of the op alone.
+    """
     p = Printer(fn)
     if fn is not None:
         p.region(fn.body, "")
@@ -113,7 +116,7 @@ def print_op(op: Op, fn: Func | None = None) -> str:
 
 
 class Printer:
-    """Collects `lines`. A value is named at its first appearance."""
+    """Collects the `lines` of a text. A value gets its name at its first appearance."""
 
     def __init__(self, fn: Func | None = None) -> None:
         self.lines: list[str] = []

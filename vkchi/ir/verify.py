@@ -1,4 +1,4 @@
-"""IR verifier: the contract of valid IR, checked after the frontend and after passes.
+"""IR verifier: checks the rules of valid IR. The first violation raises InvalidIR.
 
 Values
  1. Every kind is a row of the op table.
@@ -10,7 +10,7 @@ Values
     arrays.
 
 Attributes
- 6. A `const` holds one bit pattern per component, an int of at most the scalar's width.
+ 6. A `const` holds one bit pattern per component, a non-negative int of the scalar's width.
  7. Other attrs are as the row states:
     - `elem`: None or "inbounds";
     - `address`: an int, alone or in a pair with "nneg";
@@ -30,9 +30,9 @@ Structure
     region takes (index, *carried) and yields carried; the results have the types of carried.
 13. `while` takes initial values. Its first region takes carried and yields one u1. The second takes
     carried and yields carried. The results have the types of carried.
-14. `parallel` takes a begin and an end per axis, of one type, i32 or i64, and has at least one
-    axis. Its region takes an index per axis, of that type, and yields nothing; it has no results. A
-    tuple as its attr has one int per axis, for at most three axes.
+14. `parallel` takes a begin and an end per axis, both i32 or both i64, and has at least one axis.
+    Its region takes an index of that type per axis and yields nothing; it has no results. A tuple
+    as its attr has one int per axis, for at most three axes.
 15. `parallel` is directly in a Func's body.
 16. A Func's body takes nothing and yields nothing.
 
@@ -45,17 +45,16 @@ Func parameters
 
 Programs
 20. Funcs have different names; a parameter name has one type in the whole Program.
-21. A Program of several Funcs is split. Each Func has at most one `parallel`, which only the body's
-    `yield` follows. The other ops beside it do not write, update atomically, report or
-    synchronize.
+21. In a Program of several Funcs, each Func has at most one `parallel`, which only the body's
+    `yield` follows. The other ops beside it do not write, update atomically, report or synchronize.
 
 Parameter attributes
 22. Only array parameters of Funcs have attributes. `like` is for arrays of dynamic shape. If a
     parameter has that name, it is a dynamic array of as many axes, without a `like` of its own.
     `aligned` is a power of two.
 
-A message gives the rule's number, the op with its source location, and the Func. Combinations of
-(kind, attr, types) that passed are memoized, so that a repeated check takes 0.2 ms for 500 ops.
+A message gives the rule's number, the op with its source location, and the Func. Valid combinations
+of kind, attr and types are memoized for later checks.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ def _is_size(attr: Any) -> bool:
 
 
 def workgroup_lengths(attr: Any) -> tuple[Any, ...]:
-    """Return the attr of a `parallel` as a tuple: its lengths per axis, or its one total size."""
+    """Return the attr of a `parallel` as a tuple: itself if it is one, else its one element."""
     return attr if type(attr) is tuple else (attr,)
 
 
@@ -123,10 +122,10 @@ _ATTRS = {kind: _FORMS[row.attr.partition(":")[0]] for kind, row in TABLE.items(
 
 
 def verify(fn: Func, known: set[Value] | None = None) -> None:
-    """Check rules 1 to 19 and 22. Raises InvalidIR.
+    """Check rules 1 to 19 and 22 for a Func. Raises InvalidIR.
 
-    `known` holds ops without regions that passed before; of these only rules 3 and 4 are checked
-    again. Such ops that pass are added.
+    `known` is a set of ops without regions that passed before: for these only rules 3 and 4 are
+    checked again. New ops that pass are added to it.
     """
     check = _Checker(fn, set() if known is None else known)
     check.params()
@@ -138,7 +137,7 @@ def verify(fn: Func, known: set[Value] | None = None) -> None:
 
 
 def verify_program(program: Program) -> None:
-    """Check every Func, and rules 20 and 21. Raises InvalidIR."""
+    """Check every Func by `verify`, and rules 20 and 21 for the Program. Raises InvalidIR."""
     types: dict[str, Type] = {}
     names: set[str] = set()
     for fn in program.funcs:
@@ -155,7 +154,11 @@ def verify_program(program: Program) -> None:
 
 
 class _Checker:
-    """Checks one Func. `scope` holds the visible values, `seen` all ops and parameters."""
+    """Checks one Func.
+
+    `scope` holds the values that are visible at the current op, `seen` all ops and parameters so
+    far.
+    """
 
     __slots__ = ("fn", "known", "scope", "seen")
 
@@ -176,7 +179,6 @@ class _Checker:
     # --- regions and ops
 
     def region(self, region: Region, owner: Op | None) -> None:
-        """Check a region of `owner` (None: the Func's body) and its contents."""
         ops, scope = region.ops, self.scope
         if not ops or ops[-1].kind != "yield":
             self.fail(8, "a region does not end in `yield`", ops[-1] if ops else owner)
@@ -268,7 +270,7 @@ class _Checker:
     # --- control
 
     def control(self, op: Op, owner: Op | None) -> None:
-        """Rules 5, 7 and 9 to 15 for one control op, with its regions."""
+        """Check one control op with its regions, rules 5, 7 and 9 to 15."""
         kind, regions = op.kind, op.regions
         if len(regions) != _CONTROL[kind].regions:
             self.fail(9, f"`{kind}` has {len(regions)} regions", op)
@@ -411,7 +413,10 @@ def _nested(op: Op) -> Iterator[Op]:
 
 
 def _attributes_problem(p: Param, like: Param | None) -> str:
-    """Return a description of invalid attributes, or ""; `like` is the parameter of that name."""
+    """Return a description of invalid attributes of `p`, or "".
+
+    `like` is the parameter that its attribute `like` names, or None.
+    """
     t, known = p.type, p.attributes
     if not isinstance(t, Array):
         return "has attributes, and is no array" if known != PLAIN else ""
