@@ -24,11 +24,11 @@ class MatrixReductions:
 
     @property
     def entries(self) -> NDArray[Any]:
-        """The components as a numpy array; writing to it changes the value."""
+        """The components as a numpy array. Subclasses define it."""
         raise NotImplementedError
 
     def wrap(self, result: object) -> Any:
-        """A numpy result as a Python number, Vector or Matrix."""
+        """Return a numpy result as a Python number, Vector or Matrix. Subclasses define it."""
         raise NotImplementedError
 
     # --- shape -------------------------------------------------------------------------------
@@ -84,23 +84,25 @@ class MatrixReductions:
     # np.sum(v) and the like call these methods with `axis` and `out`.
 
     def sum(self, axis: int | None = None, out: None = None) -> Any:
-        """Sum of all components, or along an `axis`. `out` must be None."""
+        """Sum of all components, or the sums along an `axis`. `out` is ignored."""
         return self.wrap(self.entries.sum(axis))
 
     def max(self, axis: int | None = None, out: None = None) -> Any:
-        """The largest component, or the largest along an `axis`. `out` must be None."""
+        """The largest component, or the largest ones along an `axis`. `out` is ignored."""
         return self.wrap(self.entries.max(axis))
 
     def min(self, axis: int | None = None, out: None = None) -> Any:
-        """The smallest component, or the smallest along an `axis`. `out` must be None."""
+        """The smallest component, or the smallest ones along an `axis`. `out` is ignored."""
         return self.wrap(self.entries.min(axis))
 
     def any(self, axis: int | None = None, out: None = None) -> Any:
-        """True if any component is nonzero, or any along an `axis`. `out` must be None."""
+        """True if any component is nonzero, or a bool for each line along an `axis`. `out` is
+        ignored."""
         return self.wrap(self.entries.any(axis))
 
     def all(self, axis: int | None = None, out: None = None) -> Any:
-        """True if all components are nonzero, or all along an `axis`. `out` must be None."""
+        """True if all components are nonzero, or a bool for each line along an `axis`. `out` is
+        ignored."""
         return self.wrap(self.entries.all(axis))
 
     # --- conversions -------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from vkchi.types.struct_types import ArgPackType, StructType
 
 
 class ArgPack:
-    """Arguments as attributes; they can be changed between launches."""
+    """Named kernel arguments, as attributes and items. Assignment converts a value to its type."""
 
     __slots__ = ("__vkchi_type__", "__weakref__", "_entries")
     __vkchi_type__: ArgPackType
@@ -89,8 +89,10 @@ def _plain(x: Any) -> Any:
 
 
 def _as_entry(name: str, note: Any, x: Any) -> Any:
-    """Convert x to its argument type; arrays are unchanged. Raises ArgumentError or
-    KernelTypeError."""
+    """Convert `x` to the type of an argument; arrays are unchanged.
+
+    A dict makes a nested argpack. Raises ArgumentError or KernelTypeError.
+    """
     t = cook(note)
     if isinstance(t, Scalar):
         whole = isinstance(x, int | bool) or hasattr(x, "__index__")
@@ -107,8 +109,11 @@ def _as_entry(name: str, note: Any, x: Any) -> Any:
 
 
 def make_pack(t: ArgPackType, /, *args: Any, **kwargs: Any) -> ArgPack:
-    """A pack of type t from positional or keyword arguments. Raises ArgumentError for missing,
-    surplus, unknown or duplicate ones."""
+    """Return an ArgPack of type `t` from positional or keyword arguments.
+
+    Raises ArgumentError for missing, surplus, unknown or duplicate ones, and the errors of
+    conversion.
+    """
     names = list(t.members)
     given = dict(zip(names, args))
     wrong = [name for name in kwargs if name not in names or name in given]

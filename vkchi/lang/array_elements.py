@@ -1,7 +1,7 @@
 """Vector or matrix elements of arrays in Python scope; their components refer to device memory.
 
-A store provides `read(index)` and `write(index, value)`. An index of the element and a component
-accesses a scalar, an index of the element alone a numpy array.
+An element's store provides `read(index)` and `write(index, value)`. An index that includes the
+component accesses a scalar, an index without it a numpy array.
 
     x[i][1] -= 0.5          # make_element(x, (i,))[1] = make_element(x, (i,))[1] - 0.5
 """
@@ -27,7 +27,8 @@ class ElementStore(Protocol):
 
 
 class _Element(Matrix):
-    """Base of element classes. Whole-element reads widen numbers to 64 bits."""
+    """A vector or matrix at `index` of `store`. Reads of the whole element widen numbers to 64
+    bits."""
 
     __slots__ = ("_index", "_store")
     _index: tuple[int, ...]
@@ -83,5 +84,5 @@ class MatrixElement(_Element):
 
 
 def make_element(store: ElementStore, index: tuple[int, ...]) -> Matrix:
-    """The element of `store` at `index`; its components read and write memory."""
+    """Return the vector or matrix of `store` at `index`; its components read and write memory."""
     return (VectorElement if len(store.elem.shape) == 1 else MatrixElement)(store, index)

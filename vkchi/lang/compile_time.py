@@ -1,6 +1,7 @@
 """Compile-time helpers (`ti.static` and the like) and loop hints.
 
-The functions define the behaviour in Python scope; the frontend recognizes them by identity.
+The function bodies are the behaviour in Python scope. In kernels, the frontend recognizes the
+functions by identity.
 
     for k in ti.static(range(3)):
         ti.static_print("unrolled", k)
@@ -15,8 +16,10 @@ from vkchi.lang.function import Function, kernel_function, python_function
 
 @python_function
 def static(x: Any, *xs: Any) -> Any:
-    """x, evaluated at compile time; several arguments give a list. Loops over it are unrolled.
-    Of branches on it only the taken one is compiled."""
+    """x, evaluated at compile time; with several arguments, the list of x and xs.
+
+    In a kernel, loops over it are unrolled, and of branches on it only the taken one is compiled.
+    """
     return [x, *xs] if xs else x
 
 
@@ -29,8 +32,10 @@ static_print = Function("static_print", _static_print, "Print at compile time.")
 
 @python_function
 def static_assert(cond: Any, msg: str | None = None) -> None:
-    """Fail the compilation if cond, a compile-time constant, is false. In Python scope: raise
-    AssertionError."""
+    """Fail the compilation with `msg` if cond, a compile-time constant, is false.
+
+    In Python scope: raise AssertionError.
+    """
     if not cond:
         raise AssertionError(msg or "static assertion failed")
 

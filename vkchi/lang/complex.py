@@ -46,7 +46,7 @@ def _polar(r: Any, angle: Any) -> Any:
 
 @composite
 def csqrt(z: Any) -> Any:
-    """The square root with nonnegative real part."""
+    """The square root with nonnegative real part, of the complex number z."""
     return _polar(sqrt(norm(z)), atan2(z.y, z.x) * 0.5)
 
 

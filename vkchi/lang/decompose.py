@@ -68,14 +68,19 @@ def from_columns(*columns: Any) -> Any:
 
 
 def svd2(m: Any, precision: FloatPrecision) -> Triple:
-    """U, S, V of a 2 by 2 matrix. S is descending and nonnegative, U is orthogonal, V is a
-    rotation."""
+    """Return U, S, V of a 2 by 2 matrix, with m = U @ S @ V.transpose().
+
+    S is diagonal, descending and nonnegative. U is orthogonal, V is a rotation.
+    """
     return svd_with_slopes(m, _svd2(m, precision), precision)
 
 
 def svd3(m: Any, precision: FloatPrecision) -> Triple:
-    """U, S, V of a 3 by 3 matrix. U and V are rotations. S descends by absolute value, and its
-    last value has the sign of the determinant."""
+    """Return U, S, V of a 3 by 3 matrix, with m = U @ S @ V.transpose().
+
+    U and V are rotations. S is diagonal and descends by absolute value; its last value has the sign
+    of the determinant.
+    """
     return svd_with_slopes(m, _svd3(m, precision), precision)
 
 
@@ -90,8 +95,9 @@ def _svd2(m: Any, precision: FloatPrecision) -> Triple:
 
 
 def orthogonal_factor2(a: Any, precision: FloatPrecision) -> Any:
-    """The orthogonal matrix R nearest to a 2 by 2 matrix A: it maximizes the trace of R' A. For A
-    close to the identity, the entries of R are as exact as the distance of A from it.
+    """Return the orthogonal matrix R nearest to a 2 by 2 matrix A: it maximizes the trace of R' A.
+
+    R is a reflection if the determinant of A is negative, otherwise a rotation.
 
     Source: F. Uhlig, "Explicit polar decomposition and a near-characteristic polynomial", 1981.
     """
@@ -113,14 +119,16 @@ def _svd3(m: Any, precision: FloatPrecision) -> Triple:
 
 
 def polar2(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
-    """R, P of a 2 by 2 matrix: R is orthogonal, P is positive semidefinite."""
+    """Return R, P of a 2 by 2 matrix, with m = R @ P: R is orthogonal, P positive semidefinite."""
     rotation = orthogonal_factor2(scale_to_one(m, precision)[0], precision)
     return polar_with_slopes(m, rotation, _svd2(m, precision), precision)
 
 
 def polar3(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
-    """R, P of a 3 by 3 matrix: R is a rotation. P has one negative eigenvalue if the determinant
-    is negative."""
+    """Return R, P of a 3 by 3 matrix, with m = R @ P: R is a rotation, P symmetric.
+
+    P has one negative eigenvalue if the determinant is negative.
+    """
     u, s, v = _svd3(m, precision)
     return polar_with_slopes(m, u @ v.transpose(), (u, s, v), precision)
 
@@ -129,16 +137,22 @@ def polar3(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
 
 
 def sym_eig2(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
-    """Eigenvalues, descending, and eigenvectors as columns, of a symmetric 2 by 2 matrix. Only
-    the lower triangle is read."""
+    """Return the eigenvalues, descending, and eigenvectors, as columns, of a symmetric 2 by 2
+    matrix.
+
+    The component above the diagonal is taken to equal the one below.
+    """
     read = pack([[m[0, 0], m[1, 0]], [m[1, 0], m[1, 1]]])
     return eig_with_slopes(read, _sym_eig2(m, precision), precision)
 
 
 def sym_eig3(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
-    """Eigenvalues, ascending, and eigenvectors as columns, of a symmetric 3 by 3 matrix. Only
-    the upper triangle is read. The eigenvectors form a rotation; the last components of the
-    first and third are nonnegative."""
+    """Return the eigenvalues, ascending, and eigenvectors, as columns, of a symmetric 3 by 3
+    matrix.
+
+    Components below the diagonal are taken to equal those above. The eigenvectors form a rotation;
+    the last components of the first and third are nonnegative.
+    """
     read = pack([[m[i, j] if i <= j else m[j, i] for j in range(3)] for i in range(3)])
     return eig_with_slopes(read, _sym_eig3(m, precision), precision)
 
@@ -170,8 +184,11 @@ def _sym_eig3(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
 
 
 def eig2(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
-    """Eigenvalues of a 2 by 2 matrix as rows (real, imaginary); the larger, or the one with
-    positive imaginary part, comes first. Eigenvectors are columns of (real, imaginary) pairs."""
+    """Return the eigenvalues and eigenvectors of a real 2 by 2 matrix.
+
+    Eigenvalues are rows (real, imaginary); the larger, or the one with positive imaginary part, is
+    first. Eigenvectors are columns of (real, imaginary) pairs.
+    """
     a, size = scale_to_one(m, precision)
     half, mean = (a[0, 0] - a[1, 1]) * 0.5, (a[0, 0] + a[1, 1]) * 0.5
     square = half * half + a[0, 1] * a[1, 0]
@@ -189,8 +206,6 @@ def eig2(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
 
 
 def _real_vector(a: Any, half: Any, root: Any, otherwise: Any, precision: FloatPrecision) -> Any:
-    """The eigenvector for the eigenvalue mean + root, by the one of two formulas with less
-    rounding."""
     p, q = pack([half + root, a[1, 0]]), pack([a[0, 1], root - half])
     q = select(p.dot(q) < 0.0, -q, q)
     v = select(p.dot(p) >= q.dot(q), p, q)
@@ -207,10 +222,9 @@ def divide_or_inf(x: Any, y: Any) -> Any:
 
 
 def gaussian_elimination(m: Any, b: Any) -> Any:
-    """x with m @ x = b, by Gaussian elimination with partial pivoting; has inf or nan if a pivot is
-    0.
+    """Return x with m @ x = b, by Gaussian elimination with partial pivoting.
 
-    Rounding may leave a nonzero pivot for a singular m.
+    It has inf or nan if a pivot is 0. Rounding may leave a nonzero pivot for a singular m.
     """
     n = m.shape[0]
     rows = [pack([*row, b[i]]) for i, row in enumerate(read_rows(m))]
@@ -239,8 +253,10 @@ Formulas = dict[int, Callable[[Any, FloatPrecision], Any]]
 
 
 def formula_for(name: str, sizes: Formulas, m: Any) -> Callable[[Any, FloatPrecision], Any]:
-    """The formula for the shape of m. Raises KernelTypeError unless m is a square matrix of one of
-    the `sizes`."""
+    """Return the entry of `sizes` for the size of the square matrix m.
+
+    Raises KernelTypeError if m is not a square matrix of one of these sizes.
+    """
     shape = shape_of(m)
     if len(shape) == 2 and shape[0] == shape[1] and shape[0] in sizes:
         return sizes[shape[0]]
@@ -249,7 +265,7 @@ def formula_for(name: str, sizes: Formulas, m: Any) -> Callable[[Any, FloatPreci
 
 
 def check_system(m: Any, b: Any) -> None:
-    """Raises KernelTypeError unless m is square, up to 4 by 4, and b a vector of the same size."""
+    """Raise KernelTypeError unless m is square, up to 4 by 4, and b a vector of the same size."""
     shape = shape_of(m)
     if len(shape) != 2 or shape[0] != shape[1] or shape[0] > 4 or shape_of(b) != shape[:1]:
         raise KernelTypeError(
@@ -259,7 +275,7 @@ def check_system(m: Any, b: Any) -> None:
 
 
 def _in_python(x: Any) -> Any:
-    """A vector or matrix in Python scope, as 64-bit floats."""
+    """Return a vector or matrix with components of 64-bit floats; a scalar as it is."""
     return Matrix(np.array(entries_of(x), np.float64)) if np.ndim(entries_of(x)) else x
 
 

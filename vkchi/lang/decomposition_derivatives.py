@@ -3,7 +3,8 @@
 The iterations of a decomposition contain selects and sorting. Their derivatives are wrong for equal
 values, for example at the identity matrix. A gradient therefore replaces the computed result
 (`with_derivative_of`) by a sum of two terms. The first is the same value without its first
-derivative (`stop_first_grad`). The second has the value 0 and the right derivative.
+derivative (`stop_first_grad`). The second has the value 0 and the right derivative. Second
+derivatives are not supported.
 
 For A = U S V' and P = U' dA V:
 
@@ -13,18 +14,13 @@ For A = U S V' and P = U' dA V:
 For a symmetric A = Q W Q': dQ = Q t with t_ij = P_ij / (w_j - w_i).
 
 Equal values: t_ij does not exist if s_i = s_j, because U and V can be rotated together by any
-angle. Functions independent of this choice, such as U f(S) V', have a derivative: the limit of
-(f(s_j) - f(s_i)) / (s_j - s_i). The gradient is evaluated at S with close values moved apart
-(`separate_values`) by the square root of the type's precision. There the error of this quotient and
-its rounding are both about that root. Second derivatives are not supported.
+angle. Functions independent of this choice, such as U f(S) V', have a derivative. It is computed at
+S with close values moved apart (`separate_values`).
 
-Stored vectors: spreading requires f at the spread values. If U or V is stored unchanged, f is
-applied elsewhere, at equal values. Its adjoints of U and V are then equal for f(s) = s and f(s) =
-s**2 at s = 1, and do not determine f'. So the derivative of stored vectors (third operand of
-`with_derivative_of`), and of values stored beside them, is taken at S itself. It is NaN
-(`undefined_slope`) for values closer than precision**0.75; beyond that, rounding costs at most
-three quarters of the digits. Values stored without vectors are symmetric functions and keep their
-derivative. An adjoint of 0 stays 0.
+Stored vectors: if U or V is stored unchanged, this is not possible. The derivative of stored
+vectors (third operand of `with_derivative_of`), and of values stored beside them, is taken at S
+itself. It is NaN (`undefined_slope`) for values that are close (`are_close`). Values stored without
+vectors keep their derivative.
 
 Source: Papadopoulo and Lourakis, "Estimating the Jacobian of the singular value decomposition",
 2000.
@@ -67,7 +63,7 @@ def zero_with_derivative(x: Any) -> Any:
 
 
 def skew(entry: Callable[[int, int], Any], n: int) -> Any:
-    """The skew-symmetric matrix with entries entry(i, j) above its diagonal."""
+    """Return the skew-symmetric n by n matrix with entries entry(i, j) above its diagonal."""
     upper = {(i, j): entry(i, j) for j in range(n) for i in range(j)}
     lower = {(j, i): -x for (i, j), x in upper.items()}
     entries = {**upper, **lower, **{(i, i): upper[0, 1] * 0.0 for i in range(n)}}
@@ -85,8 +81,11 @@ def with_diagonal(numbers: list[Any]) -> Any:
 
 
 def separate_values(s: list[Any], precision: FloatPrecision) -> list[Any]:
-    """Move descending values apart, so that neighbours differ by at least the square root of the
-    precision, relative to their size. The last value is unchanged."""
+    """Return descending values, moved up so that neighbours differ by at least epsilon**0.5 of
+    their size.
+
+    The last value is unchanged.
+    """
     delta, apart = precision.epsilon**0.5, [s[-1]]
     for x in reversed(s[:-1]):
         y = apart[0]
@@ -96,14 +95,17 @@ def separate_values(s: list[Any], precision: FloatPrecision) -> list[Any]:
 
 
 def are_close(x: Any, y: Any, precision: FloatPrecision) -> Any:
-    """True if rounding destroys derivatives that depend on x and y separately."""
+    """True if x and y differ by at most epsilon**0.75 times the larger absolute value."""
     return abs(x - y) <= precision.epsilon**0.75 * max(abs(x), abs(y))
 
 
 def undefined_where_close(
     parts: list[Any], numbers: list[Any], precision: FloatPrecision
 ) -> list[Any]:
-    """`parts`, one per value of `numbers`, with undefined derivatives for those of close values."""
+    """Give NaN derivatives to each of `parts` whose value in `numbers` is close to another.
+
+    Changes the list `parts` and returns it; its values stay.
+    """
     for i, x in enumerate(numbers):
         for j, y in enumerate(numbers):
             if i != j:
@@ -113,14 +115,17 @@ def undefined_where_close(
 
 
 def undefined_columns(m: Any, numbers: list[Any], precision: FloatPrecision) -> Any:
-    """The matrix with undefined derivatives for the columns of close values."""
+    """Return the matrix m, with NaN derivatives for columns whose value in `numbers` is close to
+    another."""
     columns = [pack(list(column)) for column in zip(*read_rows(m))]
     return pack(undefined_where_close(columns, numbers, precision)).transpose()
 
 
 def values_with_derivatives(found: Any, slopes: Any, beside: Any) -> Any:
-    """Singular values or eigenvalues with derivatives `slopes`. They have the derivatives
-    `beside` if vectors of the same call are stored unchanged."""
+    """Return the values `found` with the derivatives of `slopes`.
+
+    They have the derivatives of `beside` if vectors of the same call are stored unchanged.
+    """
     return with_derivative_of(found, slopes, with_derivative_of(slopes, slopes, beside))
 
 
@@ -130,7 +135,7 @@ def safe_difference(x: Any, y: Any, precision: FloatPrecision) -> Any:
 
 
 def svd_with_slopes(m: Any, found: Triple, precision: FloatPrecision) -> Triple:
-    """U, S, V of m as in `found`, with derivatives."""
+    """Return U, S, V of m: the values of `found`, in kernels with derivatives."""
     if not isinstance(m, Traced):
         return found
     u, s, v = map(stop_first_grad, found)
@@ -158,8 +163,10 @@ def svd_with_slopes(m: Any, found: Triple, precision: FloatPrecision) -> Triple:
 def polar_with_slopes(
     m: Any, rotation: Any, found: Triple, precision: FloatPrecision
 ) -> tuple[Any, Any]:
-    """R = `rotation`, which is U @ V', and P = V @ S @ V' of m, with derivatives. `found` is U, S,
-    V."""
+    """Return R = `rotation` and P = V @ S @ V' of m, in kernels with derivatives.
+
+    `found` is U, S, V; `rotation` is U @ V'.
+    """
     u, s, v = found
     stretch = v @ s @ v.transpose()
     if not isinstance(m, Traced):
@@ -179,7 +186,10 @@ def polar_with_slopes(
 
 
 def eig_with_slopes(m: Any, found: tuple[Any, Any], precision: FloatPrecision) -> tuple[Any, Any]:
-    """Ordered eigenvalues and eigenvectors of the symmetric m as in `found`, with derivatives."""
+    """Return eigenvalues and eigenvectors of the symmetric m: `found`, in kernels with derivatives.
+
+    Precondition: eigenvalues descend for 2 by 2 matrices and ascend for 3 by 3.
+    """
     if not isinstance(m, Traced):
         return found
     w, q = map(stop_first_grad, found)

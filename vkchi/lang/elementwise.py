@@ -1,13 +1,12 @@
 """Elementwise functions as objects (`ti.sin`, `ti.max`, ...), with their Python-scope evaluation.
 
-The result has the type of the arguments: Python numbers, numpy arrays, or vectors and matrices
-(anything with `entries` and `wrap`). Domain errors give nan or inf, as in kernels. `INTRINSICS` has
-a row for each function that is a single IR op.
+The result is of the kind of the arguments: a Python number, a numpy array, or a vector or matrix
+(anything with `entries` and `wrap`). Domain errors give nan or inf, as in kernels. Functions in
+`INTRINSICS` become one IR op in kernels, besides casts. `frontend/elementwise_calls.py` lowers the
+others.
 
     >>> sqrt(4.0)
     2.0
-
-See also: `frontend/elementwise_calls.py` lowers the other functions in kernels.
 """
 
 from __future__ import annotations
@@ -43,14 +42,18 @@ def entries_of(x: Any) -> Any:
 
 
 def check_unmasked(values: Any) -> None:
-    """Raises KernelTypeError for a masked numpy array."""
+    """Raise KernelTypeError for a masked numpy array."""
     if isinstance(values, np.ma.MaskedArray):
         raise KernelTypeError("vectors and matrices have no masks: pass x.filled(value), or x.data")
 
 
 def evaluate_elementwise(f: Callable[..., Any], *args: Any) -> Any:
-    """Apply f to the numpy arrays of args, and wrap the result like the first vector or matrix
-    among args. Raises KernelTypeError if f raises TypeError or ValueError."""
+    """Apply f to the numpy arrays of args, without floating-point warnings.
+
+    The result is wrapped like the first vector or matrix among args. Without one, a numpy scalar
+    becomes a Python number unless an arg is an array, list or tuple. Raises KernelTypeError if f
+    raises TypeError or ValueError.
+    """
     try:
         with np.errstate(all="ignore"):
             result = f(*[entries_of(x) for x in args])
@@ -66,8 +69,10 @@ def evaluate_elementwise(f: Callable[..., Any], *args: Any) -> Any:
 
 
 def cast_numbers(obj: Any, dtype: Any) -> Any:
-    """Convert obj to dtype as kernels do: floats truncate toward zero, integers wrap. Raises
-    KernelTypeError unless dtype is a scalar type."""
+    """Convert the numbers of obj to dtype: floats truncate toward zero, integers wrap.
+
+    Raises KernelTypeError unless dtype is a scalar type.
+    """
     t = cook(dtype)
     if not isinstance(t, Scalar):
         raise KernelTypeError(f"{dtype!r} is not a number type such as ti.f32")
@@ -90,7 +95,8 @@ class Intrinsic(NamedTuple):
     - "class": a predicate on floats, false for integers;
     - "whole": a float argument; the result is cast to `dtype` if given.
 
-    `math` and `numpy` are the function's names in those modules, or "".
+    `math` and `numpy` are the function's names in those modules, or "". `public` lists the
+    namespaces that export it.
     """
 
     op: str
@@ -113,8 +119,10 @@ def _intrinsic(
     python: Callable[..., Any] | None = None,
     public: str = "ti ti.math",
 ) -> Any:
-    """Add a row: a function named like its op. In Python scope it evaluates `python` on numpy
-    arrays, by default the reference semantics of the op."""
+    """Add a function named like its op to `INTRINSICS`, and return it.
+
+    In Python scope it evaluates `python` on numpy arrays, by default the numpy meaning of the op.
+    """
     function = _elementwise(name, python or _meaning_of(name), doc)
     INTRINSICS[function] = Intrinsic(name, takes, math, numpy, public)
     return function
@@ -210,7 +218,10 @@ def frexp(x: Any) -> tuple[Any, Any]:
 
 
 def _count(f: Callable[[int, int], int]) -> Callable[[Any], Any]:
-    """An elementwise function of (bits, width); Python ints count as 32 bits."""
+    """Return an elementwise function that calls f(bits, width) for each integer.
+
+    The width is 32 unless the argument is a numpy array or scalar.
+    """
 
     def counted(x: Any) -> Any:
         a = np.asarray(x)

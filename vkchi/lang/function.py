@@ -1,7 +1,8 @@
 """Function objects of the language: callable in Python scope, recognized by identity in kernels.
 
 Composites such as `mix` are Python functions that serve both scopes. In a kernel their arguments
-are `Traced` values, and a Function called with one forwards to it instead of computing.
+are `Traced` values. A Function called with a `Traced` argument passes the call to `Traced.apply`
+instead of computing.
 
     @composite
     def mix(x, y, a):
@@ -29,15 +30,16 @@ class Traced:
     __slots__ = ()
 
     def apply(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of a call of `fn` inside the kernel; args may be Traced."""
+        """Return the result of a call of `fn` inside the kernel; args may be Traced. Subclasses
+        define it."""
         raise NotImplementedError
 
 
 class Function:
     """A function of the language.
 
-    `python` computes in Python scope; it is None if only kernels may call the function.
-    `is_composite`: `python` consists of Functions and operators only.
+    `python` computes in Python scope. It is None if only kernels may call the function: other calls
+    raise KernelSyntaxError. `is_composite`: `python` consists of Functions and operators only.
     """
 
     def __init__(
@@ -70,7 +72,8 @@ class Function:
 
 
 def find_traced(args: tuple[Any, ...] | list[Any]) -> Traced | None:
-    """The first Traced among the args, nested lists and tuples included; None if there is none."""
+    """Return the first Traced among the args, nested lists and tuples included; None if there is
+    none."""
     for arg in args:
         if isinstance(arg, Traced):
             return arg
@@ -80,26 +83,26 @@ def find_traced(args: tuple[Any, ...] | list[Any]) -> Traced | None:
 
 
 def language_function(name: str, python: Callable[..., Any] | None, doc: str | None) -> Any:
-    """A Function whose type is declared by the variable that holds it."""
     return Function(name, python, doc)
 
 
 def with_type_of(made: Any, fn: Callable[P, R]) -> Language[P, R]:
-    """A Function with the static type of `fn`."""
     told: Language[P, R] = made
     return told
 
 
 def composite(fn: Callable[P, R]) -> Language[P, R]:
-    """Decorator: a Function of operators and other Functions, the same in both scopes."""
+    """Decorator: make a Function whose body, of operators and other Functions, serves both
+    scopes."""
     return with_type_of(Function(fn.__name__, fn, fn.__doc__, is_composite=True), fn)
 
 
 def python_function(fn: Callable[P, R]) -> Language[P, R]:
-    """Decorator: a Function that computes in Python scope; the frontend lowers it separately."""
+    """Decorator: make a Function whose body computes in Python scope; the frontend lowers it for
+    kernels."""
     return with_type_of(Function(fn.__name__, fn, fn.__doc__), fn)
 
 
 def kernel_function(fn: Callable[P, R]) -> Language[P, R]:
-    """Decorator: a Function for kernels only; its body is unused."""
+    """Decorator: make a Function that only kernels may call; the body is unused."""
     return with_type_of(Function(fn.__name__, None, fn.__doc__), fn)

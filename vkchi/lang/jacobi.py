@@ -2,8 +2,7 @@
 
 One-sided Jacobi rotates columns until they are orthogonal (singular values). Two-sided Jacobi
 rotates a symmetric matrix until it is diagonal (eigenvalues). Errors are of the order of epsilon
-times the largest value. Small singular values, and eigenvalues of positive definite matrices, are
-often more accurate. Precondition: components are at most about 1; callers rescale.
+times the largest value. Precondition: components are at most about 1; callers rescale.
 
 Source: M. R. Hestenes, "Inversion of matrices by biorthogonalization and related results", 1958; J.
 Demmel and K. Veselic, "Jacobi's method is more accurate than QR", 1992.
@@ -23,9 +22,12 @@ MOST_SWEEPS = 12
 
 
 class FloatPrecision(NamedTuple):
-    """Constants of a float type: `epsilon` (distance from 1 to the next value), `smallest`
-    (smallest normal value, which has a finite reciprocal), `tiny` (squares of smaller values lose
-    precision)."""
+    """Constants of a float type.
+
+    - epsilon: distance from 1 to the next value.
+    - smallest: smallest normal value, which has a finite reciprocal.
+    - tiny: squares of smaller values lose precision.
+    """
 
     epsilon: float
     smallest: float
@@ -37,8 +39,10 @@ DOUBLE = FloatPrecision(2.0**-52, 2.0**-1022, 1e-150)
 
 
 def scale_to_one(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
-    """Scale m to a largest component of 1, so that squares do not overflow. Return it and the
-    inverse factor; for components below `smallest`, m itself and 1."""
+    """Return m divided by its largest absolute component, and the divisor.
+
+    The divisor is 1 if that component is less than `smallest`.
+    """
     largest = abs(m).max()
     size = select(largest >= precision.smallest, largest, 1.0)
     inverse = 1.0 / size
@@ -47,8 +51,10 @@ def scale_to_one(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
 
 
 def jacobi_rotation(app: Any, aqq: Any, apq: Any) -> tuple[Any, Any]:
-    """Cosine and sine of the Jacobi rotation, by at most 45 degrees, that diagonalizes [[app,
-    apq], [apq, aqq]]."""
+    """Return cosine and sine of the Jacobi rotation that diagonalizes [[app, apq], [apq, aqq]].
+
+    The angle is at most 45 degrees.
+    """
     delta = aqq - app
     hypotenuse = abs(delta) + sqrt(delta * delta + 4.0 * apq * apq)
     tangent = select(delta < 0.0, -2.0, 2.0) * apq / max(hypotenuse, 1e-30)
@@ -60,16 +66,17 @@ def jacobi_rotation(app: Any, aqq: Any, apq: Any) -> tuple[Any, Any]:
 
 
 def orthogonalizing_rotation(bp: Any, bq: Any, precision: FloatPrecision) -> tuple[Any, Any]:
-    """Cosine and sine of the rotation that makes two columns orthogonal. It is the identity if
-    they are orthogonal up to rounding, which could otherwise cause a rotation by 45 degrees for
-    equal lengths."""
+    """Return cosine and sine of the rotation that makes two columns orthogonal.
+
+    It is the identity if they are orthogonal up to rounding.
+    """
     app, aqq, apq = bp.dot(bp), bq.dot(bq), bp.dot(bq)
     is_far = abs(apq) > precision.epsilon * sqrt(app) * sqrt(aqq)
     return jacobi_rotation(app, aqq, select(is_far, apq, 0.0))
 
 
 def rotate_columns(cosine: Any, sine: Any, p: Any, q: Any) -> tuple[Any, Any]:
-    """Rotate two columns: cosine * p - sine * q and sine * p + cosine * q."""
+    """Return cosine * p - sine * q and sine * p + cosine * q."""
     return cosine * p - sine * q, sine * p + cosine * q
 
 
@@ -77,8 +84,11 @@ def rotate_columns(cosine: Any, sine: Any, p: Any, q: Any) -> tuple[Any, Any]:
 
 
 def orthogonalize2(b0: Any, b1: Any, precision: FloatPrecision) -> tuple[Any, Any, Any, Any]:
-    """b0, b1, v0, v1: the columns of A V and V, for the rotation V that makes those of A V
-    orthogonal. The second rotation removes the rounding error of the first."""
+    """Rotate the columns b0, b1 of A until they are orthogonal. Return b0, b1, v0, v1.
+
+    The first two are the columns of A V, the others those of the rotation V. A second rotation
+    removes the rounding error of the first.
+    """
     v0, v1 = pack([1.0, 0.0]), pack([0.0, 1.0])
     for _ in range(2):
         cosine, sine = orthogonalizing_rotation(b0, b1, precision)
@@ -88,8 +98,11 @@ def orthogonalize2(b0: Any, b1: Any, precision: FloatPrecision) -> tuple[Any, An
 
 
 def orthogonalize3(b: list[Any], precision: FloatPrecision) -> list[Any]:
-    """[b0, b1, b2, v0, v1, v2]: the columns of A V and V, for the rotation V that makes those of
-    A V orthogonal."""
+    """Rotate the columns `b` of A until they are orthogonal. Return [b0, b1, b2, v0, v1, v2].
+
+    The first three are the columns of A V, the others those of the rotation V. Sweeps over the
+    pairs end if one rotates nothing, or after MOST_SWEEPS.
+    """
 
     def sweep(*state: Any) -> list[Any]:
         columns, goes_on = list(state), None
@@ -108,14 +121,16 @@ def orthogonalize3(b: list[Any], precision: FloatPrecision) -> list[Any]:
 
 
 def identity_like(v: Any) -> list[Any]:
-    """The unit vectors, with the length and type of v."""
+    """Return the unit vectors, of the length and component type of v."""
     n = v.shape[0]
     return [v * 0.0 + pack([float(i == j) for j in range(n)]) for i in range(n)]
 
 
 def order_by_length(bp: Any, bq: Any, vp: Any, vq: Any) -> tuple[Any, Any, Any, Any]:
-    """The columns with the longer of bp and bq first. The swap is a rotation by 90 degrees, so V
-    stays a rotation."""
+    """Return the columns bp, bq, vp, vq, exchanged in both pairs if bq is longer than bp.
+
+    An exchange negates one column of a pair: it is a rotation by 90 degrees.
+    """
     is_less = bp.dot(bp) < bq.dot(bq)
     return (
         select(is_less, -bq, bp),
@@ -126,7 +141,10 @@ def order_by_length(bp: Any, bq: Any, vp: Any, vq: Any) -> tuple[Any, Any, Any, 
 
 
 def sort3(columns: list[Any]) -> list[Any]:
-    """[b0, b1, b2, v0, v1, v2] with b0 the longest and b2 the shortest."""
+    """Return [b0, b1, b2, v0, v1, v2] in an order with b0 the longest and b2 the shortest.
+
+    Each exchange negates one column (`order_by_length`).
+    """
     c = list(columns)
     for p, q in ((0, 1), (0, 2), (1, 2)):
         c[p], c[q], c[p + 3], c[q + 3] = order_by_length(c[p], c[q], c[p + 3], c[q + 3])
@@ -134,8 +152,10 @@ def sort3(columns: list[Any]) -> list[Any]:
 
 
 def normalize_or(b: Any, otherwise: Any, precision: FloatPrecision) -> tuple[Any, Any]:
-    """b scaled to length 1, and its length. For a length of at most `tiny` the unit vector
-    `otherwise` is returned."""
+    """Return b scaled to length 1, and the length of b.
+
+    For a length of at most `tiny`, the first result is the unit vector `otherwise`.
+    """
     length = sqrt(b.dot(b))
     is_some = length > precision.tiny
     unit = b / select(is_some, length, 1.0)
@@ -144,7 +164,7 @@ def normalize_or(b: Any, otherwise: Any, precision: FloatPrecision) -> tuple[Any
 
 
 def perpendicular(u: Any) -> Any:
-    """A unit vector perpendicular to the unit vector u; (0, 1, 0) to (1, 0, 0).
+    """Return a unit vector perpendicular to the unit vector u; (0, 1, 0) for (1, 0, 0).
 
     Source: T. Duff and others, "Building an Orthonormal Basis, Revisited", 2017.
     """
@@ -157,8 +177,10 @@ def perpendicular(u: Any) -> Any:
 
 
 def diagonalize3(m: Any, precision: FloatPrecision) -> list[Any]:
-    """[w0, w1, w2, v0, v1, v2]: eigenvalues, unordered, and eigenvectors of a symmetric 3 by 3
-    matrix. Only the upper triangle is read."""
+    """Return eigenvalues w, unordered, and eigenvectors v of a symmetric 3 by 3 matrix.
+
+    The result is [w0, w1, w2, v0, v1, v2]. Components below the diagonal are not read.
+    """
 
     def rotate(app: Any, aqq: Any, apq: Any, apr: Any, aqr: Any, vp: Any, vq: Any) -> Any:
         cosine, sine = jacobi_rotation(app, aqq, apq)

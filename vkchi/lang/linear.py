@@ -1,8 +1,8 @@
 """Linear algebra of vectors and matrices: norms, products, determinant and inverse up to 4 by 4.
 
-The formulas are written once for both scopes. Arguments are `lang.matrix.Matrix` values or the
-frontend's Handles. Both have operators, `shape`, indexing, `sum`, and `pack` (a new vector or
-matrix from a list or a list of rows).
+The formulas serve both scopes. Arguments are `lang.matrix.Matrix` values or the frontend's Handles.
+Both have operators, `shape`, indexing, `sum`, and `pack` (a new vector or matrix from a list or a
+list of rows).
 
     >>> norm(Vector([3.0, 4.0]))
     5.0
@@ -31,12 +31,12 @@ def _reciprocal(x: Any) -> Any:
 
 
 def shape_of(x: Any) -> tuple[int, ...]:
-    """The attribute `shape` as a tuple: (n,) of a vector, (n, m) of a matrix; () without it."""
+    """Return `x.shape` as a tuple: (n,) of a vector, (n, m) of a matrix; () if x has no `shape`."""
     return tuple(getattr(x, "shape", ()))
 
 
 def shape_text(x: Any) -> str:
-    """Description of a shape for messages: `vector of 3`, `2 by 2 matrix`, `scalar`."""
+    """Describe the shape of x for messages: `vector of 3`, `2 by 2 matrix`, or `scalar`."""
     shape = shape_of(x)
     if len(shape) == 2:
         return f"{shape[0]} by {shape[1]} matrix"
@@ -44,7 +44,7 @@ def shape_text(x: Any) -> str:
 
 
 def check_vectors(name: str, *values: Any) -> None:
-    """Raises KernelTypeError unless all are vectors of the same length."""
+    """Raise KernelTypeError unless all values are vectors of the same length."""
     shapes = [shape_of(v) for v in values]
     if any(len(s) != 1 for s in shapes) or len(set(shapes)) != 1:
         given = " and ".join(shape_text(v) for v in values)
@@ -52,7 +52,7 @@ def check_vectors(name: str, *values: Any) -> None:
 
 
 def check_square(name: str, m: Any) -> int:
-    """The size of a square matrix. Raises KernelTypeError for other shapes."""
+    """Return the size of a square matrix. Raises KernelTypeError for other shapes."""
     shape = shape_of(m)
     if len(shape) != 2 or shape[0] != shape[1]:
         raise KernelTypeError(f"`{name}` takes a square matrix", label=shape_text(m))
@@ -60,7 +60,7 @@ def check_square(name: str, m: Any) -> int:
 
 
 def norm_sqr(v: Any) -> Any:
-    """Sum of the squared components."""
+    """Sum of the squared components. Raises KernelTypeError for a scalar."""
     if not shape_of(v):
         raise KernelTypeError("a norm is of a vector or matrix", label=shape_text(v))
     return (v * v).sum()
@@ -85,13 +85,16 @@ def normalized(v: Any, eps: Any = 0) -> Any:
 
 
 def dot(a: Any, b: Any) -> Any:
-    """Inner product of two vectors."""
+    """Inner product. Raises KernelTypeError unless a and b are vectors of one length."""
     check_vectors("dot", a, b)
     return (a * b).sum()
 
 
 def cross(a: Any, b: Any) -> Any:
-    """Cross product of vectors of 3; for vectors of 2, its third component, a scalar."""
+    """Cross product of vectors of 3; for vectors of 2, its third component, a scalar.
+
+    Raises KernelTypeError for other shapes.
+    """
     check_vectors("cross", a, b)
     if a.shape[0] == 3:
         return a.yzx * b.zxy - a.zxy * b.yzx
@@ -101,7 +104,7 @@ def cross(a: Any, b: Any) -> Any:
 
 
 def trace(m: Any) -> Any:
-    """Sum of the diagonal of a square matrix."""
+    """Sum of the diagonal of a square matrix. Raises KernelTypeError for other shapes."""
     total = None
     for k in range(check_square("trace", m)):
         total = m[k, k] if total is None else total + m[k, k]
@@ -123,8 +126,10 @@ def determinant(m: Any) -> Any:
 
 
 def inverse(m: Any) -> Any:
-    """Inverse of a square matrix up to 4 by 4 (adjugate over determinant); inf or nan if the
-    determinant is 0. Raises KernelTypeError for other shapes."""
+    """Inverse of a square matrix up to 4 by 4, as adjugate over determinant.
+
+    Has inf or nan if the determinant is 0. Raises KernelTypeError for other shapes.
+    """
     n = check_square("inverse", m)
     if n > 4:
         raise KernelTypeError("`inverse` takes matrices up to 4 by 4", label=shape_text(m))
@@ -172,7 +177,8 @@ _PAIRS = ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
 
 
 def _minors4(m: Rows) -> tuple[list[Any], list[Any]]:
-    """The 2 by 2 minors of the upper two rows and of the lower two; columns as in `_PAIRS`."""
+    """Return the 2 by 2 minors of the upper two rows, and of the lower two; columns as in
+    `_PAIRS`."""
     s = [m[0][i] * m[1][j] - m[0][j] * m[1][i] for i, j in _PAIRS]
     c = [m[2][i] * m[3][j] - m[2][j] * m[3][i] for i, j in _PAIRS]
     return s, c

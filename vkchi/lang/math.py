@@ -1,7 +1,7 @@
 """The namespace `ti.math`: constants, vector types, and the functions of shading languages.
 
-Interpolation and geometry are defined here, the rest is re-exported. Most functions are composites,
-written once for both scopes.
+Functions such as `mix`, `reflect` and `inverse` are defined here, others re-exported. Most are
+composites, written once for both scopes.
 
     >>> mix(1.0, 2.0, 0.25)
     1.25
@@ -153,7 +153,10 @@ def dot(x: Any, y: Any) -> Any:
 
 @composite
 def cross(x: Any, y: Any) -> Any:
-    """Cross product of two vectors of 3 (a vector) or of 2 (a scalar)."""
+    """Cross product of two vectors of 3 (a vector) or of 2 (a scalar).
+
+    Raises KernelTypeError for other shapes.
+    """
     return linear.cross(x, y)
 
 
@@ -183,8 +186,11 @@ def reflect(x: Any, n: Any) -> Any:
 
 @composite
 def refract(x: Any, n: Any, eta: Any) -> Any:
-    """The unit direction x refracted at a surface with unit normal n; `eta` is the refractive index
-    on the side of x divided by that behind the surface. Total reflection gives the zero vector."""
+    """The unit direction x refracted at a surface with unit normal n.
+
+    `eta` is the refractive index on the side of x divided by that behind the surface. Total
+    reflection gives the zero vector.
+    """
     cosine = linear.dot(x, n)
     k = 1.0 - eta * eta * (1.0 - cosine * cosine)
     bent = x * eta - n * (eta * cosine + sqrt(max(k, 0.0)))
@@ -193,13 +199,13 @@ def refract(x: Any, n: Any, eta: Any) -> Any:
 
 @composite
 def determinant(m: Any) -> Any:
-    """Determinant of a square matrix up to 4 by 4."""
+    """Determinant of a square matrix up to 4 by 4. Raises KernelTypeError for other shapes."""
     return linear.determinant(m)
 
 
 @composite
 def inverse(mat: Any) -> Any:
-    """Inverse of a square matrix up to 4 by 4."""
+    """Inverse of a square matrix up to 4 by 4. Raises KernelTypeError for other shapes."""
     return linear.inverse(mat)
 
 

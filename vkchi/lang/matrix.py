@@ -1,7 +1,7 @@
 """`ti.Vector` and `ti.Matrix`: small values in Python scope, with the operators of kernels.
 
-`entries` is a numpy array of one or two axes. `dt` is the declared scalar type; None makes kernels
-use default_fp or default_ip.
+`entries` is a numpy array of one or two axes. `dt` is the declared scalar type. If it is None,
+kernels take the value as default_fp or default_ip.
 
     >>> v = Vector([1.0, 2.0]); v.yx + 1
     [3. 2.]
@@ -47,8 +47,8 @@ else:
 class Factories:
     """Hooks for constructors of fields and arrays, which are in other layers.
 
-    They are called as `Vector.field(n, dtype, ...)` and `Matrix.field(n, m, dtype, ...)`, and
-    likewise as `ndarray`.
+    They get the arguments (n, dtype, ...) of `Vector.field` and `Vector.ndarray`, and (n, m, dtype,
+    ...) of those of `Matrix`.
     """
 
     vector_field, matrix_field = Hook("vector field"), Hook("matrix field")
@@ -56,8 +56,10 @@ class Factories:
 
 
 def _numbers(values: Any) -> Any:
-    """A nested sequence of numbers (or vectors) as a numpy array of one or two axes. Raises
-    KernelShapeError, KernelTypeError."""
+    """Return a nested sequence of numbers (or vectors) as a numpy array of one or two axes.
+
+    Raises KernelShapeError for rows of different lengths, KernelTypeError for other values.
+    """
     if isinstance(values, Matrix):
         return np.array(values.entries)
     if isinstance(values, list | tuple):
@@ -86,7 +88,7 @@ class Matrix(MatrixReductions, Arithmetic):
     """A vector (list of numbers) or matrix (list of rows).
 
     Elementwise operators accept a value of the same shape, a list, a numpy array or a number; `@`
-    is the matrix product. Raises KernelShapeError for shapes that do not fit.
+    is the matrix product. Operators raise KernelShapeError for shapes that do not fit.
     """
 
     __slots__ = ("_entries", "dt")
@@ -105,11 +107,9 @@ class Matrix(MatrixReductions, Arithmetic):
         return self._entries
 
     def wrap(self, result: object) -> Any:
-        """A numpy result as a Python number, Vector or Matrix."""
         return wrap_array(result)
 
     def pack(self, values: Numbers) -> Any:
-        """A new vector from a list, or a matrix from rows."""
         return wrap_array(np.array(values))
 
     def __len__(self) -> int:
@@ -165,8 +165,11 @@ class Matrix(MatrixReductions, Arithmetic):
             self[place] = v
 
     def _swizzle(self, name: str) -> tuple[int, ...] | None:
-        """The components that a swizzle name selects; None for other names. Raises
-        KernelSyntaxError if the vector is too short."""
+        """Return the components that a swizzle name selects, or None for other names and for
+        matrices.
+
+        Raises KernelSyntaxError if the vector is too short.
+        """
         if len(self.shape) != 1:
             return None
         places = components_of(name, self.n)
@@ -190,8 +193,10 @@ class Matrix(MatrixReductions, Arithmetic):
         return self._declared(evaluate_elementwise(f, a, b), getattr(other, "dt", None))
 
     def _declared(self, found: Any, other: Scalar | None) -> Any:
-        """Set `dt` of an operator's result to an operand's declared type, if the result has that
-        dtype. Narrow dtypes set `dt` by themselves; wide ones may be undeclared."""
+        """Return `found`, the result of an operator, with `dt` set if it has none.
+
+        `dt` becomes the declared type of an operand if the result has that dtype.
+        """
         if isinstance(found, Matrix) and found.dt is None:
             kinds = [
                 t for t in (self.dt, other) if t is not None and t.dtype == found._entries.dtype
@@ -227,8 +232,10 @@ class Matrix(MatrixReductions, Arithmetic):
     __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
-        """True if all components of a boolean value, or the only component, are true, as in kernel
-        asserts. Raises KernelTypeError for several numbers."""
+        """True if the only component is true, or all components of a boolean value.
+
+        Raises KernelTypeError for several numbers.
+        """
         entries = self.entries
         if entries.size == 1 or entries.dtype == np.bool_:
             return bool(entries.all())
@@ -254,7 +261,7 @@ class Matrix(MatrixReductions, Arithmetic):
         return linear.normalized(self, eps)
 
     def dot(self, other: Numbers) -> float:
-        """Inner product with another vector (`other`)."""
+        """Inner product with another vector (`other`). Raises KernelTypeError for other shapes."""
         return linear.dot(self, _as_matrix(other))
 
     def cross(self, other: Numbers) -> Any:
@@ -264,7 +271,9 @@ class Matrix(MatrixReductions, Arithmetic):
 
     def outer_product(self, other: Numbers) -> Matrix:
         """Outer product with another vector (`other`): the matrix of all products of components.
-        Raises KernelTypeError for matrices."""
+
+        Raises KernelTypeError for matrices.
+        """
         v = _as_matrix(other)
         if self.ndim != 1 or v.ndim != 1:
             raise KernelTypeError("`outer_product` takes two vectors")
@@ -277,7 +286,10 @@ class Matrix(MatrixReductions, Arithmetic):
         return wrap_array(self.entries.T.copy())
 
     def inverse(self) -> Matrix:
-        """Inverse of a square matrix up to 4 by 4. Raises KernelTypeError for other shapes."""
+        """Inverse of a square matrix up to 4 by 4; has inf or nan if the determinant is 0.
+
+        Raises KernelTypeError for other shapes.
+        """
         return linear.inverse(self)
 
     def cast(self, dtype: ScalarDType) -> Matrix:
@@ -285,8 +297,12 @@ class Matrix(MatrixReductions, Arithmetic):
         return cast_numbers(self, dtype)
 
     def captured(self, default_fp: Scalar, default_ip: Scalar) -> Matrix:
-        """The value as kernels capture it. Like named Python numbers, it has at least the width
-        of the default types, whatever narrower type was declared."""
+        """Return the value as kernels capture it.
+
+        If the component type promotes to the default type, default_fp or default_ip, it is dropped:
+        components get 64 bits and no declared type, so kernels use the default. Others stay as they
+        are.
+        """
         t = scalar_of_dtype(self.entries.dtype)
         default = default_fp if t is not None and t.kind == "f" else default_ip
         if t is None or t.kind == "b" or promote(t, default) is not default:
@@ -334,8 +350,10 @@ class Matrix(MatrixReductions, Arithmetic):
 
     @staticmethod
     def ndarray(n: int, m: int, dtype: ScalarDType, shape: Shape, **options: bool) -> MatrixNdarray:
-        """An array of shape `shape` of `n` by `m` matrices of scalars of type `dtype`. options:
-        those of `ti.ndarray`. Raises ArgumentError."""
+        """An array of shape `shape` of `n` by `m` matrices of scalars of type `dtype`.
+
+        `options` are those of `ti.ndarray`. Raises ArgumentError.
+        """
         return Factories.matrix_ndarray(n, m, dtype, shape, **options)
 
 
@@ -346,7 +364,7 @@ NO_TRANSPOSE = "`transpose` takes a matrix, and this is a vector"
 
 
 class Vector(Matrix):
-    """A vector, made from a list of numbers. A list of rows gives a matrix."""
+    """A vector, made from a list of numbers. A list of rows makes a value of two axes."""
 
     __slots__ = ()
 
@@ -374,14 +392,18 @@ class Vector(Matrix):
     def ndarray(  # type: ignore[override]
         n: int, dtype: ScalarDType, shape: Shape, **options: bool
     ) -> VectorNdarray:
-        """An array of shape `shape` of vectors of `n` scalars of type `dtype`. options: those of
-        `ti.ndarray`. Raises ArgumentError."""
+        """An array of shape `shape` of vectors of `n` scalars of type `dtype`.
+
+        `options` are those of `ti.ndarray`. Raises ArgumentError.
+        """
         return Factories.vector_ndarray(n, dtype, shape, **options)
 
 
 class Differences(Matrix):
-    """Boolean result of `v != w`: true if any component is. Other boolean values are true if all
-    components are, as in kernel asserts."""
+    """Boolean result of `v != w`: true if any component is true.
+
+    Other boolean values are true if all components are.
+    """
 
     __slots__ = ()
 
@@ -401,8 +423,12 @@ def type_of(entries: Any) -> type[Matrix]:
 
 
 def wrap_array(result: Any) -> Any:
-    """A numpy result as a number, Vector or Matrix that owns it. Scalars become Python numbers,
-    except f32 and f16: as Python floats they would print spurious digits."""
+    """Return a numpy array as a Vector or Matrix that shares its memory, a numpy scalar as a
+    number.
+
+    Scalars become Python numbers, except f32 and f16, which stay numpy scalars. Other values are
+    returned as they are. `dt` is set unless the dtype is f64, i64 or bool.
+    """
     if isinstance(result, np.ndarray) and result.ndim == 0:
         result = result[()]
     if isinstance(result, np.generic):
@@ -420,13 +446,15 @@ def wrap_array(result: Any) -> Any:
 
 
 def _as_matrix(x: Any) -> Any:
-    """x, converted to a Vector or Matrix if it is a sequence."""
+    """Return x, converted to a Matrix if it is a list, tuple or numpy array."""
     return Matrix(x) if isinstance(x, list | tuple) or is_array_of_numpy(x) else x
 
 
 def matmul(a: Any, b: Any) -> Any:
-    """`a @ b` for matrices, a matrix and a vector, or two vectors (inner product). Raises
-    KernelShapeError for other shapes."""
+    """Return `a @ b` for vectors and matrices; the inner product of two vectors.
+
+    Raises KernelShapeError for shapes that do not fit.
+    """
     a, b = (x if isinstance(x, Matrix) else _as_matrix(x) for x in (a, b))
     ok = isinstance(a, Matrix) and isinstance(b, Matrix) and a.shape[-1] == b.shape[0]
     if not ok:
@@ -494,7 +522,7 @@ def diag(dim: int, val: Any) -> Any:
 def unit(n: int, i: int, dt: Any = None) -> Any:
     """The `i`-th unit vector of length `n`, of type `dt` (default: integers).
 
-    Raises ArgumentError if a constant `i` is not one of 0 to n - 1.
+    Raises ArgumentError if `i` is an int other than 0 to n - 1.
     """
     if isinstance(i, int) and not 0 <= i < n:
         raise ArgumentError(f"Vector.unit({n}, {i}): the index of the 1 must be 0 to {n - 1}")

@@ -1,6 +1,6 @@
 """`ti.ndrange` and `ti.grouped`: iteration spaces of loops, iterable in Python too.
 
-In a kernel, bounds may be kernel values; here they must be integers.
+In a kernel, bounds may be kernel values. Iteration in Python takes integers only.
 
     >>> list(ndrange((1, 3), 2))
     [(1, 0), (1, 1), (2, 0), (2, 1)]
@@ -21,7 +21,8 @@ from vkchi.types.lazy_numpy import np
 class ndrange:
     """The Cartesian product of ranges; each argument is a length or a pair (begin, end).
 
-    `bounds` has the pairs as given, `dimensions` the lengths (static bounds only).
+    `bounds` has a pair per axis, (0, n) for a length n. Raises KernelSyntaxError for other tuples,
+    KernelCallError for floats and strings.
     """
 
     __slots__ = ("bounds",)
@@ -30,7 +31,7 @@ class ndrange:
         self.bounds: tuple[tuple[Any, Any], ...] = tuple(_bounds_of(arg) for arg in args)
 
     def static_bounds(self) -> list[tuple[int, int]]:
-        """The pairs as Python ints. Raises KernelTypeError unless all are static."""
+        """Return `bounds` as Python ints. Raises KernelTypeError unless all are integers."""
         return [(_static_int(begin), _static_int(end)) for begin, end in self.bounds]
 
     @property
@@ -71,8 +72,7 @@ def _static_int(bound: Any) -> int:
 
 
 class grouped:
-    """`ti.grouped(x)`: a loop over x with one vector of indices. Iterable in Python if `inner`
-    is."""
+    """`ti.grouped(x)`: a loop over x with one vector of indices. Iterable in Python if x is."""
 
     __slots__ = ("inner",)
 

@@ -15,10 +15,10 @@ from vkchi.lang.matrix import pack
 
 @composite
 def rescale_index(a: Any, b: Any, I: Any) -> Any:  # noqa: E741
-    """The index in field or block b that corresponds to index I of a.
+    """Return the index in field or block b that corresponds to index I of a.
 
     Along axes of different lengths, the index is multiplied or floor-divided by the quotient of the
-    lengths, rounded down.
+    lengths, rounded down. Raises KernelTypeError if a or b has no shape.
     """
     shapes = [getattr(x, "shape", None) for x in (a, b)]
     if not all(isinstance(shape, tuple) for shape in shapes):

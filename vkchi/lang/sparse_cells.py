@@ -20,8 +20,10 @@ def activate(node: SNode, indices: Any) -> None:
 
 @kernel_function
 def deactivate(node: SNode, indices: Any) -> None:
-    """Deactivate a cell of a sparse block, or empty a list of a dynamic block. Its contents
-    become zero."""
+    """Deactivate a cell of a sparse block, or empty a list of a dynamic block.
+
+    The contents of the cell or list become zero.
+    """
 
 
 @kernel_function
@@ -31,11 +33,13 @@ def is_active(node: SNode, indices: Any) -> Any:
 
 @kernel_function
 def length(node: SNode, indices: Any) -> Any:
-    """Length of the list of a dynamic block in one cell of its parent; `indices` are those of that
-    cell."""
+    """Length of a list of a dynamic block. `indices` are those of the parent's cell that holds the
+    list."""
 
 
 @kernel_function
 def append(node: SNode, indices: Any, val: Any) -> Any:
-    """Append a value to a list of a dynamic block and return its index; `indices` as in `length`. A
-    full list is unchanged, and the result is its length."""
+    """Append `val` to a list of a dynamic block and return its index in the list.
+
+    `indices` as in `length`. A full list is unchanged, and the result is its length.
+    """

@@ -41,8 +41,8 @@ class _Listing:
 class Struct:
     """A struct value, made from a dict or keywords, or by a call of a struct type.
 
-    Lists among the members become vectors and matrices, dicts become structs. `s = t` is a second
-    reference to the same struct, as in Python. Raises KernelSyntaxError for other arguments.
+    Lists and numpy arrays among the members become vectors and matrices, dicts become structs.
+    Raises KernelSyntaxError for other arguments.
     """
 
     __slots__ = ("__dict__", "__vkchi_type__", "__weakref__", "_methods")
@@ -121,8 +121,11 @@ class Struct:
     # --- conversions -------------------------------------------------------------------------
 
     def to_dict(self, include_methods: bool = False, include_ndim: bool = False) -> dict[str, Any]:
-        """Members as Python numbers, lists and dicts. `include_methods` and `include_ndim` add
-        entries from which `ti.Struct` rebuilds the same struct."""
+        """Return members as Python numbers, lists and dicts.
+
+        `include_methods` and `include_ndim` add entries for methods and axes, which `ti.Struct`
+        accepts.
+        """
         members = members_of(self)
         found = {name: _plain(x, include_methods, include_ndim) for name, x in members.items()}
         if include_methods:
@@ -158,8 +161,10 @@ class Struct:
         members: Mapping[str, Any], methods: Mapping[str, Any] | None = None,
         shape: Any = None, **options: Any,
     ) -> Any:  # fmt: skip
-        """A field of structs with these `members` (types by name) and `methods`, of shape
-        `shape`. options: those of `ti.field`. Raises ArgumentError if methods is no mapping."""
+        """A field of structs with these `members` (types by name) and `methods`, of shape `shape`.
+
+        `options` are those of `ti.field`. Raises ArgumentError if methods is no mapping.
+        """
         if methods is not None and not isinstance(methods, Mapping):
             raise ArgumentError(
                 f"the methods of a struct are functions by name, not {methods!r}: "
@@ -169,14 +174,14 @@ class Struct:
 
 
 def members_of(s: Any) -> dict[str, Any]:
-    """The members of a struct value or a dict, by name."""
+    """Return the members of a struct value by name; a dict is returned as is."""
     if isinstance(s, StructElement):
         return {name: s[name] for name in s._names()}
     return dict(vars(s)) if isinstance(s, Struct) else s
 
 
 def make_value(members: dict[str, Any], methods: Any, t: StructType | None) -> Struct:
-    """A struct value of already checked parts."""
+    """Return a Struct with these members, methods and type, without checks or conversions."""
     made = object.__new__(Struct)
     object.__setattr__(made, "_methods", methods)
     object.__setattr__(made, "__vkchi_type__", t)
@@ -189,7 +194,8 @@ def _restore(members: dict[str, Any], methods: Any, t: StructType | None) -> Str
 
 
 def as_member(x: Any) -> Any:
-    """x as a member of an untyped struct: lists become vectors or matrices, dicts structs."""
+    """Return x as a member of an untyped struct: sequences become vectors or matrices, dicts
+    structs."""
     if isinstance(x, list | tuple) or is_array_of_numpy(x):
         return Matrix(x) if np.ndim(x) > 1 else Vector(x)
     return Struct(x) if isinstance(x, dict) else x
@@ -206,7 +212,7 @@ def _copied(x: Any) -> Any:
 
 
 def bind_method(method: Any, obj: Struct) -> Any:
-    """The method, bound to the struct, or to its type for a class method."""
+    """Return the method bound to the struct, or to its type for a class method."""
     if isinstance(method, classmethod):
         return functools.partial(method.__func__, obj.__vkchi_type__)  # type: ignore[arg-type]
     return method.__get__(obj, type(obj))
@@ -216,7 +222,8 @@ def bind_method(method: Any, obj: Struct) -> Any:
 
 
 def bind_members(t: StructType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of a call of the type, by member; members without argument are absent.
+    """Return the arguments of a call of struct type `t` by member; members without argument are
+    absent.
 
     Raises KernelTypeError for surplus, unknown or duplicate arguments.
     """
@@ -241,13 +248,16 @@ def bind_members(t: StructType, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def is_struct_copy(t: StructType, args: tuple[Any, ...], kwargs: Any, names: Any) -> bool:
-    """True if a call `S(other)` copies a struct or dict with the members of t, whose names are
-    `names`. Otherwise `other` is the first member."""
+    """True if a call of struct type `t` has one argument, whose members `names` are those of `t`.
+
+    Such a call copies the argument. Otherwise a single argument is the first member.
+    """
     return len(args) == 1 and not kwargs and names is not None and set(names) == set(t.members)
 
 
 def make_struct(t: StructType, /, *args: Any, **kwargs: Any) -> Struct:
-    """A value of type t from positional or keyword members, or from a dict or another struct.
+    """Return a struct of type `t` from positional or keyword members, or from a dict or another
+    struct.
 
     Members are converted to their types; missing ones are zero. Raises KernelTypeError, and
     ArgumentError for integer members that would lose a fraction or are out of range.
@@ -262,8 +272,7 @@ def make_struct(t: StructType, /, *args: Any, **kwargs: Any) -> Struct:
 
 
 def _fit_member(t: Any, x: Any, name: str) -> Any:
-    """Convert x to a member's type. A number initializes the first member of a nested struct, as
-    in a call of its type."""
+    """Convert x to a member's type. For a nested struct, a number initializes its first member."""
     if isinstance(t, StructType) and _is_number(x):
         return make_struct(t, x)
     return convert_to_type(t, x, name)
@@ -296,14 +305,15 @@ def convert_to_type(t: Any, x: Any, name: str = "") -> Any:
 
 
 def check_integer_range(t: Scalar, numbers: list[Any]) -> None:
-    """Raise ArgumentError for values that the integer type t does not hold; no effect for other
-    types."""
+    """Raise ArgumentError for numbers that the integer type t does not hold. Other types are not
+    checked."""
     if t.kind in "iu" and not all(type(x) is int and x in RANGES[t] for x in numbers):
         losses.raise_on_loss(np.asarray(numbers), losses.bounds_of(t))
 
 
 def build_value(t: Any, leaves: Iterator[Any]) -> Any:
-    """A value of type t whose scalars, vectors and matrices are taken from `leaves` in order."""
+    """Return a value of type t whose scalars, vectors and matrices are taken from `leaves` in
+    order."""
     if not isinstance(t, StructType):
         return next(leaves)
     members = {name: build_value(m, leaves) for name, m in t.members.items()}
@@ -321,7 +331,7 @@ class StructStore(Protocol):
 
 
 class StructElement(Struct):
-    """An element of a struct field; its members read and write the field's memory."""
+    """An element of a struct field; its members read and write the field's arrays."""
 
     __slots__ = ("_index", "_store")
     _store: StructStore
@@ -356,9 +366,10 @@ class StructElement(Struct):
 
 
 def dataclass(cls: type) -> StructType:
-    """A struct type from a class: annotated names are members, functions are methods.
+    """Make a struct type of the class `cls`: annotated names are members, functions are methods.
 
-    Raises KernelSyntaxError for a default value. Source: Taichi's `ti.dataclass`.
+    Base classes, also struct types, contribute theirs. Raises KernelSyntaxError for a default
+    value.
     """
     members: dict[str, Any] = {}
     methods: dict[str, Any] = {}
@@ -382,10 +393,7 @@ def dataclass(cls: type) -> StructType:
 
 
 def own_annotations(cls: type) -> dict[str, Any]:
-    """Return the annotations in a class's body, without those of its bases.
-
-    Python 3.14 evaluates them at the first access, unless they are strings.
-    """
+    """Return the annotations in a class's body, without those of its bases."""
     own = vars(cls)
     if "__annotations__" in own or "__annotate_func__" not in own:
         return dict(own.get("__annotations__", {}))
@@ -393,8 +401,11 @@ def own_annotations(cls: type) -> dict[str, Any]:
 
 
 def is_method(name: str, x: Any) -> bool:
-    """True if a class attribute is a method of the struct type: callable or a descriptor, no class,
-    and without a name that begins with two underscores."""
+    """True if a class attribute is a method of the struct type: callable or a descriptor, but no
+    class.
+
+    A name that begins with two underscores is none, except METHODS_KEY.
+    """
     kinds = (staticmethod, classmethod, property)
     return (callable(x) or isinstance(x, kinds)) and not isinstance(x, type) and (
         not name.startswith("__") or name == METHODS_KEY

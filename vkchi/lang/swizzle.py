@@ -19,8 +19,10 @@ def is_name(name: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def components_of(name: str, size: int) -> tuple[int, ...] | None:
-    """The components that `name` selects from a vector of `size`. None if it is no swizzle or
-    exceeds the vector."""
+    """Return the component indices that `name` selects from a vector of `size` components.
+
+    None if it is no swizzle or exceeds the vector.
+    """
     for alphabet in ALPHABETS:
         places = tuple(map(alphabet.find, name))
         if 0 < len(places) <= MOST and min(places) >= 0:

@@ -1,11 +1,10 @@
 """Texture formats and filtering: conversion of channels, and interpolation of texels.
 
-The formulas are Python functions of kernel values (`function.Traced`) or numbers. Apart
-from sRGB formats, they use only operations that Vulkan rounds correctly.
+The formulas are Python functions of kernel values (`function.Traced`) or numbers.
 
 Conventions, as in Taichi's Vulkan backend:
 - Coordinates are 0 to 1 along each axis; the centre of texel k of n is at (k + 0.5) / n.
-- Values between centres are interpolated linearly.
+- `sample_linear` interpolates linearly between centres.
 - Textures repeat outside 0 to 1.
 - A colour is a vector of four f32. Channels that a format lacks are 0, alpha is 1.
 
@@ -45,7 +44,7 @@ def to_srgb(c: Any) -> Any:
 
 
 def decode_texel(texel: Texel, raw: Sequence[Any]) -> list[Any]:
-    """The four components, r g b a, of the raw channels of a texel."""
+    """Return the four components r, g, b, a of a texel from its raw channels."""
     found: dict[str, Any] = dict(MISSING)
     for name, stored in zip(texel.order, raw, strict=True):
         c = cast(stored, f32)
@@ -56,7 +55,7 @@ def decode_texel(texel: Texel, raw: Sequence[Any]) -> list[Any]:
 
 
 def encode_texel(texel: Texel, colour: Sequence[Any], stored: Scalar) -> list[Any]:
-    """The raw channels, of type `stored`, of a colour's four components.
+    """Return the raw channels, of type `stored`, of a colour's four components.
 
     Channels of normalized formats are clamped to 0 to 1 and rounded to the nearest step. Those of
     integer formats are clamped to the type's range and truncated. Those of float formats are only
@@ -79,7 +78,7 @@ def _encoded(texel: Texel, name: str, c: Any) -> Any:
 
 
 def largest_f32(bound: float) -> float:
-    """The largest f32 not above a positive integer."""
+    """Return the largest f32 not above a positive integer, which is given as a float."""
     excess = int(bound).bit_length() - 24
     return float(int(bound) >> excess << excess) if excess > 0 else bound
 
@@ -92,9 +91,9 @@ def sample_linear(
     extents: Sequence[Any],
     coordinates: Sequence[Any],
 ) -> Any:
-    """Bilinear (or trilinear) sample at normalized coordinates, with repeat addressing.
+    """Multilinear sample at normalized coordinates, with repeat addressing.
 
-    read: the colour of the texel at in-range indices; extents: texels per axis.
+    `read` returns the colour of the texel at in-range indices; `extents` are the texels per axis.
     """
     ends = []
     for u, n in zip(coordinates, extents, strict=True):

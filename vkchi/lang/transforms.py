@@ -1,7 +1,7 @@
 """Rotations, translation and scaling as matrices, in both scopes. Angles are in radians.
 
-The 4 by 4 matrices act on homogeneous coordinates. Conventions are Taichi's: `rotation2d` rotates
-column vectors, the rotations in space rotate row vectors.
+The 4 by 4 matrices act on homogeneous coordinates. As in Taichi, `rotation2d` and `translate` act
+on column vectors, the rotations in space on row vectors.
 
     >>> rotation2d(0.0)
     [[ 1. -0.]
@@ -36,7 +36,9 @@ def rotation2d(ang: Any) -> Any:
 @composite
 def rot_by_axis(axis: Any, ang: Any) -> Any:
     """The 4 by 4 matrix of a rotation by `ang` about `axis`, a vector of 3 of any nonzero length.
-    It acts on row vectors."""
+
+    It acts on row vectors. Raises KernelTypeError if `axis` is no vector of 3.
+    """
     check_vectors("rot_by_axis", axis, pack([0.0, 0.0, 0.0]))
     c, s = cos(ang), sin(ang)
     n = normalized(axis)
@@ -52,8 +54,10 @@ def rot_by_axis(axis: Any, ang: Any) -> Any:
 
 @composite
 def rot_yaw_pitch_roll(yaw: Any, pitch: Any, roll: Any) -> Any:
-    """The 4 by 4 matrix of rotations by yaw (about y), pitch (about x) and roll (about z). It acts
-    on row vectors."""
+    """The 4 by 4 matrix of rotations by yaw (about y), pitch (about x) and roll (about z).
+
+    It acts on row vectors.
+    """
     ch, sh = cos(yaw), sin(yaw)
     cp, sp = cos(pitch), sin(pitch)
     cb, sb = cos(roll), sin(roll)
@@ -67,8 +71,10 @@ def rot_yaw_pitch_roll(yaw: Any, pitch: Any, roll: Any) -> Any:
 
 @composite
 def rotation3d(ang_x: Any, ang_y: Any, ang_z: Any) -> Any:
-    """The 4 by 4 matrix of rotations by `ang_x` about x, by `ang_z` about y and by `ang_y` about z,
-    as in Taichi. It acts on row vectors."""
+    """The 4 by 4 matrix of rotations by `ang_x` about x, by `ang_z` about y and by `ang_y` about z.
+
+    This is Taichi's order of arguments. It acts on row vectors.
+    """
     return rot_yaw_pitch_roll(ang_z, ang_x, ang_y)
 
 

@@ -19,8 +19,10 @@ from vkchi.types.lazy_numpy import is_array_of_numpy, np
 
 
 def make_scalar(t: Scalar, *args: Any) -> Any:
-    """Convert a number, or each component of a vector, to type t: f32 rounds, integers wrap. Raises
-    KernelTypeError."""
+    """Convert a number, or each component of a vector, to type t: f32 rounds, integers wrap.
+
+    Raises KernelTypeError unless there is one argument, a number or vector.
+    """
     if len(args) != 1:
         raise KernelTypeError(f"{t}() takes one value, not {len(args)}")
     traced = find_traced(args)
@@ -28,8 +30,11 @@ def make_scalar(t: Scalar, *args: Any) -> Any:
 
 
 def make_tensor(t: Tensor, *args: Any) -> Any:
-    """A vector or matrix of type t: from one number for all components, or from one number each.
-    Numbers, vectors and lists among the arguments are concatenated. Raises KernelTypeError."""
+    """Return a vector or matrix of type t, from one number for all components, or from one number
+    each.
+
+    Numbers, vectors and lists among the arguments are concatenated. Raises KernelTypeError.
+    """
     traced = find_traced(args)
     if traced is not None:
         return traced.apply(t, args, {})

@@ -14,7 +14,7 @@ def SharedArray(shape: Any, dtype: Any) -> Any:
 
 @kernel_function
 def sync() -> None:
-    """Workgroup barrier: wait for all invocations, and make their writes visible."""
+    """Workgroup barrier: wait for all invocations, and make their writes visible to each other."""
 
 
 @kernel_function

@@ -1,7 +1,7 @@
-"""`ti.simt.subgroup`: functions of a subgroup, the invocations that a device runs in lockstep.
+"""`ti.simt.subgroup`: functions of a subgroup, a part of a workgroup whose size the device sets.
 
 Arguments are scalars of any type, vectors and matrices. The value of an invocation outside the
-subgroup is undefined. The subgroup size depends on the device.
+subgroup is undefined.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`ti.simt.warp`: CUDA's names of subgroup functions; the warp is a subgroup.
+"""`ti.simt.warp`: CUDA's names of subgroup functions.
 
-A warp has `ti.simt.subgroup.group_size()` invocations, not necessarily 32. Bit k of a mask stands
-for invocation k.
+A warp is a subgroup. Subgroups of more than 32 invocations are divided into aligned warps of 32.
+Bit k of a mask stands for invocation k of the warp.
 """
 
 from __future__ import annotations
