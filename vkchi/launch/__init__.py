@@ -1,7 +1,7 @@
-"""Launch of a compiled kernel: the hot path from Python arguments to recorded dispatches.
+"""Launch of a compiled kernel: from Python arguments to recorded dispatches.
 
-A `Plan` handles fields, return values, copies of host arrays and reports. `executable` binds and
-records the dispatches.
+A `Plan` handles fields, return values, copies of host arrays and reports. `executable` binds
+arguments and records the dispatches.
 """
 
 from __future__ import annotations
@@ -44,12 +44,15 @@ NOTHING_SHARED: tuple[ImportedArray, ...] = ()
 
 
 def member_arrays(arg: Any) -> list[Any]:
-    """Return the members of a field of structs, or the argument itself as a list of one."""
+    """Return the members of a field of structs, or any other argument as a list of one."""
     return arg.__vkchi_members__() if hasattr(type(arg), "__vkchi_members__") else [arg]
 
 
 def bind_gradient(bound: BoundArguments, name: str, argument: str) -> None:
-    """Bind the gradient of an array argument. Raises ArgumentError if it has none."""
+    """Bind parameter `name` to the gradient of the array argument `argument`.
+
+    Raises ArgumentError if the array has none.
+    """
     gradient = getattr(bound.arrays[argument], "grad", None)
     if gradient is None:
         gradient = bound.import_gradient(name, argument)
@@ -62,14 +65,13 @@ def bind_gradient(bound: BoundArguments, name: str, argument: str) -> None:
 
 
 def lifetime_tokens(arrays: dict[str, Storage | ReportBuffer]) -> list[Any]:
-    """Return the lifetime tokens of the arrays, without duplicates."""
+    """Return the `life` objects of these arrays without duplicates; arrays without are skipped."""
     lives = [getattr(array, "life", None) for array in arrays.values()]
     return list(dict.fromkeys(life for life in lives if life is not None))
 
 
 def counts_launches(runtime: Runtime) -> bool:
-    """True if launches are counted for specialization: unless VKCHI_SHAPES is 0, and not in debug
-    mode."""
+    """True if launches are counted for specialization: not in debug mode or with VKCHI_SHAPES=0."""
     return env.flag("VKCHI_SHAPES") != "0" and not runtime.options.debug
 
 
@@ -132,9 +134,8 @@ class Plan:
     def may_have_shapes(self) -> bool:
         """True if specialized code may replace the compiled one.
 
-        False without launch counts, for kernels of saved modules, and for kernels with report
-        sites. False also for kernels that draw random numbers, since each dispatch has its own
-        random stream.
+        False if launches are not counted, and for kernels of saved modules, with report sites, or
+        that draw random numbers.
         """
         if not (counts_launches(self.runtime) and self.has_func):
             return False
@@ -188,8 +189,10 @@ class Plan:
         return tuple([arg if p.kind in ("template", "self") else None for p, arg in pairs])
 
     def renewed(self, args: tuple[Any, ...]) -> Plan:
-        """Return the plan for the current Python values: this one if its guard holds or it has no
-        `renew`."""
+        """Return the plan for the current Python values.
+
+        That is this one if its guard holds or it has no `renew`, else the result of `renew`.
+        """
         if self.renew is None or self.guard.holds(args):
             return self
         return self.renew(args)
@@ -207,24 +210,20 @@ class Plan:
 
     @cached_property
     def derived(self) -> PlanCaches:
-        """Variants of the kernel that tapes and debug mode have made."""
+        """Caches of variants of the kernel that tapes and debug mode make."""
         from vkchi.tape.derived import PlanCaches  # lazy: most programs have no gradients
 
         return PlanCaches(self.executable.artifact.name, self.home)
 
     @property
     def is_plain(self) -> bool:
-        """True if the kernel has no report sites, gradient bindings or random draws.
-
-        Launches with the same device arrays and scalars then record the same commands. They have no
-        other effect.
-        """
+        """True if the kernel has no report sites, gradient bindings or random draws."""
         return self.is_recordable and not self.draws
 
     @property
     def is_recordable(self) -> bool:
-        """True if the kernel has no report sites or gradient bindings: like `is_plain`, with random
-        draws."""
+        """True if the kernel has no report sites or gradient bindings. It may draw random
+        numbers."""
         return not (self.sites or self.gradients)
 
     def fields(self, args: tuple[Any, ...]) -> dict[str, Storage]:
@@ -252,7 +251,10 @@ class Plan:
         return arrays
 
     def launch(self, args: tuple[Any, ...], again: int | None = None) -> Any:
-        """Bind, record, and return the kernel's result, for which it waits; None without a result.
+        """Run the kernel: bind the arguments, record the dispatches, copy written host arrays back.
+
+        Also delivers reports. Return the kernel's result, for which it waits, or None without a
+        result.
 
         `again` replays an earlier launch: the number of seeds drawn before it. The replay draws the
         same seeds and prints nothing.
@@ -262,7 +264,8 @@ class Plan:
     def launch_in_place(
         self, args: tuple[Any, ...], shared: Sequence[ImportedArray], again: int | None = None
     ) -> Any:
-        """Like `launch`, with zero-copy arguments `shared`: arrays of other libraries."""
+        """Like `launch`; `shared` are arguments of other libraries whose memory the device uses in
+        place."""
         lock = self.runtime.lock
         was_held = lock._is_owned()  # type: ignore[attr-defined]
         try:  # inlined `locks.restoring`, for speed
@@ -300,7 +303,8 @@ class Plan:
             raise
 
     def on_device(self, args: tuple[Any, ...]) -> Plan:
-        """Return the plan that tapes, graphs and gradients use: this one, or its device form."""
+        """Return the plan that tapes, graphs and gradients use: this one, unless a subclass
+        overrides it."""
         return self
 
     def execute(
@@ -310,8 +314,10 @@ class Plan:
         self.executable.launch(bound, seeds)
 
     def result(self) -> Any:
-        """Wait for the last launch and return its result; None, without waiting, if the kernel
-        returns none."""
+        """Wait for the last launch and return its result.
+
+        Returns None, without waiting, if the kernel returns none.
+        """
         if not self.returns:
             return None
         leaves = map(self.show, self.returns)

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 
 class ArgumentMemory:
-    """Copies of commands that read their arguments from device memory.
+    """Copies of commands that read their arguments from a device buffer, which the constructor
+    allocates.
 
     `pipelines` has a pipeline per command; a command is kept as is if its pipeline is not
-    `indirect`. `is_current` is True if the memory holds the values of the commands' argument
-    blocks. Raises DeviceError.
+    `indirect`. If `is_current` is False, the next `run` writes the argument blocks to the buffer.
+    Raises DeviceError.
     """
 
     def __init__(
@@ -51,8 +52,7 @@ class ArgumentMemory:
         self._sequences: dict[int, CommandSequence] = {}
 
     def run(self, commands: SequenceOf[Command], times: int = 1) -> None:
-        """Execute all commands `times` times as one sequence, with the arguments in the blocks of
-        `commands`.
+        """Execute all commands `times` times, with the arguments in the blocks of `commands`.
 
         Precondition: apart from these blocks, the commands equal those passed to the constructor.
         """

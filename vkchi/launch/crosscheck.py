@@ -46,8 +46,10 @@ Writers = dict[tuple[int, tuple[int, ...]], Op]  # by (array id, element index)
 
 
 class Verified:
-    """Result of `verify`: devices that agree, arrays compared, and reasons why other devices were
-    skipped."""
+    """Result of `verify`.
+
+    It names the devices that agree, the arrays compared, and the devices skipped with the reasons.
+    """
 
     def __init__(
         self, name: str, devices: list[str], arrays: list[str], skipped: dict[str, str]
@@ -133,7 +135,7 @@ def verify(
 
 
 def take_case(plan: Plan, args: tuple[Any, ...]) -> Case:
-    """Bind a call without running it.
+    """Bind the arguments of a call and check them, without running it.
 
     Raises ArgumentError, and Unsupported if the kernel draws random numbers.
     """
@@ -166,9 +168,10 @@ def copy_contents(contents: Contents) -> Contents:
 
 
 def interpret(case: Case, before: Contents, writers: Writers) -> RunOutcome:
-    """Run the reference interpreter; note in `writers` the op that wrote each element last.
+    """Run the reference interpreter on copies; note in `writers` the op that wrote each element
+    last.
 
-    Raises ArgumentError if a run exceeds the interpreter's limits.
+    Raises ArgumentError if the run exceeds the interpreter's limits.
     """
     numbers: dict[str, Any] = {}
     for p, arg in case.numbers:
@@ -194,9 +197,10 @@ def interpret(case: Case, before: Contents, writers: Writers) -> RunOutcome:
 
 
 def selected_runtimes(mine: Runtime, names: tuple[str, ...]) -> Iterable[Runtime]:
-    """Yield the current runtime and one for each other device, of those with matching names.
+    """Yield a runtime for each device with a matching name: the current one, or a new one.
 
-    The caller closes all but the current one. Raises ArgumentError if no device matches.
+    The caller closes the new ones. Raises ArgumentError if no device matches. Without names, all
+    match.
     """
     from vkchi.device import list_devices, open_device
 
@@ -213,8 +217,10 @@ def selected_runtimes(mine: Runtime, names: tuple[str, ...]) -> Iterable[Runtime
 
 
 def run_on(runtime: Runtime, case: Case, before: Contents) -> RunOutcome:
-    """Run the case on a device. Raises DeviceError or Unsupported if it does not support the
-    kernel."""
+    """Run the case on a device, with copies of its arrays that hold `before`.
+
+    Raises DeviceError or Unsupported if it does not support the kernel.
+    """
     plan, device = case.plan, runtime.device
     artifact = build_artifact(plan.func, runtime.options, device.caps)
     sites = artifact.sites_among(plan.known_sites)
@@ -248,7 +254,8 @@ def run_on(runtime: Runtime, case: Case, before: Contents) -> RunOutcome:
 def compare_outcomes(
     case: Case, label: str, wanted: RunOutcome, found: RunOutcome, writers: Writers, ulps: float
 ) -> None:
-    """Raise VerifyError if a check failed on one side only, or an array differs from the reference.
+    """Raise VerifyError if a check failed on one side only, or a written array differs from the
+    reference.
 
     Arrays are not compared if a check failed on both sides.
     """
@@ -279,7 +286,8 @@ def is_returned(name: str) -> bool:
 
 
 def ulp_distances(got: Any, want: Any) -> Any:
-    """Return elementwise distances: in units in the last place, or (integers and bools) 0 or 1.
+    """Return elementwise distances: in units in the last place of `want`, or (integers, bools) 0 or
+    1.
 
     The distance of a mismatching infinity or NaN is infinite.
     """
@@ -307,7 +315,8 @@ def describe_element(case: Case, name: str, index: tuple[int, ...]) -> str:
 
 
 def where_written(writers: Writers, array: Any, index: tuple[int, ...]) -> list[str]:
-    """Return lines that name the last op to write the element in the reference, with its source."""
+    """Return lines that name the op of the reference that wrote the element last, with its
+    source."""
     for length in range(len(index), -1, -1):
         op = writers.get((id(array), index[:length]))
         if op is not None:

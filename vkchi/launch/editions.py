@@ -1,8 +1,8 @@
-"""Plans of a kernel for one signature, one per set of Python values that were read at compile time.
+"""Plans of a kernel for one signature: one per set of Python values that were read at compile time.
 
 Example:
 
-    editions.find(args) or editions.add(make())
+    editions.find(args) or editions.add(make(), args)
 """
 
 from __future__ import annotations
@@ -35,14 +35,11 @@ class Editions:
 
     @property
     def is_volatile(self) -> bool:
-        """True if a path has had more than MOST_VALUES values.
-
-        Kernels then stay in memory and are not written to disk.
-        """
+        """True if a path has had more than MOST_VALUES values."""
         return bool(self.often)
 
     def find(self, args: tuple[Any, ...]) -> Plan | None:
-        """Return the plan for the current values, moved to the front; None if there is none."""
+        """Return the plan whose guard holds, moved to the front; None if there is none."""
         for k, plan in enumerate(self.plans):
             if plan.guard.holds(args):
                 if k:
@@ -51,9 +48,10 @@ class Editions:
         return None
 
     def add(self, plan: Plan, args: tuple[Any, ...]) -> None:
-        """Add the plan for new values; drop the least recently used ones beyond MOST_EDITIONS.
+        """Add the plan for new values in front; drop the least recently used ones beyond
+        MOST_EDITIONS.
 
-        Of plans that use replaced arrays, at most MOST_ARRAYS stay.
+        Of older plans that use replaced arrays, MOST_ARRAYS - 1 stay.
         """
         plans = self.plans
         if plans and any(uses_replaced_arrays(one.guard, args) for one in plans[MOST_ARRAYS - 1 :]):
@@ -65,7 +63,7 @@ class Editions:
     def count(self, name: str, args: tuple[Any, ...]) -> None:
         """Count a new value for each path that changed since the latest plan.
 
-        Warns about the first path that exceeds MOST_VALUES.
+        If paths exceed MOST_VALUES for the first time, warns about one of them.
         """
         if not self.plans:
             return
@@ -80,7 +78,7 @@ class Editions:
 
 
 def uses_replaced_arrays(guard: Guard, args: tuple[Any, ...]) -> bool:
-    """True if a plan uses an array that its path does not lead to any more."""
+    """True if a guard tests an array that its path does not lead to any more."""
     return any(not one.is_current(args) for one in guard.watches if one.is_memory)
 
 

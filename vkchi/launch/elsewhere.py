@@ -30,8 +30,10 @@ from vkchi.target.devices import is_selected_by
 
 
 class DeviceBlock(SafeContext):
-    """Context manager returned by `ti.device`: inside, kernels run and arrays are made on its
-    device."""
+    """Context manager returned by `ti.device`.
+
+    Inside, kernels of this thread run and arrays are made on its device.
+    """
 
     runtime: Runtime
     above: DeviceContext | None = None
@@ -72,7 +74,7 @@ def device(name: str | int) -> DeviceBlock:
         name: the device's index or a part of its name.
 
     Raises:
-        DeviceError: on entering the block, if no device matches.
+        DeviceError: if `name` is None, and on entering the block if no device matches.
         KernelRuntimeError: on entering the block inside a tape, forward mode or a recording, and
             for a block that is already entered.
     """
@@ -82,7 +84,6 @@ def device(name: str | int) -> DeviceBlock:
 
 
 def _runtime_on(name: str | int) -> Runtime:
-    """Return the runtime of a device, and open it at first use."""
     base = RuntimeState.runtime or current_runtime()
     with restoring(RuntimeState.opening), RuntimeState.opening:
         for runtime in all_runtimes():

@@ -1,7 +1,7 @@
 """An artifact loaded on a device: binds arguments and records dispatches.
 
-All lookups happen once, when the executable is made. A launch binds its arguments into one flat
-list of scalars and addresses, from which each dispatch packs its argument block:
+A launch binds its arguments into one flat list of scalars and addresses, from which each dispatch
+packs its argument block:
 
     trash, seed, addresses of `fixed` arrays and temporaries, parameters, gradients, `given` arrays
 
@@ -101,7 +101,10 @@ def block_format(slots: tuple[ArgumentSlot, ...], size_bytes: int) -> str:
 
 
 def count_reader(places: dict[Place, int]) -> Callable[[str, str, int], str]:
-    """Return the accessor of grid count leaves in the flat list, for `shader.compile_counts`."""
+    """Return a function that maps (kind, name, axis) of a count's leaf to source code.
+
+    The code, such as `f[3]`, reads the value from the flat list. It is for `shader.compile_counts`.
+    """
 
     def read(kind: str, name: str, axis: int) -> str:
         return f"f[{places['dim' if kind == 'dim' else 'value', name, axis]}]"
@@ -120,9 +123,9 @@ class CodeVariant(NamedTuple):
 def make_form(
     runtime: Runtime, places: dict[Place, int], fixed: Homes, artifact: Artifact
 ) -> CodeVariant:  # fmt: skip
-    """Load another artifact of the same Func, for the same flat list (`places`).
+    """Load another artifact of the same Func; its dispatches read the same flat list (`places`).
 
-    Raises DeviceError if memory for its temporaries cannot be allocated.
+    Allocates its temporaries. Raises DeviceError if that fails.
     """
     temps = {name: make_storage(runtime, t) for name, t in artifact.temps.items()}
     own = {name: array.buffer.address for name, array in temps.items()}
@@ -138,7 +141,7 @@ class Executable:
     - fixed: arrays that are the same for every launch. They are not kept alive here.
     - gradients: (parameter, argument) pairs: the parameter is bound to a gradient of the argument's
       shape.
-    - limits: checks at every launch.
+    - limits: checks that `bind` makes.
     - places: index of each slot in the flat list.
 
     All other arrays are passed by name at every launch.
@@ -192,8 +195,10 @@ class Executable:
 
     @property
     def dynamic_arrays(self) -> dict[str, list[int]]:
-        """Indices in the flat list of the extents of each array of dynamic shape whose extents are
-        bound."""
+        """Flat list indices of the extents of each array, by name.
+
+        Left out are arrays of static shape, and those whose extents are not bound.
+        """
         return {
             name: [self.places["dim", name, k] for k in range(t.ndim)]
             for name, t in self.artifact.arrays.items()
@@ -235,7 +240,7 @@ class Executable:
         return bound
 
     def bind_arguments(self, args: tuple[Any, ...]) -> BoundArguments:
-        """Bind the parameters only, without checks. Raises ArgumentError."""
+        """Bind the parameters, without checks or `given` arrays. Raises ArgumentError."""
         bound = BoundArguments(self.runtime, self.constants)
         for parameter, arg in zip(self.parameters, args, strict=True):
             parameter.bind(arg, bound)
@@ -244,9 +249,9 @@ class Executable:
     def derive(
         self, artifact: Artifact, args: tuple[Any, ...], fixed: Fixed = NOTHING
     ) -> Executable:
-        """Load another artifact for the same parameters and limits.
+        """Return an Executable of another artifact for the same parameters and limits.
 
-        Its own report sites use the report buffer; the caller delivers them.
+        Its own report sites use the runtime's report buffer; the caller delivers them.
         """
         if artifact.own_sites and artifact.sites:
             fixed = {REPORTS: self.runtime.reports, **fixed}
@@ -255,11 +260,14 @@ class Executable:
         )
 
     def prepare(self, bound: BoundArguments) -> list[Recorded]:
-        """Return the commands of a launch, of the unspecialized code."""
+        """Return the commands of a launch, of the unspecialized code, without recording them."""
         return [command for step in self.steps for command in step.prepare(bound)]
 
     def launch(self, bound: BoundArguments, seeds: Callable[[], int] | None = None) -> None:
-        """Record the dispatches. `seeds` returns a fresh seed for each dispatch."""
+        """Record the dispatches, of the variant for these shapes; does not wait.
+
+        `seeds` is called for the random seed of each dispatch.
+        """
         for step in self.form_for(bound).steps:
             if seeds is not None:
                 bound.flat[SEED_AT] = seeds()
@@ -269,6 +277,7 @@ class Executable:
 class DispatchStep:
     """One dispatch, or an equivalent fill command, ready to be recorded.
 
+    - places: index of each slot in the flat list.
     - fixed: locations of arrays that are the same for every launch.
     - own: addresses of arrays that are not in the flat list.
     """
@@ -317,7 +326,7 @@ class DispatchStep:
         return key
 
     def as_dispatch(self) -> DispatchStep:
-        """Return this step, or the dispatch it replaces if it is an equivalent fill command."""
+        """Return this step, or an equivalent dispatch if it is a fill command."""
         return self if self._dispatch is None else self._dispatch()
 
     def record(self, bound: BoundArguments) -> None:
@@ -345,7 +354,7 @@ class DispatchStep:
         ]
 
     def parts(self, flat: list[Any]) -> Parts:
-        """Return the pipeline and the grid parts of a launch, memoized by iteration counts and
+        """Return the pipeline and the grid parts of a launch. Memoized by iteration counts and
         divisors."""
         numbers = self.numbers(flat)
         return self.found.get(numbers) or self._find_parts(numbers)
@@ -361,7 +370,7 @@ class DispatchStep:
     def _find_parts(self, numbers: tuple[int, ...]) -> Parts:
         """Compute and memoize the pipeline and the grid parts.
 
-        `numbers`: the iteration counts, then the divisors.
+        `numbers`: the iteration counts, the divisors, and with a profiler the counts of its sizes.
         """
         pipeline, grid = self.pipeline, self.grid
         sized = numbers[len(numbers) - len(self.sized) :]
@@ -387,7 +396,8 @@ class DispatchStep:
     def _work(
         self, sized: tuple[int, ...], pipeline: Runnable, grid: Grid, parts: Sequence[Part]
     ) -> DispatchWork:
-        """The work of one of the dispatches in `parts`, which share it equally, for the profiler.
+        """Return the work of each of the dispatches in `parts`, which share it equally, for the
+        profiler.
 
         `sized`: the counts of the size that are known.
         """
@@ -401,7 +411,8 @@ class DispatchStep:
         return DispatchWork(iterations, moved, groups, block, self.size.is_serial)
 
     def keys(self, arrays: Arrays) -> tuple[frozenset[int], frozenset[int]]:
-        """Return the keys of the buffers read and written, given the arrays that are not fixed."""
+        """Return the keys of the buffers read and written; `arrays` are the arrays that are not
+        fixed."""
         reads, writes = self.reads, self.writes
         if self.arg_reads:
             reads = reads.union([arrays[name].buffer.key for name in self.arg_reads])
@@ -437,7 +448,7 @@ def buffer_refs(arrays: Fixed) -> Homes:
 def equivalent_filling(dispatch: Dispatch, homes: Homes) -> BufferFills | None:
     """Return fill commands equivalent to a dispatch.
 
-    None if it does more than fill, or if the location of an array is unknown or unaligned.
+    None if the dispatch has no `fills`, or if the location of an array is unknown or unaligned.
     """
     found = [(homes[f.name], f) for f in dispatch.fills if f.name in homes]
     if not found or len(found) < len(dispatch.fills) or any(home.offset % 4 for home, _ in found):
@@ -452,7 +463,7 @@ def fixed_keys(names: frozenset[str], fixed: Homes) -> frozenset[int]:
 
 
 def depends_on_extent(count: Count, array: str) -> bool:
-    """True if a count depends on an extent of the array."""
+    """True if a count depends on an extent of the array called `array`."""
     if count[0] == "dim":
         return bool(count[1] == array)
     return any(depends_on_extent(part, array) for part in count[1:] if isinstance(part, tuple))

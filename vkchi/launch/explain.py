@@ -36,7 +36,8 @@ class LoggedCompiler(Protocol):
 
 
 class Explanation(NamedTuple):
-    """Decisions about a kernel, and its grids by dispatch name."""
+    """Decisions about a kernel, its grids by dispatch name, and a function that evaluates
+    counts."""
 
     log: Log
     grids: dict[str, Grid]
@@ -57,7 +58,8 @@ def explain_call(
     args: tuple[Any, ...],
     shared: Sequence[ImportedArray] = (),
 ) -> str:
-    """Return the explanation of a call, of which `shared` arguments are used in place."""
+    """Return the explanation of a call as text. The `shared` arguments are used in place, not
+    copied."""
     log: Log = []
     made = kernel.compile_logged(plan, args, log)
     log += copies(plan, args, {one.name for one in shared})
@@ -83,7 +85,7 @@ def place_of(plan: Plan) -> str:
 
 
 def copies(plan: Plan, args: tuple[Any, ...], in_place: set[str]) -> Iterator[Decision]:
-    """Yield a decision per argument that is copied to the device, and back if it is written."""
+    """Yield a decision for each host array that a call copies to the device."""
     for parameter, arg in zip(plan.parameters, args, strict=True):
         is_host = not hasattr(arg, "elem") and host_views.view_of(arg) is not None
         if parameter.kind == "array" and is_host and parameter.name not in in_place:
@@ -99,7 +101,10 @@ COPY_HELP = "keep the data in a ti.ndarray or a ti.field between calls"
 
 
 def place(span: Span | None) -> str:
-    """The line of a location in the user's code, and its text."""
+    """Return line number and source line of a location in the user's code; "" for None.
+
+    A location inside vkchi is replaced by that of its caller.
+    """
     while span is not None and span.file.startswith(PACKAGE) and span.caller is not None:
         span = span.caller
     if span is None:
@@ -126,7 +131,7 @@ def loop_lines(found: Explanation) -> Iterator[str]:
 
 
 def details(found: Explanation, loop: Decision) -> Iterator[str]:
-    """Yield how a loop is mapped to the device, and the bytes of an iteration."""
+    """Yield lines about a loop's mapping to the device, and about the bytes of an iteration."""
     for d in found.about("fused", loop.span):
         yield d.text
     for d in found.about("dispatch", loop.span):
@@ -163,7 +168,7 @@ def atomic_lines(found: Explanation) -> Iterator[str]:
 
 
 def cause_of(found: Explanation, atomic: Decision) -> str:
-    """Why an atomic remains, and if it is emulated."""
+    """Return the reason why an atomic remains, and how it is emulated, if it is."""
     causes = [d.text for d in found.about("cause", atomic.span)]
     cause = causes[0] if causes else "the program asks for it"
     return f"{cause}; {atomic.reason}" if atomic.reason else cause
@@ -186,6 +191,6 @@ def copy_lines(found: Explanation) -> Iterator[str]:
 
 
 def limited(lines: list[str], what: str) -> list[str]:
-    """At most MANY lines, and the number of the others."""
+    """Return the first MANY lines, and one more with the number of the others, if there are any."""
     more = len(lines) - MANY
     return lines if more <= 0 else [*lines[:MANY], f"{more} more {what}"]

@@ -1,9 +1,9 @@
 """Workgroup shape selection at launch, for short axes.
 
-`cost_model` chooses the workgroup shape for long axes, before extents are known. If the fast axes
-are short, most invocations of each workgroup would idle. Then the shader is loaded again with
-another shape of the same size. Extents are rounded up to powers of two, which limits the number of
-shapes.
+`cost_model` chooses the workgroup shape for long axes, before extents are known. If short axes
+leave more than MOST_IDLE invocations per iteration, the shader is loaded again with another shape
+of the same size. Shapes are chosen for extents rounded up to powers of two, which limits their
+number.
 
     >>> fitted.choose((3, 1000))      # a pipeline, and its grid
 """
@@ -38,7 +38,7 @@ class Fitted:
     def in_memory(self, pipeline: Runnable) -> Runnable:
         """Return the variant of a chosen pipeline that reads its arguments from memory.
 
-        Raises DeviceError.
+        A shader without arguments keeps its pipeline. Raises DeviceError.
         """
         pipeline = pipeline.plain or pipeline
         found = pipeline if pipeline.indirect else self._in_memory.get(pipeline)
@@ -80,12 +80,16 @@ class Fitted:
 
 
 def idle_in(axes: Sequence[GridAxis], counts: Sequence[int]) -> float:
-    """Return the number of invocations per iteration."""
+    """Return the number of invocations, idle ones included, per iteration."""
     return math.prod(-(-n // a.block) * a.block / n for n, a in zip(counts, axes, strict=True))
 
 
 def is_valid_for(axes: Sequence[GridAxis], counts: Sequence[int], limits: Sequence[int]) -> bool:
-    """True if these counts need no bounds guard and no base offset that the shader omits."""
+    """True if a shader with these axes is correct for these iteration counts.
+
+    An axis without a guard needs a multiple of its block. One without a base needs a grid within
+    `limits`.
+    """
     return all(
         (axis.guard or n % axis.block == 0) and (axis.has_base or n <= limit * axis.block)
         for axis, n, limit in zip(axes, counts, limits, strict=False)

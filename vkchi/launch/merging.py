@@ -1,8 +1,8 @@
 """Fusion of successive launches into one dispatch.
 
 The Funcs of the launches are concatenated; arrays that they share become one parameter. If
-`passes.fusion` turns the result into one loop, it is built, and its dispatch takes the scalars of
-all launches. The launches stay the owners of their scalars; `Merged.refresh` copies changes.
+`passes.fusion` turns the result into one loop, it is built. Its dispatch takes the scalars of all
+launches, which `Merged.refresh` copies from them.
 
     merge_launches([scale, shift])      # [(merged, [scale, shift])] if they fuse
 """
@@ -35,7 +35,7 @@ class Unit(Protocol):
     commands: list[Command]
 
     def dispatches(self) -> list[Command]:
-        """Return commands equivalent to `commands` that are all dispatches, without fills."""
+        """Return commands equivalent to `commands`, with dispatches in place of fills."""
 
     def in_memory(self, command: int) -> Runnable:
         """Return the variant of a command's pipeline that reads its arguments from memory.
@@ -45,7 +45,8 @@ class Unit(Protocol):
 
 
 def merge_launches(launches: Sequence[RecordedLaunch]) -> list[tuple[Unit, list[RecordedLaunch]]]:
-    """Fuse launches where possible; return each unit with the launches that it replaces."""
+    """Fuse successive launches where possible; return units, each with the launches that it
+    replaces."""
     found: list[tuple[Unit, list[RecordedLaunch]]] = []
     group: list[RecordedLaunch] = []
     joined: MergedFunc | None = None
@@ -71,10 +72,11 @@ def units_of(
 
 
 def may_merge(group: Sequence[RecordedLaunch], one: RecordedLaunch) -> bool:
-    """Necessary condition of fusion, checked without IR.
+    """Necessary condition for fusing `one` with `group`, checked without IR.
 
-    True if `one` and the last launch are single dispatches with equal iteration counts on at least
-    one axis, and `one` shares a buffer with the group. False for a group of MOST_LAUNCHES.
+    - The last launch of the group and `one` are single dispatches (`is_single`).
+    - Both have at least one axis, and the same iteration counts.
+    - `one` shares a buffer with the group, which has fewer than MOST_LAUNCHES.
     """
     last = group[-1]
     if len(group) >= MOST_LAUNCHES or not (is_single(last) and is_single(one)):
@@ -86,8 +88,8 @@ def may_merge(group: Sequence[RecordedLaunch], one: RecordedLaunch) -> bool:
 
 
 def is_single(one: RecordedLaunch) -> bool:
-    """True if the launch is one dispatch of a kernel with IR, random draws and return values
-    excluded."""
+    """True if the launch is one dispatch of a kernel with IR, without random draws and return
+    values."""
     plan = one.plan
     return (
         plan.has_func
@@ -98,7 +100,8 @@ def is_single(one: RecordedLaunch) -> bool:
 
 
 class MergedFunc:
-    """The Func of several launches, and the new names of each kernel's parameters."""
+    """The Func of several launches, and for each launch the new names of its kernel's
+    parameters."""
 
     def __init__(
         self, launches: Sequence[RecordedLaunch], fn: Func, names: list[dict[str, str]]
@@ -106,7 +109,7 @@ class MergedFunc:
         self.launches, self.fn, self.names = launches, fn, names
 
     def build(self) -> Merged | None:
-        """Build the dispatch.
+        """Compile the Func and load it as one dispatch.
 
         None if the code has several dispatches or temporaries, or cannot be compiled.
         """
@@ -123,9 +126,10 @@ class MergedFunc:
 
 
 def concatenate_launches(launches: Sequence[RecordedLaunch]) -> MergedFunc | None:
-    """Return the concatenation of the launches as one Func.
+    """Return the concatenation of the launches as one Func, which fuses to one loop.
 
-    None if fusion makes no single loop or is disabled, and as `FuncConcatenator.write`.
+    None if it does not, if `VKCHI_PASSES` disables fusion, or if `FuncConcatenator` cannot build
+    it.
     """
     from vkchi.ir.shape_specialization import with_shapes
     from vkchi.passes.fusion import fuses_to_one_loop
@@ -193,7 +197,8 @@ class FuncConcatenator:
         return self.params.setdefault((k, p.name), Param(p.type, f"{p.name}.{k}"))
 
     def array(self, p: Param, array: Storage) -> Param | None:
-        """Return the parameter for an array; None if its type differs between launches."""
+        """Return the parameter for an array, the same for each use; None if its type differs
+        between launches."""
         from vkchi.ir.core import Param
 
         if self.types.setdefault(id(array), p.type) is not p.type:
@@ -209,14 +214,14 @@ class FuncConcatenator:
         return found
 
     def attributes(self, p: Param, array: Storage, name: str) -> Attributes:
-        """Return the attributes of an array argument: `noalias`, and `like` of an earlier array of
-        its shape."""
+        """Return the attributes of an array argument: `noalias`, and `like` for the shape of an
+        earlier array."""
         like = self.first.setdefault(array.shape, name) if array.shape else name
         return p.attributes._replace(like="" if like == name else like, noalias=True)
 
 
 class Merged:
-    """Several launches as one dispatch, which `commands` records."""
+    """Several launches as one dispatch. `commands` are its commands."""
 
     def __init__(
         self,
@@ -238,7 +243,7 @@ class Merged:
         self.refresh()
 
     def refresh(self) -> None:
-        """Copy the scalars of the launches into the argument blocks.
+        """Copy the scalars of the launches into the argument blocks of `commands`.
 
         If the workgroup counts differ, new commands replace the old ones.
         """
@@ -251,17 +256,11 @@ class Merged:
             command.args[:] = args
 
     def _commands_of(self, step: DispatchStep) -> list[Recorded]:
-        """Return the commands of a step for the current scalars of the launches."""
         flat = [one.numbers[k] for one, k in self._sources]
         return step.commands(flat, *step.keys({}))
 
     def dispatches(self) -> list[Command]:
-        """Return commands equivalent to `commands` that are all dispatches, without fills."""
         return [Command(*found) for found in self._commands_of(self._step.as_dispatch())]
 
     def in_memory(self, command: int) -> Runnable:
-        """Return the variant of a command's pipeline that reads its arguments from memory.
-
-        Raises DeviceError.
-        """
         return self._step.fitted.in_memory(self.commands[command].pipeline)

@@ -1,8 +1,7 @@
 """Launches with bound arrays: only scalars change from launch to launch.
 
 Buffer keys, slot positions and, if iteration counts are constant, grid parts are computed once.
-Used under the runtime's lock; keeps no arrays alive. Every scalar is rewritten before each launch,
-so an interrupted launch leaves no inconsistent state.
+Keeps no arrays alive. Precondition: the caller holds the runtime's lock.
 
     prepared = Prepared(executable, executable.bind(args, arrays), [(1, "dt")])
     prepared.fill((x, 0.2))
@@ -31,9 +30,9 @@ FixedDispatch = tuple[
 class Prepared:
     """Launches of an executable with fixed arrays.
 
-    - numbers: argument index and flat list index of each scalar. The constructor takes parameter
-      names instead of flat list indices.
-    - met: shape counter for specialization, while launches are counted.
+    - numbers: (argument index, flat list index) of each scalar. The constructor takes names of
+      parameters instead of flat list indices.
+    - met: shape counter for specialization, or None if launches are not counted any more.
     """
 
     __slots__ = ("executable", "fixed", "flat", "flats", "met", "names", "numbers", "steps")
@@ -63,7 +62,8 @@ class Prepared:
             self._fix()
 
     def _fix(self) -> None:
-        """Precompute the dispatches, since iteration counts do not depend on the scalars."""
+        """Compute the dispatches once. Precondition: iteration counts do not depend on the
+        scalars."""
         fixed: list[FixedDispatch] = []
         for step, reads, writes in self.steps:
             pipeline, parts = step.parts(self.flat)
@@ -89,7 +89,7 @@ class Prepared:
             self.met = None
 
     def fill(self, args: tuple[Any, ...]) -> None:
-        """Copy the scalar arguments of a launch. Raises ArgumentError if a check fails."""
+        """Copy the scalars of `args` to the flat lists. Raises ArgumentError if a check fails."""
         for flat in self.flats:
             for k, place in self.numbers:
                 flat[place] = args[k]

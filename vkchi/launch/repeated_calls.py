@@ -1,7 +1,6 @@
 """Call cache: a fast path for calls with the same arrays, fields and objects as before.
 
-Only scalars may differ. The signature and the plan's bindings are cached by identity; no object is
-kept alive.
+Only scalars may differ. Objects are compared by identity and not kept alive.
 """
 
 from __future__ import annotations
@@ -74,7 +73,8 @@ class RepeatedCall:
     def takes(self, args: tuple[Any, ...]) -> bool:
         """True if a call with these arguments can use this entry.
 
-        Precondition: the arguments have the same `id` as its objects.
+        That is so if the objects are the same, arrays have their former memory and gradients, and
+        scalars are of the cached types and in range.
         """
         for k, found in self.objects:
             if found() is not args[k]:
@@ -91,9 +91,9 @@ class RepeatedCall:
         return True
 
     def _share(self, shared: Sequence[ImportedArray]) -> object:
-        """Notify the owners of foreign arrays of writes, and hold them.
+        """Notify the owners of foreign arrays of writes, and keep them alive.
 
-        With deferred execution the returned object holds them, else `held` does.
+        With deferred execution the returned object keeps them alive, else `held` does.
         """
         plan = self.plan
         if self.changed is None:
@@ -107,7 +107,10 @@ class RepeatedCall:
     def launch(
         self, args: tuple[Any, ...], shared: Sequence[ImportedArray] = NOTHING_SHARED
     ) -> Any:
-        """Launch like `Plan.launch_in_place`, without repeating its checks of foreign arrays."""
+        """Launch like `Plan.launch_in_place`, without repeating its checks of foreign arrays.
+
+        With `shared` arrays it waits for the device, unless execution is deferred.
+        """
         plan = self.plan
         lock = plan.runtime.lock
         was_held = lock._is_owned()  # type: ignore[attr-defined]
@@ -165,7 +168,8 @@ def cache_call(
 
 
 def is_identified(kind: str, arg: Any) -> bool:
-    """True if the identity of an array, field or object determines all that a launch needs."""
+    """True if the identity of an argument, an array, field or object, determines all that a launch
+    needs."""
     if isinstance(arg, HostNdarray):
         return kind == "array"
     if kind == "array":

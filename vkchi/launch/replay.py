@@ -1,8 +1,7 @@
 """Command replay: launches recorded once and executed again by one command, the basis of graphs.
 
-A launch of a recordable plan (`Plan.is_recordable`) consists of its dispatches only.
-`RecordedLaunch` keeps its bound arguments, so a new scalar costs only its conversion and the
-packing of argument blocks. `Replay` keeps the commands of successive launches. If scalars change
+`RecordedLaunch` keeps the bound arguments of a launch (`Plan.is_recordable`), so a new scalar is
+only converted and packed. `Replay` keeps the commands of successive launches. If scalars change
 often, the commands read their arguments from memory, and are not recorded again.
 
     replay = Replay([RecordedLaunch("step", plan, (x, 0.1)), ...])
@@ -42,7 +41,7 @@ Patch = tuple[Callable[..., None], Any, int, int]
 
 
 class RecordedLaunch:
-    """One launch of a recordable plan, with its arguments.
+    """One launch of a recordable plan, with its bound arguments. It is not executed.
 
     - commands: the recorded commands.
     - arrays: the arrays used, until the launch becomes part of a replay.
@@ -70,7 +69,7 @@ class RecordedLaunch:
         return self._bound.flat
 
     def reseed(self, seeds: Callable[[], int]) -> None:
-        """Patch a fresh random seed into each dispatch."""
+        """Write a new random seed, from `seeds`, into the argument blocks of each dispatch."""
         if self._seeds is None:
             self._seeds = self._find_seeds()
         for patches in self._seeds:
@@ -87,7 +86,7 @@ class RecordedLaunch:
         return step.fitted.in_memory(self.commands[command].pipeline)
 
     def dispatches(self) -> list[Command]:
-        """Return commands equivalent to `commands` that are all dispatches, without fills."""
+        """Return commands equivalent to `commands`, with dispatches in place of fills."""
         steps = [step.as_dispatch() for step in self.form.steps]
         return [Command(*found) for step in steps for found in step.prepare(self._bound)]
 
@@ -131,8 +130,8 @@ class RecordedLaunch:
     def change(self, k: int, numbers: list[Any]) -> None:
         """Set parameter k to these scalars, converted by `numbers_of`.
 
-        Patches the argument blocks, or records again if iteration counts or checks depend on it.
-        After an ArgumentError the launch must not be used any more.
+        Patches the argument blocks in place. If iteration counts or checks depend on the parameter,
+        `commands` are made again. After an ArgumentError the launch must not be used any more.
         """
         if k not in self._patches:
             self._patches[k] = self._find_patches(self.plan.parameters[k].name)
@@ -147,7 +146,6 @@ class RecordedLaunch:
                 pack_into(block, offset, numbers[axis])
 
     def _find_seeds(self) -> list[list[Patch]]:
-        """Return the patches of the seed, per step."""
         found: list[list[Patch]] = [[] for _ in self.form.steps]
         for patch, step in self._patches_of(SEED):
             found[step].append(patch)
@@ -208,13 +206,12 @@ class Replay:
         return [command for unit in self._units for command in unit.commands]
 
     def dispatches(self) -> list[Command]:
-        """Return equivalent commands that are all dispatches, so that the device can skip each of
-        them."""
+        """Return equivalent commands, with dispatches in place of fills."""
         return [command for unit in self._units for command in unit.dispatches()]
 
     @property
     def draws(self) -> bool:
-        """True if random numbers are drawn, different ones in each run."""
+        """True if a launch draws random numbers, which differ in each run."""
         return bool(self._drawing)
 
     @property
@@ -230,7 +227,7 @@ class Replay:
     def change(self, places: SequenceOf[tuple[int, int]], value: Any) -> None:
         """Set parameters to a value. Each place is (launch index, parameter index).
 
-        Raises ArgumentError as `numbers_of` and `change` of `RecordedLaunch`.
+        Raises ArgumentError if the value does not fit, or a check of a launch fails.
         """
         self._forget_numbers()
         known: dict[tuple[str, Any], list[Any]] = {}
@@ -254,15 +251,16 @@ class Replay:
                     self._last = None
 
     def _forget_numbers(self) -> None:
-        """Invalidate recorded sequences, since they hold old scalars."""
+        """Invalidate recorded sequences and argument memory, which hold old scalars."""
         if self._memory is not None:
             self._memory.is_current = False
         self._last = self._sequences.pop(1, self._last)
         self._sequences.clear()
 
     def run(self, times: int = 1) -> None:
-        """Execute all dispatches `times` times, batched into few commands.
+        """Execute all dispatches `times` times; does not wait.
 
+        Up to MOST_AT_ONCE dispatches are one command, or one run if launches draw random numbers.
         Raises KernelRuntimeError if a field was destroyed, and DeviceError.
         """
         self.check_alive()
@@ -291,10 +289,9 @@ class Replay:
         self._runtime.device.execute(self._sequences[times])
 
     def _find_memory(self) -> ArgumentMemory | None:
-        """Return the argument memory, moving arguments to it once that is worth compiling
-        pipelines.
+        """Return a new argument memory, or None until that is worth compiling pipelines.
 
-        None until MOST_RERECORDED commands per pipeline have been recorded.
+        That is when MOST_RERECORDED commands per pipeline have been recorded.
         """
         if self._rerecorded < MOST_RERECORDED:
             return None

@@ -3,28 +3,21 @@
 A kernel with array arguments is first compiled for any shape. Launches are counted per shape. When
 launches of a shape have run for about as long as compiling takes, the Func is built again with its
 extents as constants. Both times are estimates. Shapes of little work (FEWEST_NUMBERS) are not
-counted. The new code has exact grids, proven bounds, aligned rows and divisions by multiplication.
-The first MOST_SHAPES shapes that get so far are specialized; all others use the generic code, which
-bounds compile time. `cache.specialized_code` keeps specialized code on disk, where other processes
-find it at their first launch.
+counted. The first MOST_SHAPES shapes that get so far are specialized; all others use the generic
+code. `cache.specialized_code` keeps specialized code on disk, where other processes find it.
 
 Tier 1 code leaves out transformations that a few launches do not amortize (`passes.tiers`). If it
 reports a next tier, that is built in the same way: per shape, once if no extents are used, or
 generic beyond MOST_SHAPES.
 
-All variants are equivalent: they read the same slots of the flat list and use the same arrays, but
-have their own temporaries. Exceptions: floats that several iterations add to one location may be
-added in another order, as in any two launches. Floats computed from extents may differ in the last
-bits, since the compiler folds constants. The sign of a NaN and the flushing of subnormals may
-differ too (`passes.tiers`).
+Variants read the same slots of the flat list and use the same arrays, but have their own
+temporaries. They are equivalent up to the order and rounding of float operations, the sign of NaNs,
+and the flushing of subnormals.
 
 There is no specialization
 - if building or loading the variant fails;
 - if launches report or draw random numbers (`Plan.may_have_shapes`);
 - if iterations observe a workgroup size that was not demanded.
-
-An interrupt may end a count or a build anywhere. A variant is installed by one assignment;
-otherwise the next launch tries again.
 
     executable.shapes = ShapeSpecializer(executable, CodeSource(home, "", lambda: fn, build))
     form = executable.shapes.form(bound.flat)
@@ -80,7 +73,7 @@ TOLD = (
 
 
 class CodeSource(NamedTuple):
-    """The source of an executable.
+    """The source of an executable's code.
 
     - home: the kernel's entry in the disk cache, or None.
     - what: distinguishes executables made of one kernel.
@@ -95,7 +88,7 @@ class CodeSource(NamedTuple):
 
 
 class ShapeCounter:
-    """A shape that launches used: its code variant and its counter.
+    """Array shapes that launches used: their code variant and their counter.
 
     `left` is the number of launches until specialization. It is 0 if the variant is final.
     """
@@ -107,8 +100,10 @@ class ShapeCounter:
 
 
 class ShapeSpecializer:
-    """Launch counters and code variants of an executable, by shape. `made` holds the specialized
-    ones."""
+    """Launch counters and code variants of an executable, by shape.
+
+    `made` holds at most MOST_SHAPES specialized variants.
+    """
 
     def __init__(self, executable: Executable, origin: CodeSource) -> None:
         self._runtime, self._origin = executable.runtime, origin
@@ -126,19 +121,25 @@ class ShapeSpecializer:
         self._looks = MOST_MET
 
     def form(self, flat: list[Any], launches: int = 1) -> CodeVariant:
-        """Return the code variant for a launch, and count `launches` launches of its shapes."""
+        """Return the code variant for a launch, and count `launches` launches of its shapes.
+
+        Compiles a variant when a counter is complete.
+        """
         met = self.meet(flat)
         if met.left:
             self.count(met, launches)
         return met.form
 
     def meet(self, flat: list[Any]) -> ShapeCounter:
-        """Return the counter of a launch's shapes, a new one if they have none."""
+        """Return the counter of a launch's shapes, made if there is none.
+
+        For new shapes, a variant on disk may be loaded.
+        """
         key = tuple([flat[k] for k in self._places])
         return self.made.get(key) or self._counted.get(key) or self._begin(key, flat)
 
     def count(self, met: ShapeCounter, launches: int) -> None:
-        """Count launches. When the counter reaches 0, specialize, or take generic code beyond
+        """Count launches of `met`. At 0, compile its variant, or take generic code beyond
         MOST_SHAPES."""
         if met.left > launches:
             met.left -= launches
@@ -165,8 +166,10 @@ class ShapeSpecializer:
 
     @cached_property
     def _for_any(self) -> CodeVariant:
-        """Generic code of the next tier, for executables with many hot shapes; the present code if
-        there is no next tier or its compilation fails."""
+        """Generic code of the next tier, for executables with many hot shapes.
+
+        It is the present code if there is no next tier or its compilation fails.
+        """
         if not self._has_next:
             return self._plain
         return self._or_plain(lambda: self._form_of(self._compile({})))
@@ -217,7 +220,8 @@ class ShapeSpecializer:
         return compile_counts(counts, count_reader(self._numbers))
 
     def _look_for(self, key: Shape) -> CodeVariant | None:
-        """Look for the variant on disk, at most MOST_MET times: some programs repeat no shape."""
+        """Return the variant on disk, or None. Looks at most MOST_MET times: some programs repeat
+        no shape."""
         if not self._looks or self._origin.home is None:
             return None
         from vkchi.cache import specialized_code  # lazy: only with a cache
@@ -242,17 +246,17 @@ class ShapeSpecializer:
     def _form_of(self, artifact: Artifact) -> CodeVariant:
         """Load an artifact as a variant. Raises DeviceError if its temporaries cannot be allocated.
 
-        Returns the generic code if the artifact has report sites, or accesses arrays that launches
-        do not bind.
+        Returns the first, unspecialized code if the artifact has report sites, or accesses arrays
+        that launches do not bind.
         """
         plain, own = self._plain.artifact, artifact.temps.keys()
         is_known = artifact.reads - own <= plain.reads and artifact.writes - own <= plain.writes
         return self._make_form(artifact) if is_known and not artifact.sites else self._plain
 
     def _or_plain(self, make: Callable[[], CodeVariant]) -> CodeVariant:
-        """Call `make`; return the generic code, which is equivalent, if that fails.
+        """Call `make`; return the first, unspecialized code if that fails.
 
-        Bugs are logged. Exceptions of the user's signal handlers propagate.
+        Exceptions that indicate bugs are logged.
         """
         try:
             return make()

@@ -1,8 +1,7 @@
 """Guards: tests, before each launch, that Python values read at compile time are unchanged.
 
-A guard is a generated function, made of the kernel's `Read`s: a conjunction of tests on paths.
-Numbers, fields, functions, classes and modules are tested for identity first, then by the test of
-their `Read`. The source is compiled at a guard's third call; until then the tests run one by one.
+A guard is a conjunction of tests, one per `Read` of the kernel, on the value at the `Read`'s path.
+From its third call on it is one generated function; until then the tests run one by one.
 
     guard = Guard(fn, compiled.reads, compiled.methods)
     guard.holds(args), guard.changed(args)
@@ -39,7 +38,7 @@ PREFIX = "_vk"  # of names in generated code
 
 
 class ValueTest(NamedTuple):
-    """The test of one value. It keeps only the objects alive that the test needs."""
+    """The test of one value. It does not keep the value alive, unless the test needs it."""
 
     path: Path
     read: Read  # with value None
@@ -63,7 +62,8 @@ class Guard:
             vars(self)["holds"] = partial(call_with, methods) if methods else always_valid
 
     def holds(self, args: tuple[Any, ...]) -> bool:
-        """True if all values and methods are unchanged. Generated code replaces this method."""
+        """True if all values and methods are unchanged. At the third call, generated code replaces
+        it."""
         self.left -= 1
         if self.left < 0:
             found = vars(self)["holds"] = generate_guard(self.fn, self.watches, self.methods)
@@ -76,7 +76,8 @@ class Guard:
         return not (self.watches or self.methods)
 
     def changed(self, args: tuple[Any, ...]) -> Iterator[tuple[Path, Span | None]]:
-        """Yield the paths whose values changed, each with the span that reads it, if known."""
+        """Yield the paths whose values changed, each with the span that reads it, or None. Ignores
+        methods."""
         for one in self.watches:
             if not one.is_current(args):
                 yield one.path, one.read.span
@@ -100,7 +101,7 @@ def make_value_test(read: Read) -> ValueTest:
 
 
 def fast_test(read: Read, test: Test) -> tuple[str, tuple[Any, ...]]:
-    """Return the test as an expression template and its constants."""
+    """Return a test as a template of a Python expression, and the constants that fill it."""
     value = read.value
     if read.how == "kind":
         return "{type}({x}) is {0}", (value,)
@@ -115,7 +116,7 @@ def fast_test(read: Read, test: Test) -> tuple[str, tuple[Any, ...]]:
 
 
 class GuardSource:
-    """Source of a guard, and the constants it refers to."""
+    """Writer of a guard's source. Collects the constants that the source refers to."""
 
     def __init__(self, fn: FunctionType) -> None:
         self.globals = fn.__globals__
@@ -173,7 +174,8 @@ def is_name(key: Any) -> bool:
 def generate_guard(
     fn: FunctionType, watches: Sequence[ValueTest], methods: tuple[Seen, ...]
 ) -> Callable[[tuple[Any, ...]], bool]:
-    """Return a function that runs the tests, with the globals of the kernel's function."""
+    """Return a function that runs the tests, with the globals of `fn`. An exception in a test is
+    False."""
     text = GuardSource(fn)
     tests = [text.test(one) for one in watches]
     for held, name, item in methods:

@@ -2,10 +2,10 @@
 
 `target/shader.py` defines the meaning of slots. Arguments are push constants;
 `indirect_arguments.in_memory` reads them from a buffer instead. Scalars narrower than 32 bits are
-passed as 32 bits, and converted here.
+passed in 32 bits, and converted in the shader.
 
-Each method returns the id of a slot's value immediately. Offsets and loads are determined when the
-function is assembled, because pointers and 8-byte values come first.
+Methods such as `pointer` return the id of a value at once. Offsets and loads are determined by
+`finish`, because pointers and 8-byte values come first.
 
     em.arguments.pointer(param)         # id of a pointer to struct { f32[] }
     em.arguments.dim(param, 0)          # id of an i32
@@ -33,14 +33,15 @@ Key = tuple[str, str, int, str]
 
 
 def carrier_of(t: Scalar) -> Scalar:
-    """Type in which a scalar argument is passed: 32 or 64 bits wide."""
+    """Return the type in which a scalar argument is passed: t, or for narrow types f32, i32 or
+    u32."""
     if t is f16:
         return f32
     return {"i": i32, "u": u32, "b": u32}[t.kind] if t.bits < 32 else t
 
 
 class Arguments:
-    """Requested slots, each with the id of its loaded value."""
+    """Slots that the shader uses, each with the id of its loaded value."""
 
     __slots__ = ("em", "ids")
 
@@ -56,10 +57,10 @@ class Arguments:
         return found
 
     def pointer(self, param: Param) -> int:
-        """Pointer to `struct { stored[] }` of an array parameter.
+        """Return the id of a pointer to `struct { stored[] }` of an array parameter.
 
-        If the scalars have less than 32 bits, it is passed as a pointer to words. Validators look
-        through pointers, and would require support of push constants of 8 and 16 bits.
+        If the scalars have less than 32 bits, the slot is a pointer to words, which is cast.
+        Validators would otherwise require support of push constants of 8 and 16 bits.
         """
         assert isinstance(param.type, Array)
         stored = param.type.stored
@@ -71,31 +72,34 @@ class Arguments:
         return em.once(spec.OpBitcast, struct, self._ask("ptr", param.name, 0, "u32"))
 
     def trash(self) -> int:
-        """Pointer to the block, a `struct { u32[] }`, that receives out-of-range accesses."""
+        """Return the id of a pointer to the `struct { u32[] }` that receives out-of-range
+        accesses."""
         return self._ask("trash", "", 0, "u32")
 
     def dim(self, param: Param, axis: int) -> int:
-        """Extent of an axis of an array with dynamic shape, as i32."""
+        """Return the id of an extent of an array with dynamic shape, as i32."""
         return self._ask("dim", param.name, axis, "i32")
 
     def magic(self, kind: str, param: Param, axis: int) -> int:
-        """A u32 of `target.magic` for an extent of an array with dynamic shape."""
+        """Return the id of a u32 that `target.magic` computes from an extent of an array."""
         return self._ask(kind, param.name, axis, "u32")
 
     def size(self, param: Param, t: Scalar) -> int:
-        """Number of accessible scalars of an array with dynamic shape, as i32 or i64."""
+        """Return the id of the number of scalars of an array with dynamic shape, of type t, i32 or
+        i64."""
         return self._ask("size", param.name, 0, t.name)
 
     def count(self, axis: int) -> int:
-        """Number of loop iterations along an axis of the grid, as i32."""
+        """Return the id of the number of loop iterations along an axis of the grid, as i32."""
         return self._ask("count", "", axis, "i32")
 
     def base(self, axis: int) -> int:
-        """First iteration of the dispatch along an axis of the grid, as i32."""
+        """Return the id of the first iteration of the dispatch along an axis of the grid, as
+        i32."""
         return self._ask("base", "", axis, "i32")
 
     def value(self, param: Param) -> tuple[int, ...]:
-        """Ids of the components of a scalar or tensor parameter, in its own type."""
+        """Return the ids of the components of a scalar or tensor parameter, in its own type."""
         t = scalar_of(param.type)
         carrier = carrier_of(t)
         size = getattr(param.type, "size", 1)
@@ -114,7 +118,8 @@ class Arguments:
     # --- assembly of the function ------------------------------------------------------------
 
     def finish(self) -> tuple[Words, tuple[ArgumentSlot, ...], int]:
-        """(loads for the entry block, slots in order, size of the block in bytes)."""
+        """Declare the argument block. Return (loads for the entry block, slots in order, size in
+        bytes)."""
         keys = sorted(self.ids, key=lambda key: (key[0] not in POINTERS, -_width(key)))  # stable
         if not keys:
             return [], (), 0

@@ -1,8 +1,8 @@
 """Atomic ops: one instruction on one scalar in a buffer or in workgroup memory.
 
 The tables list the native atomics and their required capabilities. Preconditions: `legalize` has
-replaced all other atomics; `passes.layouts` has split tensors and replaced atomics on the bits of
-floats.
+replaced all others; `passes.layouts` has split tensors, and turned exchange and compare-and-swap of
+floats into ones of integers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ WIDE_NEEDS = {False: "i64_atomics", True: "i64_atomics_shared"}
 
 
 def lower_atomic(em: Emitter, op: Op) -> tuple[int, ...]:
-    """Emit an atomic; return the id of the old value.
+    """Emit a relaxed atomic instruction; return the id of the old value.
 
     Raises InternalError if the op is not native to the type and memory.
     """

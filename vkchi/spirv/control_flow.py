@@ -1,8 +1,8 @@
-"""Lowering of structured control flow to SPIR-V blocks. This docstring is the specification.
+"""Lowering of structured control flow to SPIR-V blocks.
 
 A region is emitted into the current block. Afterwards `em.block` is the block in which the region
 ended: the predecessor for a phi. Carried values and results are one OpPhi per scalar component.
-Places are never carried. `[x]` is the block with label x:
+Pointers are never carried. `[x]` is the block with label x:
 
     if:      [now]  SelectionMerge merge;  BranchConditional c then else
              [then] ...  Branch merge        [else] ...  Branch merge
@@ -47,11 +47,11 @@ def is_bare(region: Region) -> bool:
 
 
 def lower_yield(em: Emitter, op: Op) -> None:
-    """Emit nothing; the op whose region it ends reads it."""
+    pass
 
 
 def _yielded(em: Emitter, region: Region) -> list[int]:
-    """Scalar ids that a region yields, concatenated over all values."""
+    """Return the scalar ids that a region yields, concatenated over all values."""
     return [k for v in region.yielded for k in em.ids[v]]
 
 
@@ -65,7 +65,6 @@ def _assign(em: Emitter, values: tuple[Value, ...], flat: list[int]) -> None:
 
 
 def _scalar_types(values: tuple[Value, ...]) -> list[Scalar]:
-    """Scalar types of all components, concatenated over all values."""
     return [scalar_of(v.type) for v in values for _ in range(getattr(v.type, "size", 1))]
 
 
@@ -116,9 +115,10 @@ class LoopBlocks:
     def __init__(
         self, em: Emitter, types: list[Scalar], first: list[int], hint: int = NO_HINT
     ) -> None:
-        """Emit all code before the test of `check`, whose block is then the current one.
+        """Emit the blocks up to `check`, which becomes the current one and has no test yet.
 
-        `phis` are the ids of the carried components; `for` passes its index as the first.
+        `types` and `first` are the carried components, for a `for` with its index first. `phis` are
+        their ids.
         """
         self.em = em
         before = em.block
@@ -147,7 +147,10 @@ class LoopBlocks:
         self.em.begin_block(self.next)
 
     def close(self, following: list[int]) -> None:
-        """End `next` with the carried components of the next iteration; continue after the loop."""
+        """End `next` with a branch to the header, and begin the block after the loop.
+
+        `following` are the carried components of the next iteration, for the phis.
+        """
         em = self.em
         for at, value in zip(self.patches, following, strict=True):
             em.code[at] = value

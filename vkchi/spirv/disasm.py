@@ -1,8 +1,7 @@
 """SPIR-V disassembler without external tools; spirv-as accepts its output.
 
-Types, constants and ids with an OpName get descriptive names. Other ids are numbered in order of
-appearance, so that a change of code changes few lines. Raises InternalError for instructions that
-vkchi does not emit.
+Types, numeric constants and ids with an OpName get descriptive names. Other ids are numbered in
+order of appearance, so that a change of code changes few lines.
 
     >>> print(disassemble(shader.words))
 """
@@ -82,10 +81,9 @@ HEADER_WORDS = 5  # of a module, before its instructions
 
 
 def disassemble(words: bytes) -> str:
-    """The module as text, one instruction per line.
+    """Return the module as text, one instruction per line.
 
-    Raises InternalError for words that are no module, and for instructions that vkchi does not
-    emit.
+    Raises InternalError for words that are no module, and for opcodes that vkchi does not emit.
     """
     if len(words) % 4:
         raise InternalError("not a SPIR-V module")
@@ -113,7 +111,6 @@ class _Disassembler:
     # --- names -----------------------------------------------------------------------------
 
     def _name(self, opcode: int, operands: list[int]) -> None:
-        """Name the ids that this instruction defines or names."""
         if opcode == spec.OpName:
             self._give(operands[0], decode_string(operands[1:])[0])
         elif opcode in TYPE_NAMES:
@@ -189,14 +186,15 @@ class _Disassembler:
 
 
 def decode_string(words: list[int]) -> tuple[str, int]:
-    """(string, length in words) of a literal string."""
+    """Decode the literal string at the start of `words`. Return (string, length in words)."""
     raw = np.array(words, "<u4").tobytes()
     end = raw.index(b"\0")
     return raw[:end].decode(), end // 4 + 1
 
 
 def float_text(bits: int, width: int) -> str:
-    """Float literal that spirv-as reads back exactly; infinities and NaN in its spelling."""
+    """Return a float literal that spirv-as reads back exactly; infinities and NaN as hexadecimal
+    floats."""
     value: Any = np.array(bits, f"u{width // 8}").view(f"f{width // 8}")[()]
     if np.isfinite(value):
         if value == 0 or 1e-4 <= abs(value) < 1e16:

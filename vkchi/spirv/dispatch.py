@@ -1,7 +1,7 @@
 """Emission of a Shader from one split Func: the entry point around the lowered code.
 
 Sets the execution modes, orders the parts of the function, and checks that the device has all
-capabilities the module needs. `instruction_selection` lowers the code.
+capabilities that the module needs. `instruction_selection` has the rows that lower ops.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ def emit(
 
     With `exact`, the driver must not contract float operations. With `is_fast`, it may ignore the
     sign of f32 zeros, and may assume that no f32 is infinite or NaN. `emitter` may be a subclass
-    that records more. The entry point of the module is called `main`. Arguments beyond the limit of
-    push constants are read from memory. If VKCHI_DUMP_SPV is set, the module is also written to
-    that folder.
+    that records more. Arguments beyond the limit of push constants are read from memory. If
+    VKCHI_DUMP_SPV is set, the module is also written to that folder.
 
     Raises DeviceError if the device lacks a capability the Func needs, InternalError for IR that
     earlier passes must remove.
@@ -67,8 +66,8 @@ def emit(
 
 
 def _write_function(em: Emitter) -> tuple[int, tuple[ArgumentSlot, ...], int]:
-    """Lower the body and join the parts; return the function's id, the slots, and the size of the
-    argument block."""
+    """Lower the body into `em.m`; return the function's id, the slots, and the argument block's
+    size."""
     m = em.m
     void, entry, block = m.type(spec.OpTypeVoid), m.new_id(), em.block
     sizes = [axis.block for axis in em.grid.axes]
@@ -87,7 +86,8 @@ def _write_function(em: Emitter) -> tuple[int, tuple[ArgumentSlot, ...], int]:
 
 
 def forbid_contraction(em: Emitter) -> None:
-    """Forbid contraction of float operations (FMA): all if `exact`, else those on f64.
+    """Decorate float adds, subtractions, products and quotients NoContraction: all if `exact`, else
+    f64.
 
     The f64 functions are computed in parts that must be rounded separately.
     """

@@ -19,7 +19,7 @@ class EmissionFacts(NamedTuple):
     """Results of the walk.
 
     - `indexed`: `local` ops whose components are accessed by computed indices.
-    - `dead`: unused ops of the body; the ends of the parallel loop count as unused (`find_dead`).
+    - `dead`: ops of the body that emission omits (`find_dead`).
     - `constant`: names of arrays that no write of this Func may alias.
     """
 
@@ -46,9 +46,10 @@ def survey_func(fn: Func) -> EmissionFacts:
 
 
 def find_dead(fn: Func) -> frozenset[Value]:
-    """The dead ops of the body, if nothing uses the ends of its `parallel` op.
+    """Return the ops of the body that are unused in the shader of a `parallel` op.
 
-    The launch computes these ends. Empty for a Func without a `parallel` op.
+    The ends of the loop do not count as uses, because the launch computes them. Empty for a Func
+    without a `parallel` op.
     """
     if find_parallel(fn) is None:
         return frozenset()

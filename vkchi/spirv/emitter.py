@@ -1,4 +1,4 @@
-"""State of one emission, and the methods by which all other files append instructions.
+"""State of one emission, and the methods that append instructions.
 
 An IR value is a tuple of scalar ids, one per component; a pointer is a place (`pointers.py`). The
 function is assembled from four lists:
@@ -8,8 +8,8 @@ function is assembled from four lists:
 - `prologue`: values computed once, such as invocation ids and limits;
 - `code`.
 
-All are in the entry block; `code` only starts there. Values of the prologue are therefore available
-in the whole function.
+The first three are in the entry block, where `code` begins. Values of the prologue are therefore
+available in the whole function.
 
     em.op(spec.OpFAdd, em.type_id(f32), a, b)       # appended to the code; the new id
     em.once(spec.OpSConvert, em.type_id(i64), a)    # in the prologue; interned
@@ -73,8 +73,10 @@ STORAGE_NEEDS = {8: "storage8", 16: "storage16"}
 
 
 class Ids(dict[Value, tuple[int, ...]]):
-    """Component ids of every value; parameters of the Func are loaded from the argument block on
-    demand."""
+    """Component ids of every lowered value. A parameter of the Func is added at first use.
+
+    Other values that are missing raise InternalError.
+    """
 
     __slots__ = ("em",)
 
@@ -89,9 +91,12 @@ class Ids(dict[Value, tuple[int, ...]]):
 
 
 class Emitter:
-    """See the module's docstring. `block` is the label of the current block.
+    """See the module's docstring.
 
-    With `exact`, float operations are not contracted.
+    - rows: the function that lowers each op kind.
+    - block: label of the current block.
+    - exact: True if float operations must not be contracted.
+    - needs: fields of Caps that the module needs.
     """
 
     __slots__ = (
@@ -121,7 +126,7 @@ class Emitter:
     # --- types and constants ---------------------------------------------------------------
 
     def need(self, field: str) -> None:
-        """Record that the module needs this field of Caps, and declare its capability."""
+        """Record that the module needs this field of Caps; declare its capability and extension."""
         if field not in self.needs:
             capability, extension = REQUIREMENTS[field]
             self.needs.add(field)
@@ -130,7 +135,7 @@ class Emitter:
                 self.m.extensions.add(extension)
 
     def type_id(self, t: Scalar) -> int:
-        """Id of a scalar type, as used in arithmetic."""
+        """Return the id of a scalar type for arithmetic; records the Caps field that it needs."""
         found = self.types.get(t)
         if found is None:
             if t.name in TYPE_NEEDS:
@@ -139,11 +144,7 @@ class Emitter:
         return found
 
     def stored_id(self, t: Scalar) -> int:
-        """Id of a scalar type in buffers.
-
-        Narrow types also need their arithmetic capability: without it, pointers to them cannot be
-        cast.
-        """
+        """Return the id of a scalar type for buffers; records the Caps fields that it needs."""
         if t.bits in STORAGE_NEEDS:
             self.need(STORAGE_NEEDS[t.bits])
         return self.type_id(t)
@@ -178,12 +179,14 @@ class Emitter:
         return self.m.constant(spec.OpConstant, t_id, words, bits)
 
     def known(self, value: int) -> int | None:
-        """Bit pattern of an id that is a scalar constant, else None."""
+        """Return the bit pattern of an id that is a scalar constant, None for other ids."""
         return self.m.bits.get(value)
 
     def array_struct(self, stored: Scalar, *, is_constant: bool = False) -> int:
-        """Id of `struct { stored[] }`, the pointee of array parameters; NonWritable if
-        `is_constant`."""
+        """Return the id of `struct { stored[] }`, the pointee of array parameters.
+
+        Its member is NonWritable if `is_constant`.
+        """
         elem = self.stored_id(stored)
         key = ("constant array" if is_constant else "array", elem)
         found = self.structs.get(key)
@@ -194,10 +197,10 @@ class Emitter:
         return found
 
     def cell_struct(self, member: int, *, is_constant: bool) -> int:
-        """Id of `struct { member }`, to which addresses are cast; NonWritable if `is_constant`.
+        """Return the id of `struct { member }`, to which addresses are cast.
 
-        Only struct members can be decorated NonWritable; a pointer to the bare member would lose
-        this.
+        It exists because only struct members can be decorated NonWritable, which `is_constant`
+        requests.
         """
         key = ("constant" if is_constant else "cell", member)
         found = self.structs.get(key)
@@ -206,9 +209,9 @@ class Emitter:
         return found
 
     def _block_of(self, member: int, is_constant: bool) -> int:
-        """Id of a one-member Block struct.
+        """Return the id of a new Block struct of one member: NonWritable if `is_constant`.
 
-        Drivers may load constant members at any time, and through the scalar unit's cache.
+        Otherwise it is Coherent if the Func has a fence.
         """
         found = self.m.fresh_type(spec.OpTypeStruct, member)
         self.m.decorate(found, Decoration.Block)
@@ -238,7 +241,7 @@ class Emitter:
         return self.op(spec.OpExtInst, t_id, self.m.glsl_set(), number, *operands)
 
     def once(self, opcode: int, t_id: int, *operands: int) -> int:
-        """Id of a pure instruction in the prologue, interned."""
+        """Return the id of a pure instruction in the prologue; equal ones are emitted once."""
         key = (opcode, t_id, *operands)
         found = self.onces.get(key)
         if found is None:
@@ -259,11 +262,11 @@ class Emitter:
         self.block = label
 
     def pair_id(self) -> int:
-        """Id of the type of two u32 words, as which addresses are handled."""
+        """Return the id of the type of two u32, used for addresses and u64 values."""
         return self.m.type(spec.OpTypeVector, self.type_id(u32), 2)
 
     def length(self, elem_id: int, count: int) -> int:
-        """Id of the type `elem[count]` without a stride, for variables."""
+        """Return the id of the type `elem[count]` without a stride, for variables."""
         return self.m.type(spec.OpTypeArray, elem_id, self.const(u32, count))
 
     def index(self, k: int) -> int:
@@ -272,7 +275,7 @@ class Emitter:
     # --- ops -------------------------------------------------------------------------------
 
     def lower(self, ops: Sequence[Op]) -> None:
-        """Lower these ops into the code. Raises InternalError for an op without a row."""
+        """Append the code of these ops. Raises InternalError for an op without a row."""
         rows, ids = self.rows, self.ids
         for op in ops:
             row = rows.get(op.kind)

@@ -1,8 +1,8 @@
 """Rewriting of a shader to read its arguments from memory, not from push constants.
 
-Push constants are part of recorded commands. Arguments in memory can be changed without a new
-recording, and may be larger than a device's push constants. Precondition: only the entry block
-reads arguments, each exactly once (`argument_block`).
+Arguments in memory can be changed without recording commands again, and may be larger than a
+device's push constants. Precondition: only the entry block reads arguments, each exactly once
+(`argument_block`).
 
     >>> in_memory(shader).indirect
     True
@@ -25,10 +25,10 @@ WIDE_TYPES = ("i64", "u64", "f64")
 
 
 def in_memory(shader: Shader) -> Shader:
-    """The shader with the address of its arguments as its only push constant.
+    """Return the shader with the address of its arguments as its only push constant.
 
     A shader that is already indirect, or has no arguments, is returned unchanged. Raises
-    InternalError for a module that vkchi did not emit.
+    InternalError if the module reads other than each argument once.
     """
     if shader.indirect or not shader.slots:
         return shader
@@ -40,7 +40,7 @@ def in_memory(shader: Shader) -> Shader:
 
 
 class _Rewriting:
-    """`out`: the rewritten words. `widths`: bytes of each argument, in order."""
+    """Rewriting of a module. `out`: the new words. `widths`: bytes of each argument, in order."""
 
     def __init__(self, words: Words, widths: list[int]) -> None:
         self.widths = widths
@@ -65,7 +65,8 @@ class _Rewriting:
         return self.bound - 1
 
     def _find_variable(self, words: Words) -> tuple[int, int, int]:
-        """Ids of the push-constant variable, of its pointer type, and of the block type."""
+        """Return the ids of the push-constant variable, of its pointer type, and of the block
+        type."""
         pointees: dict[int, int] = {}
         for opcode, operands in iterate_instructions(words):
             if opcode == spec.OpTypePointer:

@@ -1,8 +1,7 @@
-"""Instruction selection: one row per IR op, except ops that a pass lowers before (`Trait.LOWERED`).
+"""Instruction selection: one row per IR op, except ops that passes replace before.
 
 `ROWS` maps each op kind to the function that emits it. Tensors are scalarized here: an op on a
-tensor emits one instruction per component, and most tensor ops only rename ids. The IR is typed;
-the emitter adds no casts and repairs nothing.
+tensor emits one instruction per component, and most tensor ops only rename ids.
 
 See also: `scalar_ops.py` (scalar instructions), `pointers.py` (addresses), `control_flow.py`
 (blocks).
@@ -129,7 +128,10 @@ def lower_extract_at(em: Emitter, op: Op) -> tuple[int, ...]:
 def _array_of(
     em: Emitter, t_id: int, values: tuple[int, ...], *, is_table: bool
 ) -> tuple[int, int]:
-    """(storage class, variable) of an array with these components; constant if `is_table`."""
+    """Return (storage class, variable id) of an array with these components.
+
+    It is a constant, memoized table if `is_table`, else a new private variable that is stored to.
+    """
     array_type = em.length(t_id, len(values))
     if is_table:
         table = em.m.composite(array_type, values)
@@ -161,7 +163,6 @@ def lower_transpose(em: Emitter, op: Op) -> tuple[int, ...]:
 
 
 def lower_matmul(em: Emitter, op: Op) -> tuple[int, ...]:
-    """Emit the matrix product; each dot product is summed from the first term on."""
     left, right = op.args[0].type, op.args[1].type
     assert isinstance(left, Tensor) and isinstance(right, Tensor)
     a, b, columns = em.ids[op.args[0]], em.ids[op.args[1]], right.m

@@ -1,8 +1,7 @@
 """Indices of an invocation, workgroup barriers, and early return.
 
-Defines the mapping of loop iterations to invocations. On a grid of one axis, the index of an
-invocation in the dispatch is `(group.y * groups.x + group.x) * block + local`. The y term is
-omitted if the grid is known to fit x.
+On a grid of one axis, the index of an invocation in the dispatch is `(group.y * groups.x + group.x)
+* block + local`. The y term is omitted if the grid is known to fit x.
 
 On a grid of several axes, an invocation has the hardware's index along each axis. If there may be
 several dispatches, the `base` of the dispatch is added. Its index in the dispatch is the number of
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def builtin(em: Emitter, number: int, size: int = 3) -> int:
-    """Id of a built-in input, loaded once: a vector of u32 or, for size 1, a u32."""
+    """Return the id of a built-in input, loaded once: a vector of u32 or, for size 1, a u32."""
     key = (0, number)
     found = em.onces.get(key)
     if found is None:
@@ -42,7 +41,7 @@ def builtin(em: Emitter, number: int, size: int = 3) -> int:
 
 
 def builtin_part(em: Emitter, number: int, axis: int) -> int:
-    """One u32 component of a built-in vector."""
+    """Return the id of one u32 component of a built-in vector."""
     vector = builtin(em, number)
     return em.once(spec.OpCompositeExtract, em.type_id(u32), vector, axis)
 
@@ -69,8 +68,10 @@ def require_single_axis(em: Emitter) -> None:
 
 
 def group_id(em: Emitter) -> int:
-    """Index of the workgroup in the dispatch, as u32. Raises InternalError on a grid of several
-    axes."""
+    """Return the id of the workgroup's index in the dispatch, as u32.
+
+    Raises InternalError on a grid of several axes.
+    """
     require_single_axis(em)
     x = builtin_part(em, BuiltIn.WorkgroupId, 0)
     if not needs_two_dimensions(em):
@@ -85,7 +86,8 @@ def _row_start(em: Emitter) -> int:
 
 
 def index_along(em: Emitter, axis: int) -> int:
-    """Index of the invocation along a grid axis, as u32; includes the base of the dispatch."""
+    """Return the id of the invocation's index along a grid axis, as u32; includes the dispatch's
+    base."""
     if len(em.grid.axes) == 1:
         return global_id(em)
     here = builtin_part(em, BuiltIn.GlobalInvocationId, axis)
@@ -95,7 +97,7 @@ def index_along(em: Emitter, axis: int) -> int:
 
 
 def global_id(em: Emitter) -> int:
-    """Index of the invocation in the dispatch, as u32; 0 on a serial grid.
+    """Return the id of the invocation's index in the dispatch, as u32; 0 on a serial grid.
 
     On a grid of several axes, it is the number of the iteration in the whole loop.
     """
@@ -136,7 +138,7 @@ def lower_group_size(em: Emitter, op: Op) -> tuple[int, ...]:
 
 
 def lower_grid_size(em: Emitter, op: Op) -> tuple[int, ...]:
-    """Number of launched invocations, which may exceed the number of iterations.
+    """Return the number of launched invocations, which may exceed the number of iterations.
 
     Raises InternalError on a grid of several axes.
     """
@@ -155,14 +157,13 @@ BOTH_MEMORIES = Semantics.AcquireRelease | Semantics.UniformMemory | Semantics.W
 
 
 def lower_barrier(em: Emitter, op: Op) -> None:
-    """barrier: execution barrier of the workgroup; makes writes to buffers and workgroup memory
-    visible."""
+    """Emit a workgroup barrier that makes writes to buffers and workgroup memory visible."""
     group = em.const(u32, Scope.Workgroup)
     em.act(spec.OpControlBarrier, group, group, em.const(u32, BOTH_MEMORIES))
 
 
 def lower_fence(em: Emitter, op: Op) -> None:
-    """fence: memory barrier at device scope."""
+    """Emit a memory barrier at device scope."""
     device = em.const(u32, Scope.Device)
     em.act(spec.OpMemoryBarrier, device, em.const(u32, BOTH_MEMORIES))
 

@@ -1,6 +1,6 @@
 """SPIR-V module under construction: a word list per section, ids, interned types and constants.
 
-Orders the sections, encodes literals, and collects the capabilities and extensions in use.
+`assemble` orders the sections and adds capabilities and extensions.
 
     >>> m = SpirvModule()
     >>> m.type(spec.OpTypeFloat, 32) == m.type(spec.OpTypeFloat, 32)
@@ -22,7 +22,7 @@ HEADER_WORDS = 5
 
 
 def encode_string(text: str) -> Words:
-    """Encode UTF-8 as little-endian words, with at least one terminating zero byte."""
+    """Encode a string as UTF-8 in little-endian words, with at least one terminating zero byte."""
     raw = text.encode() + b"\0"
     raw += b"\0" * (-len(raw) % 4)
     return [int.from_bytes(raw[k : k + 4], "little") for k in range(0, len(raw), 4)]
@@ -33,8 +33,10 @@ def encode_instruction(opcode: int, *operands: int) -> Words:
 
 
 def iterate_instructions(words: Words) -> Iterator[tuple[int, Words]]:
-    """Iterate over (opcode, operands). Raises InternalError for a word count of 0, or beyond the
-    end."""
+    """Yield (opcode, operands) of each instruction of a module.
+
+    Raises InternalError for an instruction of 0 words, or one that exceeds the end.
+    """
     at = HEADER_WORDS
     while at < len(words):
         length, opcode = words[at] >> 16, words[at] & 0xFFFF
@@ -45,7 +47,7 @@ def iterate_instructions(words: Words) -> Iterator[tuple[int, Words]]:
 
 
 class SpirvModule:
-    """Sections in the order of the specification, 2.4.
+    """Sections of a module, as lists of words.
 
     `bound` is the next free id. `bits` maps the id of a scalar constant to its bit pattern.
     """
@@ -86,13 +88,14 @@ class SpirvModule:
         return self.type(spec.OpTypePointer, storage, pointee)
 
     def fresh_type(self, opcode: int, *operands: int) -> int:
-        """Id of a new type that can be decorated; not interned."""
+        """Return the id of a new type, which can be decorated; not interned."""
         new = self.new_id()
         self.types += encode_instruction(opcode, new, *operands)
         return new
 
     def constant(self, opcode: int, t_id: int, words: Sequence[int], bits: int) -> int:
-        """Id of a scalar constant whose literal is `words`, interned; `bits` is its bit pattern."""
+        """Return the id of a scalar constant whose literal is `words`, interned; `bits` is its bit
+        pattern."""
         key = (opcode, t_id, *words)
         found = self.interned.get(key)
         if found is None:
@@ -111,7 +114,8 @@ class SpirvModule:
         return found
 
     def variable(self, storage: int, pointee: int, *initial: int) -> int:
-        """Id of a new module-scope variable, which is added to the entry point's interface."""
+        """Return the id of a new module-scope variable, which is added to the entry point's
+        interface."""
         new = self.new_id()
         t_id = self.pointer(storage, pointee)
         self.types += encode_instruction(spec.OpVariable, t_id, new, storage, *initial)
@@ -137,7 +141,8 @@ class SpirvModule:
         return self.glsl
 
     def assemble(self, entry: int, entry_name: str) -> bytes:
-        """Assemble the module, little-endian. `entry` is the id of the entry-point function."""
+        """Return the bytes of the module, little-endian. `entry` is the id of the entry-point
+        function."""
         out = [spec.MAGIC, spec.VERSION, 0, self.bound, 0]
         for capability in sorted(self.capabilities):
             out += encode_instruction(spec.OpCapability, capability)

@@ -1,12 +1,12 @@
 """Memory ops: addresses, loads, stores, workgroup memory, private variables.
 
 A pointer op becomes a place: in a buffer, in workgroup memory, or in private variables.
-`passes.lower_access` has computed the offsets before.
+Precondition: `passes.lower_access` has computed the offsets.
 
-A pointer is formed in the block that uses it, as an access chain with one computed index. The chain
-is in-bounds unless the access is guarded, or its offset may reach 4 GiB. Drivers turn it into one
-64-bit base and a 32-bit offset. Guarded accesses and vectors cast the chain. On devices without
-`chain_casts` they cast the sum of the array's address and the offset instead.
+A pointer to a buffer is formed in the block that uses it, as an access chain with one computed
+index. The chain is in-bounds unless the access is guarded, or its offset may reach 4 GiB. Guarded
+accesses and vectors cast the chain. On devices without `chain_casts` they cast the sum of the
+array's address and the offset instead.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 class BufferPlace:
     """A vector of `count` scalars in a buffer of `stored` scalars, from `index` + `constant` on.
 
+    - `base`: id of the pointer to the array's struct.
     - `index`: id of the computed index, 0 for none; `width`: its type.
     - `ok`: id of the bounds check, 0 for none.
     - `pointer`: the pointer formed in `block`.
@@ -75,8 +76,8 @@ class BufferWordPlace(NamedTuple):
 class LocalPlace(NamedTuple):
     """A private value.
 
-    It has one Function variable per component or, if `array` is set, one array variable with the
-    ids of the component indices.
+    It has one Function variable per component. If `array` is set, it is an array variable instead,
+    and `indices` are the ids of the component indices.
     """
 
     scalar: Scalar
@@ -92,7 +93,7 @@ Place = BufferPlace | SharedPlace | BufferWordPlace | LocalPlace
 
 
 def lower_address(em: Emitter, op: Op) -> None:
-    """address: a place in a buffer or in workgroup memory."""
+    """Note the place of an `address` op, in a buffer or in workgroup memory."""
     array, t = op.args[0], op.type
     assert isinstance(t, Ptr)
     operands, constant = [em.ids[v][0] for v in op.args[1:]], address_constant(op.attr)
@@ -112,7 +113,8 @@ def lower_address(em: Emitter, op: Op) -> None:
 
 
 def _moved(em: Emitter, base: int, param: Param, count: int) -> int:
-    """Pointer to an array's struct, advanced by `count` scalars; computed once."""
+    """Return a pointer to an array's struct, advanced by `count` scalars; computed in the
+    prologue."""
     assert isinstance(param.type, Array)
     stored = param.type.stored
     word = em.type_id(u64)
@@ -124,7 +126,8 @@ def _moved(em: Emitter, base: int, param: Param, count: int) -> int:
 
 
 def _width_of(constant: int) -> Scalar:
-    """Type of a constant index. SPIR-V treats indices as signed."""
+    """Return the type of a constant index, which SPIR-V treats as signed: u64 from WIDE_FROM on,
+    else u32."""
     return u64 if constant >= WIDE_FROM else u32
 
 
@@ -139,7 +142,7 @@ def _shared_place(em: Emitter, op: Op, index: int, width: Scalar) -> SharedPlace
 
 
 def sum_index(em: Emitter, index: int, constant: int, width: Scalar) -> int:
-    """Id of index + constant; an index of 0 means none."""
+    """Return the id of index + constant; an index of 0 means none."""
     if not index:
         return em.number(width, constant)
     if not constant:
@@ -159,7 +162,8 @@ def lower_shape(em: Emitter, op: Op) -> tuple[int, ...]:
 
 
 def lower_magic(em: Emitter, op: Op) -> tuple[int, ...]:
-    """Magic numbers for division by an array extent: a slot of the argument block."""
+    """Return the id of a magic number for division by an array extent: a slot of the argument
+    block."""
     return (em.arguments.magic(op.kind, _param(op.args[0]), op.attr),)
 
 
@@ -183,7 +187,10 @@ def lower_shared(em: Emitter, op: Op) -> tuple[int, ...]:
 
 
 def _narrow_address(em: Emitter, op: Op) -> tuple[int, int]:
-    """(address of a narrow scalar in a buffer, its low word)."""
+    """Return the ids of the address of a narrow scalar in a buffer, and of its low 32 bits.
+
+    The address is a pair of words or, without `chain_casts`, a u64.
+    """
     place = em.places[op.args[0]]
     assert isinstance(place, BufferPlace)
     word = em.type_id(u32)
@@ -196,7 +203,7 @@ def _narrow_address(em: Emitter, op: Op) -> tuple[int, int]:
 
 
 def lower_word(em: Emitter, op: Op) -> None:
-    """word: the aligned u32 that contains a narrow scalar."""
+    """Note the place of a `word` op: the aligned u32 that contains a narrow scalar."""
     word = em.type_id(u32)
     address, low = _narrow_address(em, op)
     if em.caps.chain_casts:
@@ -215,8 +222,8 @@ def _byte(em: Emitter, low: int) -> int:
 
 
 def lower_word_shift(em: Emitter, op: Op) -> tuple[int, ...]:
-    """word_shift: the bit position of a narrow scalar in its word, 8 * byte (memory is
-    little-endian)."""
+    """Return the bit position of a narrow scalar in its word: 8 * byte, as memory is
+    little-endian."""
     byte = _byte(em, _narrow_address(em, op)[1])
     return (em.op(spec.OpShiftLeftLogical, em.type_id(u32), byte, em.const(u32, 3)),)
 
@@ -246,21 +253,19 @@ def _local_place(em: Emitter, op: Op) -> LocalPlace:
 
 
 def lower_member(em: Emitter, op: Op) -> None:
-    """member: one component with a constant index."""
     place, part = _local_place(em, op), slice(op.attr, op.attr + 1)
     kept = place._replace(variables=place.variables[part], indices=place.indices[part])
     em.places[op] = kept
 
 
 def lower_member_at(em: Emitter, op: Op) -> None:
-    """member_at: one component by a clamped index."""
     place = _local_place(em, op)
     k = clamp(em, em.ids[op.args[1]][0], len(place.indices))
     em.places[op] = place._replace(indices=(k,))
 
 
 def clamp(em: Emitter, k: int, n: int) -> int:
-    """The i32 component index k, clamped to [0, n - 1]."""
+    """Return the id of the i32 component index k, clamped to [0, n - 1]."""
     return em.glsl(Glsl.SClamp, em.type_id(i32), k, em.index(0), em.index(n - 1))
 
 
@@ -275,7 +280,8 @@ def buffer_pointer(em: Emitter, place: BufferPlace) -> int:
 
 
 def _new_pointer(em: Emitter, place: BufferPlace) -> int:
-    """Form the pointer. It is cast as a pair of words, which all drivers support, or as a u64."""
+    """Form a pointer to a place: an access chain, or for guarded accesses and vectors a cast
+    address."""
     pointee = vector_id(em, place)
     if not place.ok and pointee == em.stored_id(place.stored):
         return _element_chain(em, place)
@@ -284,7 +290,7 @@ def _new_pointer(em: Emitter, place: BufferPlace) -> int:
 
 
 def _cast(em: Emitter, address: int, pointee: int, *, is_constant: bool = False) -> int:
-    """Pointer to a value at an address.
+    """Return a pointer to a value of type `pointee` at an address.
 
     For constants, and without `chain_casts`, the address is cast to a struct, and the pointer is to
     its member: SPIRV-Cross supports casts to structs, and atomics on members.
@@ -308,7 +314,10 @@ def _element_chain(em: Emitter, place: BufferPlace) -> int:
 
 
 def _address(em: Emitter, place: BufferPlace) -> int:
-    """Address of a place as a pair of words: a cast of its access chain."""
+    """Return the address of a place as a pair of words, by a cast of its access chain.
+
+    A failed bounds check selects the trash.
+    """
     em.need("chain_casts")
     address = em.op(spec.OpBitcast, em.pair_id(), _element_chain(em, place))
     if not place.ok:
@@ -318,7 +327,11 @@ def _address(em: Emitter, place: BufferPlace) -> int:
 
 
 def _computed_address(em: Emitter, place: BufferPlace) -> int:
-    """Address of a place as a u64: that of the array plus the signed index times the stride."""
+    """Return the address of a place as a u64: that of the array plus the signed index times the
+    stride.
+
+    A failed bounds check selects the trash.
+    """
     wide, size = em.type_id(u64), em.const(u64, place.stored.size_bytes)
     index = sum_index(em, place.index, place.constant, place.width)
     if place.width.bits < u64.bits:
@@ -338,7 +351,10 @@ def vector_id(em: Emitter, place: BufferPlace) -> int:
 
 
 def scalar_pointer(em: Emitter, place: Place) -> int:
-    """Pointer to a one-scalar place in a buffer or in workgroup memory."""
+    """Return a pointer to a one-scalar place in a buffer or in workgroup memory.
+
+    Raises InternalError for a private place.
+    """
     if isinstance(place, BufferPlace):
         return buffer_pointer(em, place)
     if isinstance(place, LocalPlace):
@@ -368,7 +384,7 @@ def lower_store(em: Emitter, op: Op) -> None:
 def store_place(
     em: Emitter, place: Place, values: tuple[int, ...], aligned: int | None = None
 ) -> None:  # fmt: skip
-    """Store components at a place. `aligned`: its alignment in bytes, if more than that of a
+    """Store components at a place. `aligned` is its alignment in bytes, or None for that of a
     scalar."""
     if isinstance(place, BufferPlace):
         _store_buffer(em, place, values, aligned)
@@ -393,15 +409,14 @@ def _local_pointers(em: Emitter, place: LocalPlace) -> list[int]:
 
 
 def _aligned(place: BufferPlace, aligned: int | None) -> tuple[int, ...]:
-    """Memory operands of an access with this alignment, at least that of the scalar."""
     return (MemoryAccess.Aligned, max(place.scalar.size_bytes, aligned or 0))
 
 
 def _is_one_access(em: Emitter, place: BufferPlace, aligned: int | None) -> bool:
     """True if the device can access the components of a place as one value.
 
-    Without `scalar_alignment` a vector needs its natural alignment, which three components have
-    not: some languages round their size up to four.
+    A vector needs its natural alignment (and other than three components), or `scalar_alignment`,
+    which is then recorded as needed.
     """
     whole = place.count * place.scalar.size_bytes
     if place.count == 1 or (place.count != 3 and (aligned or 0) >= whole):

@@ -1,8 +1,7 @@
 """Elementwise arithmetic: the instruction of each op by scalar kind, and numeric conversions.
 
-Maps op kind and scalar kind to an opcode or a GLSL.std.450 instruction. Preconditions: `legalize`
-and `arithmetic` have replaced all ops without an exact instruction. `arithmetic` also keeps shift
-amounts in range, and bases of powers non-negative.
+Preconditions: `legalize` and `arithmetic` have replaced all ops without an exact instruction.
+`arithmetic` also keeps shift amounts in range.
 
     instruction_of(em, "sqrt", f32)        # (OpExtInst, the id of GLSL.std.450, Sqrt)
 """
@@ -67,7 +66,7 @@ IN_64_BITS = frozenset({"abs", "min", "max", "sqrt", "floor", "ceil"})  # of GLS
 
 
 def instruction_of(em: Emitter, kind: str, t: Scalar) -> tuple[int, ...]:
-    """(opcode, leading operands...) of `kind` on components of type t.
+    """Return (opcode, leading operands...) of `kind` on components of type t.
 
     Raises InternalError if there is no instruction.
     """
@@ -80,12 +79,12 @@ def instruction_of(em: Emitter, kind: str, t: Scalar) -> tuple[int, ...]:
 
 
 def missing_instruction_error(kind: str, t: Scalar) -> InternalError:
-    """The error for an op that earlier passes must replace."""
+    """Return the error for an op that earlier passes must replace."""
     return InternalError(f"no instruction is `{kind}` of {t}; legalize or arithmetic replaces it")
 
 
 def lower_popcnt(em: Emitter, op: Op) -> tuple[int, ...]:
-    """Count the set bits of each component; Vulkan supports only 32-bit operands."""
+    """Count the set bits of each component. Raises InternalError for other than 32 bits."""
     t = scalar_of(op.type)
     if t.bits != 32:
         raise missing_instruction_error(op.kind, t)
@@ -93,7 +92,10 @@ def lower_popcnt(em: Emitter, op: Op) -> tuple[int, ...]:
 
 
 def lower_clz(em: Emitter, op: Op) -> tuple[int, ...]:
-    """Count the leading zeros of each component: 31 minus FindUMsb, which returns -1 for zero."""
+    """Count the leading zeros of each component: 31 minus FindUMsb, which returns -1 for zero.
+
+    Raises InternalError for other than 32 bits.
+    """
     t = scalar_of(op.type)
     if t.bits != 32:
         raise missing_instruction_error(op.kind, t)
@@ -112,7 +114,7 @@ CONVERSIONS = {
 
 
 def convert(em: Emitter, old: Scalar, new: Scalar, value: int) -> int:
-    """Id of a component converted by value, as defined by the op `cast`."""
+    """Convert a component by value, as the op `cast`; return the id of the result."""
     if old is new:
         return value
     t_id = em.type_id(new)
@@ -134,10 +136,7 @@ def convert(em: Emitter, old: Scalar, new: Scalar, value: int) -> int:
 
 
 def _convert_integer(em: Emitter, old: Scalar, new: Scalar, value: int) -> int:
-    """Convert between integer types.
-
-    Widening extends by the sign of the source. OpUConvert yields only unsigned types.
-    """
+    """Convert between integer types. Widening extends by the sign of the source type."""
     t_id = em.type_id(new)
     if old.bits == new.bits:
         return em.op(spec.OpBitcast, t_id, value)

@@ -75,15 +75,16 @@ EXCHANGES: dict[str, tuple[int, str]] = {
 
 
 def scope_of(em: Emitter) -> int:
-    """Id of the scope operand of subgroup instructions. Declares the capability GroupNonUniform."""
+    """Return the id of the scope operand of subgroup instructions. Declares GroupNonUniform."""
     em.m.capabilities.add(Capability.GroupNonUniform)
     return em.const(u32, Scope.Subgroup)
 
 
 def _settled(em: Emitter, t_id: int, value: int) -> int:
-    """The result of a subgroup operation; a variable keeps it in place without `subgroup_at_once`.
+    """Return the result of a subgroup operation, without `subgroup_at_once` by way of a variable.
 
-    SPIRV-Cross writes an expression where its value is used, which may be in one side of a select.
+    The variable keeps the operation in place: SPIRV-Cross writes an expression where its value is
+    used, which may be in one side of a select.
     """
     if em.caps.subgroup_at_once:
         return value
@@ -98,7 +99,7 @@ def _check_type(op: Op, t: Scalar) -> None:
 
 
 def lower_reduction(em: Emitter, op: Op) -> tuple[int, ...]:
-    """subgroup_add and other reductions, and their scans."""
+    """Emit `subgroup_add` or another reduction, or one of their scans."""
     t = scalar_of(op.args[0].type)
     _check_type(op, t)
     name, operation = REDUCTIONS[op.kind]
@@ -133,7 +134,7 @@ def lower_ballot(em: Emitter, op: Op) -> tuple[int, ...]:
 
 
 def lower_wide_ballot(em: Emitter, op: Op) -> tuple[int, ...]:
-    """subgroup_ballot_wide: the first two of the four words, as a u64."""
+    """Emit `subgroup_ballot_wide`: the first two of the ballot's four words, as a u64."""
     pair = em.op(spec.OpCompositeConstruct, em.pair_id(), *_ballot_words(em, op, 2))
     return (em.op(spec.OpBitcast, em.type_id(u64), pair),)
 
@@ -166,6 +167,6 @@ def lower_index(em: Emitter, op: Op) -> tuple[int, ...]:
 
 
 def lower_barrier(em: Emitter, op: Op) -> None:
-    """subgroup_barrier: execution and memory barrier of the subgroup."""
+    """Emit an execution and memory barrier of the subgroup."""
     scope = scope_of(em)
     em.act(spec.OpControlBarrier, scope, scope, em.const(u32, BOTH_MEMORIES))

@@ -1,7 +1,7 @@
 """Change of a shader's workgroup shape, by a patch of its LocalSize execution mode.
 
-Only for grids of several axes. There, no instruction depends on the workgroup shape; only the
-omitted bounds guards do.
+Precondition: no axis of the grid omits a bounds guard that the new shape needs. Only for grids of
+several axes, where no instruction depends on the workgroup shape.
 
     >>> with_workgroup_shape(shader, (4, 32)).grid.axes[0].block
     4
@@ -20,7 +20,7 @@ from vkchi.target.shader import Grid, Shader
 
 
 def with_workgroup_shape(shader: Shader, block: Sequence[int]) -> Shader:
-    """The shader with workgroups of these sizes along x, y and z.
+    """Return the shader with workgroups of these sizes along x, y and z.
 
     Raises InternalError for a grid of one axis, and if `block` has not one size per axis.
     """
