@@ -1,8 +1,8 @@
 """Gravity from its potential energy: the forces are gradients computed by a tape.
 
 Source: Taichi's documentation, "Differentiable programming", case study. The kernel computes the
-energy. The tape computes its derivative, and minus that is the force. Total energy is conserved if
-the forces are right.
+energy. The tape computes its derivative, and minus that is the force. The picture shows the total
+energy, which stays nearly constant.
 
     python examples/ad_gravity.py
 """
@@ -55,14 +55,14 @@ class Gravity:
             self.compute_potential()
 
     def advance(self) -> None:
-        """Leapfrog step: half a kick, a drift, half a kick. The scheme conserves energy."""
+        """Leapfrog step: half a kick, a drift, half a kick. It nearly conserves energy."""
         self.kick(DT / 2)
         self.drift(DT)
         self.forces()
         self.kick(DT / 2)
 
     def energy(self) -> float:
-        """Kinetic and potential energy."""
+        """Sum of kinetic and potential energy."""
         kinetic = 0.5 * float(np.sum(self.v.to_numpy().astype(np.float64) ** 2))
         return kinetic + self.potential[None]
 

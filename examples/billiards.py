@@ -1,4 +1,4 @@
-"""Billiards: find direction and speed of the cue ball so that one ball ends in a given place.
+"""Billiards: find position and velocity of the cue ball so that one ball ends in a given place.
 
 Collisions conserve energy. Their time is computed within a time step; otherwise the gradient of the
 final positions would be wrong. Friction slows all balls. Source: DiffTaichi (Hu et al., ICLR 2020),
@@ -19,8 +19,7 @@ ROWS, GOAL_BALL, GOAL, MOST = 3, 4, (0.82, 0.35), 0.01
 
 
 def rack() -> np.ndarray:
-    """The cue ball, and a loose triangle of balls: no ball is hit by two others at the same
-    time."""
+    """Positions [n, 2] of the cue ball, and of a loose triangle of balls."""
     places = [(0.15, 0.5)]
     for row in range(ROWS):
         for k in range(row + 1):

@@ -1,6 +1,7 @@
 """A cloth of masses and springs, held at two corners, in wind; drawn in two dimensions.
 
-Springs join each mass to those near it; semi-implicit Euler steps; air drags.
+Springs join each mass to those at most two rows and columns away. Drag slows the masses, and
+semi-implicit Euler steps move them.
 
     python examples/cloth.py
 """

@@ -1,7 +1,7 @@
 """A cloth that falls on a ball, in three dimensions, shown by ti.ui.
 
 Springs join each mass to those near it, with semi-implicit Euler steps. Masses inside the ball are
-projected to its surface and lose their inward velocity.
+projected to its surface, lose their inward velocity, and are slowed by friction.
 
     python examples/cloth3d.py
 """
@@ -91,7 +91,7 @@ class Cloth:
             self.move()
 
     def energy(self) -> float:
-        """Kinetic and potential energy per unit of mass."""
+        """Kinetic and gravitational energy per unit of mass, without that of the springs."""
         v, x = self.v.to_numpy().astype(np.float64), self.x.to_numpy()
         return float((0.5 * (v * v).sum(-1) + GRAVITY * x[..., 1]).mean())
 

@@ -234,7 +234,7 @@ def time_of(function, repeats: int = 5) -> float:
 
 
 def time_torch(w, k, g, eps):
-    """Seconds of torch's conv1d, forward and with backward; None if torch is not installed."""
+    """Seconds of torch's conv1d: (forward, forward and backward); None without torch."""
     try:
         import torch
         import torch.nn.functional as F

@@ -1,9 +1,9 @@
 """A charge is led along a path by electrodes, whose charges a small neural network sets.
 
-In step t the network reads the position that step t overwrites: state is stored once, not per step.
-The tape saves the values that the gradient needs. `--check` compares that gradient with finite
-differences in f64. With `import taichi as ti` it does the same for Taichi. Source: DiffTaichi (Hu
-et al., ICLR 2020), example "electric".
+In step t the network reads the position that step t overwrites: the charge's position and velocity
+are stored once, not per step. The tape saves the values that the gradient needs. `--check` compares
+that gradient with finite differences in f64. With `import taichi as ti` it does the same for
+Taichi. Source: DiffTaichi (Hu et al., ICLR 2020), example "electric".
 
     python examples/electric.py [--rounds N]
     python examples/electric.py --check

@@ -1,8 +1,8 @@
 """Finite elements from an energy: a rubber beam swings; forces are gradients computed by a tape.
 
 Triangles of neo-Hookean rubber are held at the left. The kernel computes the energy of a
-deformation. Minus its gradient by the positions is the force. Total energy is conserved. Source:
-Sifakis and Barbic, "FEM Simulation of 3D Deformable Solids", SIGGRAPH 2012 courses.
+deformation. Minus its gradient by the positions is the force. Total energy is nearly conserved.
+Source: Sifakis and Barbic, "FEM Simulation of 3D Deformable Solids", SIGGRAPH 2012 courses.
 
     python examples/fem.py
 """

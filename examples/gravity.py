@@ -1,7 +1,7 @@
 """Gravity by automatic differentiation, as an animation: the forces are gradients of the energy.
 
 Source: Taichi's documentation, "Differentiable programming", case study. `ad_gravity.py` has the
-physics, and checks energy conservation.
+physics, and shows the energy.
 
     python examples/gravity.py
 """

@@ -1,4 +1,4 @@
-"""A Julia set with a moving parameter: iterations until z -> z^2 + c leaves the circle of radius 2.
+"""A Julia set with a moving parameter: iterations until z -> z^2 + c leaves the circle of radius 8.
 
 python examples/julia.py
 """

@@ -40,11 +40,13 @@ class Adam:
 
 
 class Problem:
-    """An optimization problem: `run()` computes the field `loss` from the parameters, `descent`
-    updates them."""
+    """An optimization problem.
+
+    `run()` computes the field `loss` from the parameters, `descent.step()` updates them.
+    """
 
     def learn(self) -> float:
-        """One descent step; returns the loss."""
+        """Take one descent step; return the loss before it."""
         with ti.ad.Tape(self.loss):
             self.run()
         self.descend()
@@ -79,7 +81,7 @@ class Simulation(Problem):
 
 
 def descend(problem, rounds: int, goal: float, title: str = "descending") -> list[float]:
-    """Take up to `rounds` descent steps, until the loss is at most `goal`; returns the losses."""
+    """Take up to `rounds` descent steps, until the loss is at most `goal`; return the losses."""
     losses = []
     for _ in track(range(rounds), title):
         losses.append(problem.learn())
@@ -89,8 +91,10 @@ def descend(problem, rounds: int, goal: float, title: str = "descending") -> lis
 
 
 def run(make, title: str, res, rounds: int, goal: float, background: int = 0x0) -> None:
-    """Make a problem, descend, print the loss, and show the result. Exit with status 1 if the
-    goal is not reached."""
+    """Make a problem, descend, print the loss, and show the result.
+
+    Exits with an error if at least `rounds` steps were allowed and did not reach the goal.
+    """
 
     def make_and_learn(options):
         problem, begin = make(), time.perf_counter()

@@ -2,9 +2,9 @@
 
 The network reads phases of a clock, and the positions and velocities of the masses. Its output
 changes the rest lengths of the springs. Network and physics are differentiated through time, and
-gradient descent on the weights makes the robot move to the right. The program prints the distance,
-which grows from 0 to more than the robot's length of 0.3. It takes half a minute. Source:
-DiffTaichi (Hu et al., ICLR 2020), example "mass_spring", with a different robot.
+gradient descent on the weights makes the robot move to the right. The printed loss is minus the
+distance walked; it ends below -0.3, minus the robot's length. Source: DiffTaichi (Hu et al., ICLR
+2020), example "mass_spring", with a different robot.
 
     python examples/mass_spring.py [--rounds N]
 """
@@ -140,7 +140,7 @@ class Robot(learning.Problem):
         self.measure = measure
 
     def run(self) -> None:
-        """Simulate the walk and measure the loss, the distance to the left."""
+        """Simulate the walk and measure the loss: minus the mean distance to the right."""
         self.start()
         for t in range(1, self.steps):
             self.think(t - 1)

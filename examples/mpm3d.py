@@ -62,8 +62,7 @@ class Materials:
         self.start = start
 
     def make_stress(self):
-        """Make a function that updates a particle's deformation and returns its Kirchhoff
-        stress."""
+        """Make a func that updates a particle's deformation and returns its Kirchhoff stress."""
         affine, shape, squeeze, material = self.affine, self.shape, self.squeeze, self.material
         dt = self.dt
 

@@ -1,4 +1,4 @@
-"""A fluid by the moving-least-squares material point method (MLS-MPM), with two physics kernels.
+"""A fluid by the moving-least-squares material point method (MLS-MPM), on particles and a grid.
 
 Source: Hu et al., "A Moving Least Squares Material Point Method", SIGGRAPH 2018, equations 16, 18
 and 29; a weakly compressible fluid whose volume ratio J follows the velocity's divergence.

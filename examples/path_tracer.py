@@ -1,7 +1,7 @@
 """A Cornell box by path tracing: each frame adds one sample per pixel.
 
 Walls are diffuse, one ball is a mirror, and a square in the ceiling is the light. Each diffuse
-bounce samples a point of the light directly; bounces that hit the light therefore add nothing.
+bounce samples a point of the light directly; a reflected ray that then hits the light adds nothing.
 Source: Kajiya, "The rendering equation", SIGGRAPH 1986; Goral et al., SIGGRAPH 1984 (the box).
 
     python examples/path_tracer.py
@@ -29,7 +29,7 @@ WALLS = ((0, -1, (0.75, 0.1, 0.1)), (0, 1, (0.1, 0.6, 0.15)), (1, -1, (0.75,) * 
 
 @ti.func
 def hit(origin, way):
-    """First intersection of a ray: distance, normal, colour, and 1 for a mirror."""
+    """First intersection of a ray: distance (FAR if none), normal, colour, and 1 for a mirror."""
     nearest, normal, colour, is_mirror = FAR, vec3(0.0), vec3(0.0), 0
     for axis, side, paint in ti.static(WALLS):
         t = (side - origin[axis]) / way[axis]
@@ -76,7 +76,7 @@ def light_from_lamp(at, normal):
 
 @ti.func
 def diffuse(normal):
-    """A random direction with cosine-weighted density about the normal."""
+    """A random direction whose density is proportional to the cosine of its angle to the normal."""
     height, angle = 2 * ti.random() - 1, 2 * tm.pi * ti.random()
     r = ti.sqrt(ti.max(1 - height * height, 0.0))
     return (normal + vec3(r * ti.cos(angle), r * ti.sin(angle), height) * 0.999).normalized()

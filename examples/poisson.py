@@ -1,7 +1,7 @@
 """Poisson's equation by Jacobi steps that the device repeats until convergence.
 
-The steps are recorded once. `run_until` tests convergence on the device, so the host waits a dozen
-times instead of thousands of times.
+The steps are recorded once. `run_until` tests convergence on the device, so the host does not wait
+after each step.
 
     python examples/poisson.py
 """
@@ -19,8 +19,10 @@ N = 48
 
 def solve(n: int = N, most: float = 1e-6) -> tuple[int, float, float]:
     """Solve u_xx + u_yy = -2 pi^2 sin(pi x) sin(pi y) on a square with u = 0 on the boundary.
+
     Return the number of steps, the maximum error against sin(pi x) sin(pi y), and the time in
-    seconds."""
+    seconds.
+    """
     u, v, f = (ti.field(ti.f32, (n + 1, n + 1)) for _ in range(3))
     change, is_done = ti.field(ti.f32, ()), ti.field(ti.i32, ())
     h = 1 / n

@@ -1,8 +1,8 @@
 """Histogram equalization of a dim, moving picture, by reductions.
 
-Sum, extremes, histogram and prefix sum are loops that accumulate into one element; the compiler
-turns them into reductions. The original is on the left, the result on the right, with both
-histograms below.
+Mean, variance and extremes are loops that accumulate into one element; the compiler turns them into
+reductions. The histogram adds to one of many bins, and the cumulative distribution is a serial
+loop. The original is on the left, the result on the right, with both histograms below.
 
     python examples/reductions.py
 """

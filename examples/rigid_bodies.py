@@ -1,9 +1,9 @@
 """A robot of rigid boxes learns to walk: springs between them change their length to a rhythm.
 
-A trunk has four legs. The length of each spring over time is a sum of phases of a clock. Descent
-through all time steps finds the weights, with gradients through contacts and friction. The loss is
-minus the distance walked. Source: DiffTaichi (Hu et al., ICLR 2020), example "rigid_body", with a
-different robot.
+A trunk has four legs. The rest length of each long spring depends on a sum of phases of a clock.
+Descent through all time steps finds the weights, with gradients through contacts and friction. The
+loss is minus the distance walked. Source: DiffTaichi (Hu et al., ICLR 2020), example "rigid_body",
+with a different robot.
 
     python examples/rigid_bodies.py [--rounds N]
 """
@@ -26,9 +26,11 @@ HIPS = (-0.17, -0.06, 0.06, 0.17)
 
 
 class Robot(learning.Simulation):
-    """Positions x, angles a, velocities v and w of the bodies, and springs. Spring s joins point
-    `ends[s, 0]` of body `bodies[s, 0]` to point `ends[s, 1]` of body `bodies[s, 1]`, in the
-    bodies' own axes."""
+    """Positions x, angles a, velocities v and w of the bodies, and springs.
+
+    Spring s joins point `ends[s, 0]` of body `bodies[s, 0]` to point `ends[s, 1]` of body
+    `bodies[s, 1]`, in the bodies' own axes.
+    """
 
     at_once, shown = 5, 4
 
@@ -57,7 +59,10 @@ class Robot(learning.Simulation):
         self.make_motion()
 
     def springs_of(self, leg: int) -> list:
-        """(leg, end on the trunk, end on the leg): two short ones at the hip, one to each side."""
+        """The four springs of a leg: (leg, end on the trunk, end on the leg).
+
+        The first two are at the hip and short.
+        """
         hip = HIPS[leg - 1]
         found = [(leg, (hip + d, -TRUNK[1]), (d, LEG[1])) for d in (-LEG[0], LEG[0])]
         return found + [(leg, (hip + d, -TRUNK[1]), (0.0, -LEG[1])) for d in (-0.08, 0.08)]

@@ -35,7 +35,7 @@ def torus(p, big, small):
 
 @ti.func
 def blend(a, b, k):
-    """Smooth union of two bodies."""
+    """Distance to the smooth union of two bodies at distances a and b."""
     h = tm.clamp(0.5 + 0.5 * (b - a) / k, 0.0, 1.0)
     return tm.mix(b, a, h) - k * h * (1 - h)
 
@@ -51,7 +51,7 @@ def scene(p, t):
 
 @ti.func
 def march(origin, way, t):
-    """Distance along a ray to the first surface; FAR if there is none."""
+    """Distance along a ray to the first surface, FAR if it is farther; at most STEPS steps."""
     distance = 0.0
     for _ in range(STEPS):
         free = scene(origin + distance * way, t)
@@ -63,7 +63,7 @@ def march(origin, way, t):
 
 @ti.func
 def normal_at(p, t):
-    """The gradient of the distance, from four corners of a tetrahedron."""
+    """Unit normal: the direction of the distance's gradient, from four corners of a tetrahedron."""
     total = vec3(0.0)
     for x, y, z in ti.static(((1, -1, -1), (-1, -1, 1), (-1, 1, -1), (1, 1, 1))):
         corner = vec3(x, y, z)
@@ -73,8 +73,7 @@ def normal_at(p, t):
 
 @ti.func
 def shadow(origin, way, t):
-    """Soft shadow: fraction of light that arrives, smaller the closer the ray passes to a
-    surface."""
+    """Soft shadow: fraction of light that arrives, less the closer the ray passes to a surface."""
     light, distance = 1.0, 0.05
     for _ in range(32):
         free = scene(origin + distance * way, t)

@@ -1,7 +1,7 @@
 """A soft robot learns to walk: muscles in an elastic body (MPM), contracted by a rhythm.
 
 Particles carry the body, a grid its momentum for one step. Each leg has two muscles. Their
-contraction over time is a sum of phases of a clock, and descent through all time steps finds the
+contraction depends on a sum of phases of a clock, and descent through all time steps finds the
 weights. The printed loss is minus the distance walked, in lengths of the body. Source: Hu et al.,
 "A Moving Least Squares Material Point Method", SIGGRAPH 2018; DiffTaichi (ICLR 2020), example
 "diffmpm", with a different robot.
@@ -26,8 +26,10 @@ LENGTH, START = 0.4, 0.15
 
 
 def body(dim: int, spacing: float) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of particles [n, dim], and their muscles [n], -1 for none. The body is a block
-    on legs, each with a muscle at its front and one at its back."""
+    """Positions of particles [n, dim], and their muscles [n], -1 for none.
+
+    The body is a block on legs, each with a muscle at its front and one at its back.
+    """
     size = (LENGTH, 0.2, 0.2)[:dim]
     axes = [np.arange(spacing / 2, side, spacing) for side in size]
     places = np.array(list(itertools.product(*axes)))
@@ -44,8 +46,10 @@ def body(dim: int, spacing: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Robot(learning.Simulation):
-    """The particles (x, v, affine velocity c, deformation f), and the grid. `weights` [muscles,
-    phases] are learned. It has `dim` dimensions; the second axis points up."""
+    """The particles (x, v, affine velocity c, deformation f), and the grid, in `dim` dimensions.
+
+    `weights` [muscles, phases] are learned. The second axis points up.
+    """
 
     at_once = shown = 4
 

@@ -61,7 +61,7 @@ class Smoke:
 
         @ti.func
         def inner(i, j, side):
-            """Velocity through a cell's side; 0 at walls."""
+            """`side` if cell (i, j) is in the grid; 0 beyond the walls."""
             return side if 0 <= i < n and 0 <= j < n else 0.0
 
         @ti.kernel
@@ -94,7 +94,7 @@ class Smoke:
         self.measure, self.relax, self.correct = measure, relax, correct
 
     def project(self) -> None:
-        """Remove the divergence of the velocity."""
+        """Reduce the divergence of the velocity to nearly zero."""
         self.measure(self.v)
         for k in range(2 * SWEEPS):
             self.relax(k % 2)

@@ -16,7 +16,10 @@ import vkchi as ti
 
 
 def run(make, title: str, eye, at, res=(640, 480), background=(0.07, 0.09, 0.13)) -> None:
-    """Make a simulation, and step and draw it until the window is closed."""
+    """Make a simulation, and step and draw it until the window is closed.
+
+    Options on the command line set the number of frames and the folder of a film.
+    """
     options = viewer.parse(title)
     ti.init(arch=ti.vulkan, **({"device": options.device} if options.device else {}))
     simulation = make()

@@ -41,7 +41,7 @@ def by_torch(w: torch.Tensor, k: torch.Tensor, eps: float) -> torch.Tensor:
 
 
 def greatest_difference(shape: tuple[int, int, int] = (2, 4, 32), eps: float = 0.1) -> float:
-    """Maximum relative difference from torch, of values and both gradients."""
+    """Maximum relative difference from torch, of the output and both gradients."""
     torch.manual_seed(0)
     _, channels, steps = shape
     w, k, slope = torch.rand(channels, steps), torch.rand(shape), torch.rand(shape)
@@ -65,7 +65,7 @@ class TimeMix(torch.nn.Module):
 
 
 def train(steps: int) -> tuple[float, float]:
-    """Train on a decaying filter; returns the loss before and after."""
+    """Train a TimeMix on decaying filters; return the losses of the first and the last step."""
     torch.manual_seed(1)
     channels, length = 4, 16
     filters = torch.exp(-torch.arange(length).flip(0) / torch.arange(1.0, channels + 1)[:, None])

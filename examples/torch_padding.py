@@ -32,7 +32,10 @@ def shape_of_wall(given: dict) -> tuple[int, int]:
 @ti.torch_op(outputs={"wall": shape_of_wall})
 @ti.kernel
 def brick_pad(tile: Image, ph: ti.i32, pw: ti.i32, shift: ti.i32, wall: Image):
-    """`ph`, `pw`: whole tiles of padding above and below, left and right."""
+    """Fill `wall` with copies of `tile`; each course is shifted by `shift` against the one below.
+
+    `ph`, `pw`: padding in pixels, of whole tiles, above and below, left and right.
+    """
     for row, col in wall:
         height, width = tile.shape[0], tile.shape[1]
         x1, y1 = col - pw, wall.shape[0] - 1 - row + ph

@@ -1,11 +1,11 @@
-"""Viewer for examples: a window, or files frame by frame if there is no screen.
+"""Viewer for examples: a window or, without a screen, off-screen frames.
 
 A simulation is an object with `step()` and `draw(gui)`. Its optional `press(event)` receives keys
 and buttons. Escape quits.
 
     viewer.run(Life, "game of life", res=512)
 
-    python examples/life.py [--headless] [--frames N] [--save DIR] [--demo] [--device NAME]
+    python examples/game_of_life.py [--headless] [--frames N] [--save DIR] [--demo] [--device NAME]
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def fill_box(gui: ti.GUI, low, high, colour: int) -> None:
 
 
 def positive(text: str) -> int:
-    """Parse an option as an integer of 1 or more."""
+    """Parse an option as an integer of 1 or more. Raises ArgumentTypeError."""
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
     return int(text)
@@ -57,8 +57,11 @@ def parse(title: str, rounds: int | None = None) -> argparse.Namespace:
 
 
 def run(make, title: str, res, background: int = 0x0, rounds: int | None = None) -> None:
-    """Make a simulation, and step and draw it until the window is closed. `rounds`: default
-    number of training steps before anything is shown; `make` then gets the options."""
+    """Make a simulation, and step and draw it until the window is closed.
+
+    Options on the command line set the number of frames and the folder of a film. `rounds`: default
+    number of training steps before anything is shown; `make` then gets the options.
+    """
     options = parse(title, rounds)
     ti.init(arch=ti.vulkan, **({"device": options.device} if options.device else {}))
     simulation = make() if rounds is None else make(options)

@@ -2,8 +2,8 @@
 
 The membrane follows the wave equation, and pictures of it are taken every few steps. Gradient
 descent through all time steps, from a flat membrane, finds the initial shape. The loss is the sum
-of squared differences from the pictures. It falls to less than a millionth, and the shape is
-recovered to within 1 %. Source: DiffTaichi (Hu et al., ICLR 2020), example "wave".
+of squared differences from the pictures, relative to a flat membrane. It falls below a millionth.
+Source: DiffTaichi (Hu et al., ICLR 2020), example "wave".
 
     python examples/wave.py [--rounds N]
 """
@@ -65,7 +65,8 @@ class Membrane(learning.Problem):
         self.photograph(bump(n))
 
     def photograph(self, truth: np.ndarray) -> None:
-        """Take the pictures for a membrane with the initial shape `truth`; then reset to flat."""
+        """Set the pictures to those of a membrane with the initial shape `truth`; then reset to
+        flat."""
         self.truth = truth
         self.start.from_numpy(truth)
         self.swing()

@@ -1,8 +1,8 @@
-"""Saves the module that heat.c runs: heat that spreads in a plate, with a field and a graph.
+"""Saves the module that heat.c runs: heat that spreads in a plate, with a field and three kernels.
 
-python examples/c/heat.py heat_module
-INCLUDE=$(python -c "import vkchi.aot; print(vkchi.aot.include())")
-cc -O2 -I "$INCLUDE" examples/c/heat.c -o heat -lvulkan && ./heat heat_module
+python examples/c/heat.py heat_module INCLUDE=$(python -c "import vkchi.aot;
+print(vkchi.aot.include())") cc -O2 -I "$INCLUDE" examples/c/heat.c -o heat -lvulkan && ./heat
+heat_module
 """
 
 import sys
