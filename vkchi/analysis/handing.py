@@ -1,12 +1,12 @@
 """Minimum cut for loop distribution: values to store and ops to recompute.
 
 Reductions move to a second loop behind the first. They need values for their subscripts, operands,
-and enclosing branches and loops. Such a value comes to the second loop in one of two ways:
+and enclosing branches and loops. Each of these values is passed in one of two ways:
 
-- The op is recomputed (rematerialization). It must be pure, or a load from an array parameter that
-  the first loop does not write.
-- The value is stored in an array with one slot per iteration (scalar expansion), and per iteration
-  of enclosing counted loops. The number of its executions must be a compile-time constant.
+- Its op is recomputed (rematerialization). The op must be pure, or a load from an array parameter
+  that the first loop does not write.
+- It is stored in an array with one slot per iteration (scalar expansion), and per iteration of
+  enclosing counted loops. The number of its executions must be a compile-time constant.
 
 The choice is a minimum cut (`least_cut`) between non-recomputable values and the reductions.
 Cutting a value costs one store and its loads. Cutting an op costs its execution in each iteration
@@ -98,7 +98,7 @@ class RematerializationCut:
         self.known: dict[Value, bool] = {}  # value -> is a node; other values are available
 
     def control_around(self, op: Op) -> Iterator[Op]:
-        """Control ops around an op, innermost first."""
+        """Control ops around an op within the loop, innermost first."""
         owner = self.shifts.parents.get(op)
         while owner is not None:
             yield owner
@@ -134,7 +134,7 @@ class RematerializationCut:
         return self.shifts.number[op] if isinstance(op, Op) else -1
 
     def needed_by(self, op: Op) -> list[Value]:
-        """Operands of a reduction and of the control ops around it."""
+        """Operands of a reduction, and conditions and bounds of the control ops around it."""
         around = self.control_around(op)
         return [*op.args, *(v for c in around for v in c.args[: control_of(c).fixed])]
 

@@ -52,15 +52,18 @@ def is_numbered(loop: Op) -> bool:
 def depends_on_neighbours(loop: Op) -> bool:
     """True if results may depend on which iterations share a workgroup or subgroup.
 
-    Reasons are ops of `GROUPED`, and synchronization that waits for other invocations.
+    Reasons are ids and sizes of workgroups, subgroups or the grid, workgroup memory, and
+    synchronization that waits for other invocations.
     """
     return has_kind(loop.regions[0], GROUPED | _WAITING)
 
 
 def depends_on_invocation(loop: Op) -> bool:
-    """True if the loop demands a workgroup size, synchronizes, or contains an op of `GROUPED`.
+    """True if the loop demands a workgroup size, synchronizes, or depends on the grouping of
+    invocations.
 
-    `thread_index` and `random` are not in `GROUPED`.
+    The latter are ops of `GROUPED`: ids and sizes of workgroups, subgroups or the grid, and
+    workgroup memory. `thread_index` and `random` do not count.
     """
     return loop.attr is not None or has_kind(loop.regions[0], GROUPED | SYNCS)
 

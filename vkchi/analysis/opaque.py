@@ -58,7 +58,8 @@ def is_float(v: Value) -> bool:
 class BitExactness:
     """Traversal of a loop body that collects `opaque` values.
 
-    `inside` are the values defined in the loop; `written` is the memory that it writes.
+    `inside` are the values defined in the loop; `written` is the memory that it writes. A variant
+    is the loop specialized to a part of its index range.
     """
 
     def __init__(self, inside: set[Value], written: set[Value]) -> None:

@@ -155,7 +155,10 @@ class Facts:
     # --- assuming
 
     def limit(self, key: Key, f: ValueFact) -> None:
-        """Assume a fact about a value, and its implications for the operands of that value."""
+        """Assume a fact about a value, and its implications for the operands of that value.
+
+        Changes `limits` only; facts memoized before are not updated (see `forget`).
+        """
         s, c = self.of(key).exact or (key, 0)
         new = shift_fact(ValueFact(f.lo, f.hi, f.ups), -c)
         self._limit_symbol(s, new)
@@ -177,7 +180,11 @@ class Facts:
         self.limits[s] = new if known is None else meet_facts(known, new)
 
     def assume(self, condition: Key, truth: bool) -> None:
-        """Assume that a condition equals `truth`. Only its integer comparisons have an effect."""
+        """Assume that a condition equals `truth`, by changes to `limits`.
+
+        Only its integer comparisons have an effect. Facts memoized before are not updated (see
+        `forget`).
+        """
         if not isinstance(condition, Value):
             return
         for v, is_true in conjuncts(condition, truth, DEEPEST_CONDITION):

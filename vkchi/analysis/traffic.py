@@ -47,7 +47,8 @@ class Traffic(NamedTuple):
 
 
 def size_of(fn: Func) -> DispatchSize:
-    """Iterations and bytes of a dispatch, before its loops are mapped to workgroups."""
+    """Iterations and bytes of a dispatch as a `DispatchSize`, before its loops are mapped to
+    workgroups."""
     loop = find_parallel(fn)
     moved = find_moved(fn.body, frozenset(fn.params))
     total: BoundedCount | None = constant_count(0)

@@ -63,7 +63,8 @@ class NearRemainders(Iterations):
         return DividendRange(not is_above(least, {}), not is_above(last, most))
 
     def ends(self, p: Polynomial, depth: int) -> Window | None:
-        """The least and greatest value of a polynomial; None if unknown."""
+        """The least and greatest value of a polynomial, as launch-invariant polynomials; None if
+        unknown."""
         least: Polynomial = {}
         most: Polynomial = {}
         for m, c in p.items():
@@ -78,9 +79,10 @@ class NearRemainders(Iterations):
         return self.plain(least), self.plain(most)
 
     def plain(self, p: Polynomial) -> Polynomial:
-        """Approximate a polynomial without the adjustments that passes make to lengths.
+        """Simplify a polynomial: `max(n, 0)` becomes n, and `c * (p // d)` becomes `c / d * p` if d
+        divides c.
 
-        These are `max(n, 0)`, and quotients whose constant divisor a factor cancels.
+        The result is an approximation. d must be a constant.
         """
         found: Polynomial = {}
         for m, c in p.items():
@@ -94,8 +96,8 @@ class NearRemainders(Iterations):
         return found
 
     def under(self, s: Symbol | None) -> tuple[Polynomial | None, int]:
-        """A polynomial and a divisor whose quotient approximates a symbol; (None, 1) if there is
-        none."""
+        """A polynomial and a constant divisor whose quotient approximates symbol s; (None, 1) if
+        there are none."""
         if isinstance(s, MixedRadixDigit) and s.modulus is None and s.divisor[0] == ONE:
             return dict(s.of), s.divisor[1]
         if isinstance(s, Op) and s.kind == "max" and constant_int(s.args[1]) == 0:
@@ -105,7 +107,8 @@ class NearRemainders(Iterations):
         return None, 1
 
     def window(self, p: Polynomial, depth: int) -> Window | None:
-        """The least and greatest value of a monomial; None if unknown."""
+        """The least and greatest value of a monomial, as launch-invariant polynomials; None if
+        unknown."""
         ((m, _),) = p.items()
         if m == ONE or not self.varies(p):
             return p, p
@@ -115,7 +118,10 @@ class NearRemainders(Iterations):
         return self.window_of(symbols[0][0], depth - 1)
 
     def window_of(self, s: Symbol, depth: int) -> Window | None:
-        """The least and greatest value of a loop index or a remainder; None for other symbols."""
+        """The least and greatest value of a loop index, or of a remainder by an invariant.
+
+        They are launch-invariant polynomials; None for other symbols.
+        """
         if isinstance(s, MixedRadixDigit):
             modulus = as_polynomial(s.modulus) if s.modulus is not None else None
             is_known = modulus is not None and not self.varies(modulus)

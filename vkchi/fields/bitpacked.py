@@ -130,13 +130,15 @@ class QuantisedField(PendingField):
     # --- encoding of slots -----------------------------------------------------------------------
 
     def encoded(self, value: Numbers) -> NDArray[Any]:
-        """Cast values to the type `compute`, then encode them as slots."""
+        """Cast values to the type `compute`, then encode them as slots: integers with the number in
+        the highest bits."""
         numbers = host_views.cast(host_views.to_number_array(value), self.quantised.compute)
         found: NDArray[Any] = self.quantised.encode(NumpyLanes(numbers)).v
         return found
 
     def decoded(self, slots: Any) -> NDArray[Any]:
-        """Decode slots to values."""
+        """Decode slots (integers with the number in the highest bits) to values of the type
+        `compute`."""
         found: NDArray[Any] = self.quantised.decode(
             NumpyLanes(np.asarray(slots, self.number.dtype))
         ).v

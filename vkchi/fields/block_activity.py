@@ -1,6 +1,6 @@
 """Activity of sparse blocks: which cells are active, and the map from field indices to cells.
 
-Each sparse block has a `BlockActivity` with a companion field of `i32`: 1 for an active cell, else
+Each sparse block has a `BlockActivity` with an `i32` field `numbers`: 1 for an active cell, else
 0. For a dynamic block it has the list length per cell of the parent block.
 
 Guarantees:
@@ -86,7 +86,7 @@ class BlockActivity:
 
     @property
     def chosen(self) -> ScalarField:
-        """Companion field like `numbers`, created on first use. Loops whose iterations change
+        """A second field like `numbers`, created on first use. Loops whose iterations change
         activity copy `numbers` to it at their start."""
         if self._chosen is None:
             self._chosen = self._make("chosen")
@@ -120,7 +120,7 @@ class BlockActivity:
             Storage.fill(part.array, 0)
 
     def destroy(self) -> None:
-        """Free the companion fields."""
+        """Free the memory of `numbers` and `chosen`."""
         for made in (self.numbers, self._chosen):
             if made is not None and made.tree is not None:
                 made.tree.destroy()

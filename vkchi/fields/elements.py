@@ -159,7 +159,10 @@ class PythonItems:
 
 
 class Elements(PythonScope):
-    """Elements of an array: their types, addresses, and access from Python."""
+    """Elements of an array: their types, addresses, and access from Python.
+
+    `digits` is the shape with each axis split into the mixed-radix components of its index.
+    """
 
     host = HostView()
     # Scalars by in-range index: `_rank` indices, those of the element, then the component.
@@ -328,7 +331,8 @@ class Elements(PythonScope):
 
     def tell(self, access: ArrayAccess) -> None:
         """Report an imminent access from Python to the array's watcher, or else to the tape, if
-        any. While arrays are exported, also report writes to the tape's ledger."""
+        any. Before a write, while arrays are exported, the tape first looks for writes by other
+        libraries."""
         tape = self.runtime.tape  # first: reading it may remove the watcher of a tape that was left
         ledger = tape.ledger if tape is not None and self.runtime.exported else None
         if ledger is not None and access.kind != "read":

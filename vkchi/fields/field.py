@@ -161,7 +161,7 @@ class Field(SparseElements):
     @property
     def grad(self) -> Any:
         """The gradient field, created on first use and perhaps not placed yet. None for types other
-        than floats and for companions."""
+        than floats, and if this field is itself a gradient or dual."""
         return self._companion("grad")
 
     @property
@@ -169,7 +169,7 @@ class Field(SparseElements):
         """The dual field (tangents of forward mode), created on first use and perhaps not placed
         yet.
 
-        None for types other than floats and for companions.
+        None for types other than floats, and if this field is itself a gradient or dual.
         """
         return self._companion("dual")
 

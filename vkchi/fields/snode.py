@@ -146,7 +146,8 @@ class ParentNode:
         self.place_companions("dual")
 
     def place_companions(self, kind: str) -> None:
-        """Place the missing companions of a kind in this subtree, each beside its field."""
+        """Place the missing gradients (`kind` "grad") or duals in this subtree, each beside its
+        field."""
         for node in list(self.places()):
             field = node.field
             companion = field.lacking(kind) if field is not None else None
@@ -492,7 +493,8 @@ class FieldTree:
             ) from None
 
     def _place_needed(self) -> None:
-        """Place requested companions (`needs`) that are not placed yet, each beside its field."""
+        """Place gradients and duals that fields request (`needs`), if missing, each beside its
+        field."""
         for node in self.places():
             field = node.field
             for kind in field.needs if field is not None else ():

@@ -90,7 +90,10 @@ def fill_tree(tree: FieldTree) -> None:
 
 
 def lay_out(top: SNode, placements: list[FieldPlacement]) -> int:
-    """Append the placements of all field places below `top`; return the tree's size in bytes."""
+    """Append the placements of all field places below `top`; return the tree's size in bytes.
+
+    Sets the sizes and offsets of the nodes.
+    """
     size_bytes, _ = measure_node(top)
     _place(top, 0, {}, size_bytes, placements)
     return size_bytes * (first_content(placements).components if is_soa(placements) else 1)

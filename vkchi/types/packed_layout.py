@@ -97,11 +97,13 @@ class Packed(NamedTuple):
         return word.number(self.ones) << bit
 
     def take(self, word: L, bit: L | int) -> L:
-        """Extract the slots of the numbers that begin at these bits of the words."""
+        """Extract the numbers that begin at these bits of the words, as slots: in their highest
+        bits."""
         return self.number.raised(word >> bit)
 
     def put(self, slot: L, bit: L | int) -> L:
-        """Words with the numbers of `slot` at the given bits, and zeros elsewhere."""
+        """Words with the numbers of slots (in their highest bits) at the given bits, and zeros
+        elsewhere."""
         return self.number.lowered(slot).cast(self.word) << bit
 
     # --- all elements, in numpy arrays of words --------------------------------------------------
