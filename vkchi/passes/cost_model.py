@@ -200,8 +200,8 @@ def is_worth_hoisting_loads(repeated: RepeatedLoads, caps: Caps) -> bool:
 
 
 def reduction_threads(count: Count | None, caps: Caps) -> int | None:
-    """Return the number of invocations that partition a reduction loop, a power of two; None for
-    less than SMALLEST_SUM iterations."""
+    """Return the number of invocations that partition a reduction loop, a power of two; None for a
+    constant count below SMALLEST_SUM."""
     most = most_threads(caps)
     if count is None or count[0] != "const":
         return most
@@ -366,8 +366,8 @@ def tiles(extents: Sequence[int | None], caps: Caps, wish: PreferredTile) -> lis
 
 
 def lengths(extent: int | None, most: int, caps: Caps, wish: PreferredTile) -> list[int]:
-    """Return candidate tile lengths along an axis: powers of two, and divisors of a known extent
-    unless the size is mandatory."""
+    """Return candidate tile lengths along an axis, less than twice a known extent: powers of two,
+    and divisors of the extent unless the size is mandatory."""
     found = {1 << k for k in range(most.bit_length())}
     if extent is not None and not wish.is_demanded:
         found |= {n for n in range(3, min(most, 2 * ROW) + 1) if extent % n == 0}

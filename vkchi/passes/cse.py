@@ -73,7 +73,8 @@ class AvailabilityScope:
 
 
 class ScopedRebuilder(Rebuilder):
-    """A Rebuilder with a table of the available expressions."""
+    """A Rebuilder with a table of the available expressions, from which each region removes its own
+    at its end."""
 
     def __init__(self, visit: Visit) -> None:
         super().__init__(visit)

@@ -85,7 +85,8 @@ def expand_scalars(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
 
 
 def find_cut(shifts: ScatterAnalysis, caps: Caps) -> RematerializationPlan | None:
-    """Return the cut that separates a loop's scatter-adds; None if they stay."""
+    """Return a profitable cut for all scatter-adds that may leave the loop, else for those that
+    `distribute` and `gather` cannot transform. None if there is no such cut."""
     wanted = sums_that_may_leave(shifts)
     costs = costs_in(shifts, caps) if wanted else {}
     rest = [op for op in wanted if op not in costs]
@@ -186,7 +187,8 @@ def slots_for(cut: RematerializationPlan, first: int) -> dict[Value, Param]:
 
 
 def slot_type(cut: RematerializationPlan, v: Value) -> Array:
-    """Return the type of a temporary array. Bools are stored as i32."""
+    """Return the type of a temporary array, with an axis for each axis of the loops around the
+    value. Bools are stored as i32."""
     t, shape = v.type, tuple(lengths_of(cut.shifts, v))
     assert isinstance(t, Scalar | Tensor)
     kept = with_scalar(t, i32) if scalar_of(t) is u1 else t

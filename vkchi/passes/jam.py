@@ -52,7 +52,7 @@ FACTORS = (4, 2)
 MOST_CARRIED = 16  # scalars that a jammed loop carries in registers
 MOST_OPS = 64  # of a body, which is copied `factor` times, and once for the remainder
 MOST_STRAIGHT = 40  # ops of straight-line code
-MOST_IN_WORDS = 100  # ops of straight-line code on CPUs, where the factor is two
+MOST_IN_WORDS = 100  # ops of straight-line code on CPUs, at a factor of two
 WORDS = 4  # of each array at once; more were not faster
 MEMORY = frozenset((*READS, *WRITES))
 

@@ -94,7 +94,7 @@ class AddressLowering(ArithmeticBuilder):
         return found
 
     def shared(self, op: Op, args: Args) -> Sequence[Value]:
-        """Replace a workgroup array by an array of scalars."""
+        """Append an array of scalars in place of a workgroup array, and record it in `roots`."""
         t = op.type
         assert isinstance(t, Array)
         elem = scalar_of(t.elem)

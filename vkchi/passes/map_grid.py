@@ -271,9 +271,9 @@ def with_block(op: Op, caps: Caps, options: Options) -> Op:
 def plan_grid(fn: Func, caps: Caps) -> Grid:
     """Return the grid of a mapped Func; SERIAL without a loop.
 
-    One of several axes gets a base if it may exceed the device's number of workgroups; a single
-    axis gets none. Raises InternalError if the loop is not mapped, or if the host cannot compute
-    its length.
+    One of several axes gets a base if it may need more workgroups than the device supports; a
+    single axis gets none. Raises InternalError if the loop is not mapped, or if the host cannot
+    compute its length.
     """
     op = find_parallel(fn)
     if op is None:

@@ -150,8 +150,9 @@ class DecidableOps:
     def along(self, k: int, begin: int, end: int) -> tuple[int, int]:
         """Return the interior of axis k, as its first index and the end.
 
-        Its edges are at most WIDEST iterations and a quarter of the axis wide. They are the
-        narrowest that decide all `open` ops that edges of this width can decide.
+        Its edges are at most WIDEST iterations and a quarter of the axis wide. Each edge is the
+        narrowest that decides, beside another edge of that width, every `open` op that two such
+        edges decide.
         """
         most = min(WIDEST, (end - begin) // 4)
         low = high = 0

@@ -69,7 +69,7 @@ Groups = dict[tuple[OffsetIndex, ...], list[ElementAccess]]
 
 
 def promote_elements(fn: Func) -> Func:
-    """Replace array elements in parallel loops by private variables."""
+    """Replace array elements in parallel loops by private variables, where legal and profitable."""
     loops = [op for op in fn.body.ops if op.kind == "parallel"]
     for loop in loops:
         found = find_elements(loop)

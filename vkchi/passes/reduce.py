@@ -158,7 +158,8 @@ class _Reducer:
     def parallel(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         """Emit a `parallel` with accumulators, distributed over a fixed number of invocations.
 
-        None if it takes no atomic.
+        None if it has too few iterations, if results may depend on the invocation that runs an
+        iteration, or if it takes no atomic.
         """
         threads = reduction_threads(host_count(op), self.caps)
         if threads is None or not may_partition(op):

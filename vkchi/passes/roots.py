@@ -32,7 +32,8 @@ BOUNDS = {"lt": ("lt", False), "ge": ("ge", False), "le": ("lt", True), "gt": ("
 
 
 def compare_squares(fn: Func) -> Func:
-    """Remove roots whose only use is a comparison with a constant (`bound_of`)."""
+    """Compare the operand of a root instead of the root, where `bound_of` finds a number to compare
+    it with. The roots become unused."""
     uses = Counter(v for op in walk(fn.body) for v in op.args)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:

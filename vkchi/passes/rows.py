@@ -55,8 +55,8 @@ def build_collapsed(b: Builder, op: Op, args: tuple[Value, ...]) -> None:
 def copy_body(b: Builder, op: Op, indices: Sequence[Value], number: Value | None) -> None:
     """Append the body of a `parallel` with these indices.
 
-    `number`, the linear index of the iteration, replaces `thread_index`. None keeps `thread_index`:
-    the invocation has the same number.
+    `number`, the linear index of the iteration, replaces `thread_index`; divided by a demanded
+    workgroup size, it replaces `group_index`. None keeps both: the invocation has the same number.
     """
 
     def visit(b: Builder, inner: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:

@@ -353,7 +353,8 @@ def cut_space(b: Builder, space: IterationSpace) -> tuple[IterationSpace, tuple[
 
 
 def share_range(b: Builder, op: Op, args: Sequence[Value], crowd: ThreadBudget) -> RangePartition:
-    """Partition the range of a single axis, the iterations of `op`."""
+    """Partition a range of iterations with the bounds `args`: the only axis of `op`, or the linear
+    indices of all its axes."""
     begin, end = args
     first, last = constant_int(begin), constant_int(end)
     limit = crowd.most

@@ -167,7 +167,7 @@ class StoreForwarder:
                 remove_last(self.b.ops, store)
 
     def visit_update(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
-        """Handle an atomic op: it reads its location and leaves an unknown value."""
+        """Keep an atomic op. It reads its location and leaves an unknown value there."""
         place = self.place(args[0])
         self.read(place)
         self.known.forget(place)

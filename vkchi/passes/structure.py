@@ -132,7 +132,7 @@ def insert_at(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
 
 
 def pack(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
-    """Simplify a `pack` of one tensor's components, or of equal values."""
+    """Simplify a `pack` of all components of one tensor in order, or of equal values."""
     first = op_of(args[0], "extract")
     if first and first.args[0].type is t and _are_components(args, first.args[0]):
         return first.args[0]

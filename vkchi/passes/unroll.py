@@ -40,7 +40,8 @@ SHORT = 8  # constant trip count up to which drivers unroll
 
 
 def unroll(fn: Func, caps: Caps) -> Func:
-    """Partially unroll serial loops with loads, unless the device is a CPU."""
+    """Partially unroll serial loops with loads, where `is_worth_it`. Returns `fn` if the device is
+    a CPU."""
     if caps.is_cpu:
         return fn
     return unroll_loops(fn, lambda loop: UnrollFactor(ROUNDS) if is_worth_it(loop) else None)

@@ -174,7 +174,8 @@ def numbers_of(loads: Sequence[InvariantLoad]) -> int:
 
 
 class InvariantLoadFinder:
-    """Finds the loads in an outer loop that repeat in each of its iterations (`found`)."""
+    """Finds the loads in inner loops of an outer loop that access the same elements in each of its
+    iterations (`found`)."""
 
     def __init__(self, outer: Op, changes: SideEffects) -> None:
         self.made, self.changes = frozenset(made_inside(outer)), changes

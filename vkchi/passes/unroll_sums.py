@@ -80,7 +80,8 @@ def loops_of_place(survey: DependenceTest, sums: WrappedSums, write: WriteAccess
 
 
 def is_short(loop: Op, chosen: set[Op]) -> bool:
-    """True if a loop's unrolled size, including its chosen inner loops, is within limits."""
+    """True if a chosen loop may be unrolled: its iterations, times those of chosen inner loops, are
+    at most MOST_ROUNDS. They have at most MOST_OPS ops together."""
     inner = [op for op in walk(loop.regions[0]) if op in chosen]
     rounds = prod(constant_trip_count(op) or 0 for op in (loop, *inner))
     return rounds <= MOST_ROUNDS and rounds * sum(1 for _ in walk(loop.regions[0])) <= MOST_OPS

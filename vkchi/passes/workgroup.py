@@ -54,7 +54,8 @@ NEUTRAL_VOTES = {
 
 
 def pad_to_workgroup(fn: Func, caps: Caps = SMALLEST) -> Func:
-    """Pad loops with barriers to whole workgroups. Such loops are collapsed to one axis.
+    """Pad loops with barriers whose iterations may not fill their last workgroup. Such a loop of
+    several axes is collapsed to one before.
 
     Raises KernelSyntaxError at a barrier in provably divergent control flow.
     """
