@@ -120,7 +120,7 @@ def value_of(path: Path, args: tuple[Any, ...]) -> Any:
 def is_current(read: Read, test: Test, args: tuple[Any, ...]) -> bool:
     """True if the value at the path still passes the test; False if reading it raises an exception.
 
-    An object that was made at compile time, and is gone, cannot have changed.
+    True also if the path begins at an object that is gone.
     """
     path = read.path
     if path.root.kind == "object" and path.root.fn() is None:

@@ -109,7 +109,7 @@ def check_carried(cx: Lowering, arm: Arm, variables: Sequence[Var]) -> None:
     """Check that only the carried variables and the `return` flags changed.
 
     Carried variables may change in their kernel values only. Raises KernelTypeError for another
-    change of a container, InternalError for another variable.
+    change of a container, InternalError for any other change.
     """
     flags = (cx.act.returned, cx.act.result)
     for var, new in arm.changed.items():

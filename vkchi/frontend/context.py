@@ -432,7 +432,7 @@ class Lowering:
     def array_of(self, obj: Any) -> ArrayRef:
         """Return the array of a captured field, which becomes a parameter of the Func.
 
-        Raises KernelFieldError if the field has no memory layout yet and cannot get one.
+        Raises KernelFieldError for a field that has no memory.
         """
         found = self._arrays.get(id(obj))
         if found is None:

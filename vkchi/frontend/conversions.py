@@ -155,8 +155,9 @@ def note_constant(cx: Context, numbers: Any, kind: str, t: Scalar, into: Convers
 def is_held(number: float, kind: str, t: Scalar) -> bool:
     """True if the conversion of a Python number to type t needs no caution.
 
-    An integer must fit t's bits, signed or unsigned (-1 as u32). A float must be in t's range, and
-    integral if t is an integer type. Lost digits do not count.
+    For an integer type t, an integer must fit its bits, signed or unsigned (-1 as u32), and a float
+    must be integral and in its range. For a float type, a finite float must not become infinite.
+    Lost digits do not count.
     """
     if t.kind == "f":
         return kind != "f" or not GREATEST[t.bits] < abs(number) < math.inf

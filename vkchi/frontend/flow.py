@@ -369,7 +369,7 @@ def lower_if(cx: Lowering, n: ast.If, go_on: GoOn | None = None) -> None:
 def lower_known(cx: Lowering, n: ast.If, stmts: Sequence[ast.stmt], go_on: GoOn | None) -> None:
     """Lower the selected branch of an `if` whose condition is a compile-time constant.
 
-    Loops in it are top-level loops only if the condition is `ti.static(...)`. Otherwise they are
+    Loops in it can be parallel only if the condition is `ti.static(...)`. Otherwise they are
     serial, so that constant folding does not change which loops are parallel.
     """
     act, outer = cx.act, cx.act.why_serial

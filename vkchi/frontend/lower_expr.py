@@ -211,10 +211,10 @@ def _chain(cx: Lowering, left: Any, ops: list[ast.cmpop], rights: list[ast.expr]
 
 
 def compare(cx: Lowering, op: ast.cmpop, x: Any, y: Any) -> Any:
-    """Lower one comparison.
+    """Lower one comparison. Raises KernelTypeError or KernelSyntaxError.
 
-    The operands of `is` and `in` must be compile-time constants, except in `x is None`. Raises
-    KernelTypeError or KernelSyntaxError.
+    `is` and `in` are evaluated at compile time: their operands must be no kernel values, and
+    outside of `ti.static` no lists that hold some. `x is None` is permitted for any x.
     """
     text = _COMPARE.get(type(op))
     cx.looked_into(x, y)

@@ -78,7 +78,7 @@ def check_declared(cx: Lowering, n: ast.AnnAssign, note: Any) -> None:
 def lower_augassign(cx: Lowering, n: ast.AugAssign) -> None:
     """Lower `a += value`: the value is evaluated before the target.
 
-    Only a subscript that contains calls is evaluated before the value, as in Python.
+    Exception: a target that is a subscript with calls is evaluated before the value, as in Python.
     """
     op = operator_text(n.op)
     if isinstance(n.target, ast.Subscript) and any_call(n.target):

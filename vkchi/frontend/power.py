@@ -106,8 +106,9 @@ def constant_power(cx: Context, x: Value, exponent: int) -> Value:
 def integer_power(cx: Context, x: Value, y: Value) -> Value:
     """Emit x to the integer power y, wrapping.
 
-    A negative power is truncated to an integer as in Python's `int(x ** y)`: 0, except for 1 and
-    -1. The undefined negative powers of 0 are 0 too. In debug mode negative powers fail.
+    A negative power is truncated to an integer as in Python's `int(x ** y)`: 0, except for bases 1
+    and -1. The undefined negative powers of 0 are 0 too. In debug mode the kernel reports negative
+    powers.
     """
     its = y.type
     assert isinstance(its, Scalar | Tensor)

@@ -112,7 +112,8 @@ class Evaluator(DispatchRun):
         return Held(op.type, op.held, op.name)
 
     def control(self, op: Op) -> tuple[Value, ...]:
-        """Evaluate an op with regions; return its results, and forget all other values."""
+        """Evaluate an op with regions, and return its results; the values in its regions are
+        dropped."""
         found = self.current.results(op)
         self.env.clear()
         return tuple([Held(r.type, v, r.name) for r, v in zip(op.results, found, strict=True)])
