@@ -380,7 +380,10 @@ def without_partials(cx: Lowering, callee: Any) -> tuple[Any, PartialArguments]:
 def call_object(
     cx: Lowering, n: ast.Call, callee: Any, bound: PartialArguments | None = None
 ) -> Any:
-    """Lower a call of a compile-time object; `bound` are the arguments of partials around it."""
+    """Lower a call of a compile-time object; `bound` are the arguments of partials around it.
+
+    Raises KernelSyntaxError for a kernel, KernelTypeError for an object that kernels cannot call.
+    """
     if bound is None:
         callee, bound = without_partials(cx, callee)
     made = record_in(callee)

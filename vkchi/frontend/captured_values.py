@@ -147,11 +147,11 @@ def parent_of(path: Path) -> Path:
 
 
 def test_of(how: How, value: Any) -> Test:
-    """Return a predicate on a later value: it holds if that is still as `value` tells, by `how`.
+    """Return a predicate on a later value: it holds if that matches `value`.
 
-    "value" compares by `same_as`, "kind" the class, "items" the items of an iteration. For
-    "unshadowed" and "absent", the predicate takes the object that must not have the attribute named
-    `value`.
+    By `how`, it compares by `same_as` ("value"), the class ("kind"), or the items of an iteration
+    ("items"). For "unshadowed" and "absent", the predicate takes the object that must not have the
+    attribute named `value`.
     """
     if how == "kind":
         return lambda now: type(now) is value
@@ -341,7 +341,11 @@ def is_leaf(value: Any) -> bool:
 
 
 def is_object(value: Any) -> bool:
-    """True if a value is an object of a user's class, whose attributes a kernel reads."""
+    """True for an object whose attributes a kernel reads one by one.
+
+    Its class is outside of vkchi, builtins, math and numpy. Containers, functions, classes,
+    modules, and values that `is_leaf` compares as a whole are excluded.
+    """
     kind = type(value)
     if kind in NUMBERS or isinstance(value, _OTHERS) or hasattr(kind, "__vkchi_kind__"):
         return False

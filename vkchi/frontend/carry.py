@@ -274,7 +274,7 @@ class _Flags:
             self.variables.append(self.returned)
 
     def update(self, cx: Lowering, loop: LoopScope) -> None:
-        """Set the flags at the end of the body."""
+        """Set the flags at the end of the body, by its `break` and `return` flags."""
         met = [loop.broken.value, cx.act.returned.value]
         stop: Any = False
         for flag in met:

@@ -83,7 +83,10 @@ def _super(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _getattr(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Lower `getattr` with a compile-time name; the third argument is the default."""
+    """Lower `getattr` with a compile-time name; the third argument is the default.
+
+    An absent attribute becomes a dependency; without a default it raises KernelNameError.
+    """
     if kwargs or not 2 <= len(args) <= 3 or not isinstance(args[1], str):
         raise cx.fail("getattr takes a value, a name that is a compile-time constant, a default")
     try:

@@ -243,8 +243,11 @@ class Lowering:
         return self.act.declare(Var(name, value, kind, len(self.frames), self.b.span))
 
     def assign(self, var: Var, value: Any) -> None:
-        """Set a variable's value. The current region notes the old value, and restores it at its
-        end."""
+        """Set a variable's value.
+
+        For a variable from outside the current region, the region notes the old value, and restores
+        it at its end.
+        """
         if var.depth < len(self.frames):
             self.frames[-1].setdefault(var, var.value)
         var.value = value
@@ -465,7 +468,8 @@ class Lowering:
         return ArrayRef(param, clamps=array.clamps)
 
     def seed(self) -> None:
-        """Record that the kernel draws random numbers: adds one parameter to the Func."""
+        """Record that the kernel draws random numbers: the first call adds one parameter to the
+        Func."""
         if ("seed",) not in self.bindings.values():
             self.add_param(Param(u32, SEED), ("seed",))
 

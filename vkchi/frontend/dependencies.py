@@ -269,8 +269,8 @@ class Dependencies:
     def reads(self, fn: FunctionType) -> tuple[Read, ...]:
         """Return the values that the kernel `fn` depends on.
 
-        Values read by functions outside the user's program are left out. So are values that differ
-        when read again.
+        Values that differ when read again are left out, and usually those read by functions outside
+        the user's program.
         """
         names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
         args = tuple([self._arguments.get(name) for name in names])
@@ -333,7 +333,8 @@ def holder_of(base: Any, name: str) -> Any:
 
 
 def may_change(value: Any) -> bool:
-    """True if the value is an object or class of the user's program."""
+    """True for a class of the user's program, and for an object whose attributes are read
+    (`is_object`)."""
     return is_of_program(value.__module__, "") if isinstance(value, type) else is_object(value)
 
 

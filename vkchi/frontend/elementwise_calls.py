@@ -263,7 +263,10 @@ def _neg(cx: Context, x: Any) -> Any:
 
 
 def bit_shr(cx: Context, x1: Any, x2: Any) -> Value:
-    """Lower a logical right shift: `x1 >> x2` with zeros shifted in. Raises KernelTypeError."""
+    """Lower a logical right shift: `x1 >> x2` with zeros shifted in.
+
+    Raises KernelTypeError for floats and bools.
+    """
     shifted = operator_lowering.value(cx, x1)
     elem = scalar_of(shifted.type)
     if elem.kind not in "iu":

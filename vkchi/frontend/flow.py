@@ -128,7 +128,8 @@ def join_arms(cx: Lowering, cond: Value, a: Arm, b: Arm) -> Any:
 def is_cheap(arm: Arm) -> bool:
     """True if an arm may be executed speculatively: at most CHEAP_OPS ops, all pure.
 
-    It must change no variable, and its value must not be a container.
+    It must change no variable, contain no call that a debugger may step through, and its value must
+    not be a container.
     """
     ops = arm.region.ops
     return (

@@ -314,7 +314,9 @@ def check_referred(cx: Lowering, name: str, note: ref, x: Any) -> None:
 def declare_reference(act: Activation, name: str, x: Any, depth: int, span: Span) -> None:
     """Declare a parameter as an alias of the caller's argument.
 
-    An argument that is not assignable becomes a REFERENCE: assigning the parameter then raises.
+    An argument that is not assignable becomes a REFERENCE, which cannot be assigned, except a
+    struct that is a receiver. A receiver with `is_copy` becomes PASSED, whose parts cannot be
+    assigned.
     """
     is_receiver = isinstance(x, Receiver)
     is_copy = isinstance(x, Receiver) and x.is_copy

@@ -354,7 +354,8 @@ def lower_dictcomp(cx: Lowering, n: ast.DictComp) -> dict[Any, Any]:
 
 
 def _comprehend(cx: Lowering, parts: list[ast.comprehension], add: Callable[[], None]) -> None:
-    """Call `add` once for each iteration of a comprehension's loops, with their names bound."""
+    """Call `add` once for each iteration that the conditions of a comprehension permit, with its
+    names bound."""
     if not parts:
         add()
         return
@@ -377,7 +378,7 @@ def _static_test(cx: Lowering, n: ast.expr) -> bool:
 
 
 def bind_static(cx: Lowering, n: ast.expr, item: Any) -> None:
-    """Bind the target of an unrolled loop to one item."""
+    """Bind the target of an unrolled loop to one item, as a compile-time constant."""
     cx.locate(n)
     if isinstance(n, ast.Name):
         cx.act.declare(Var(n.id, item, CONSTANT, len(cx.frames), cx.b.span))

@@ -120,7 +120,7 @@ def lower_expression(cx: Lowering, n: ast.Expr) -> None:
 
 
 def is_debugger_call(n: ast.expr) -> TypeGuard[ast.Call]:
-    """True for `breakpoint()`, and for `set_trace()` of a module such as pdb."""
+    """True for `breakpoint()`, and for `name.set_trace()`, as of the module pdb."""
     f = n.func if isinstance(n, ast.Call) else None
     if isinstance(f, ast.Attribute):
         return f.attr == "set_trace" and isinstance(f.value, ast.Name)

@@ -223,7 +223,11 @@ def _class(name: str, body: list[ast.stmt], at: dict[str, Any]) -> ast.stmt:
 
 
 def is_rewritten(fn: FunctionType) -> bool:
-    """True if a tool may have added instructions to a function that its source does not have."""
+    """True if a tool may have rewritten a function's code, so that it differs from its source's.
+
+    Signs are marks in the code, a module loader that is not Python's, and AST transformers in
+    IPython.
+    """
     if any(_has_marks(code) for code in (fn.__code__, *nested(fn.__code__))):
         return True
     loader = fn.__globals__.get("__loader__")

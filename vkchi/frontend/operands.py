@@ -309,8 +309,9 @@ def cast(cx: Context, x: Any, t: Any) -> Value:
 def tensor_of(cx: Context, items: list[Any] | tuple[Any, ...], dt: Scalar | None = None) -> Operand:
     """Make a vector from a list of numbers, a matrix from a list of rows (lists or vectors).
 
-    Constants stay weak. Otherwise the element type is `dt`, or the components' common type. Raises
-    KernelTypeError for an empty list, and for rows of different shapes.
+    Python numbers without a declared type stay weak. Otherwise the element type is `dt`, or the
+    components' common type. Raises KernelTypeError for an empty list, and for rows of different
+    shapes.
     """
     rows = [operand(cx, item) for item in items]
     shapes = {a.shape if isinstance(a, WeakNumbers) else shape_of(a.type) for a in rows}

@@ -30,7 +30,8 @@ SPECIAL = frozenset(_SPECIAL.split())
 
 
 def record_reachable(deps: Dependencies, callee: Any, args: Iterable[Any]) -> None:
-    """Record the values that a call at compile time may read."""
+    """Record the values that a call at compile time may read: by its function, receiver and
+    arguments."""
     walk = ReachabilityWalk(deps)
     fn = callee.__func__ if isinstance(callee, MethodType) else callee
     if isinstance(callee, MethodType):

@@ -94,7 +94,10 @@ def merged(parts: Sequence[Part]) -> list[Part]:
 
 
 def lower_print(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> None:
-    """Lower `print(*args, sep=" ", end="\\n")` to a report of kind `line`."""
+    """Lower `print(*args, sep=" ", end="\\n")` to a report of kind `line`.
+
+    Raises KernelSyntaxError for an unknown option, or a `sep` or `end` that is no constant string.
+    """
     options = {"sep": " ", "end": "\n", "flush": False, **kwargs}
     unknown = sorted(options.keys() - {"sep", "end", "flush"})
     if unknown:

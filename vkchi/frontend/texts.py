@@ -193,7 +193,11 @@ def spec_for(cx: Context, v: Value, spec: str) -> str:
 
 
 def completed(spec: str, elem: Scalar) -> str:
-    """Return a format spec with the defaults for a type: letter and decimals; "" stays empty."""
+    """Return a format spec with the defaults for a type; "" stays empty.
+
+    For floats, the letter is `f`, and letters with decimals get those of `print`. For unsigned
+    integers, a final `u` becomes `d`.
+    """
     found = re.fullmatch(_SPEC, spec)
     if found is not None and spec and elem.kind == "f":
         letter = found["letter"] or "f"

@@ -30,24 +30,24 @@ from vkchi.types.formats import rw_texture, texel_of, texture
 
 @kernel_function
 def sample_lod(texture: Any, uv: Any, lod: Any) -> Any:
-    """Return the colour at normalised coordinates, interpolated linearly.
+    """Placeholder for `tex.sample_lod(uv, lod)`: the colour at normalised coordinates.
 
-    Integer formats give the nearest texel. `lod` is ignored: textures have one level.
+    It is interpolated linearly; integer formats give the nearest texel. `lod` is ignored: textures
+    have one level.
     """
 
 
 @kernel_function
 def fetch(texture: Any, index: Any, lod: Any) -> Any:
-    """Return the colour of one texel of a sampled texture.
+    """Placeholder for `tex.fetch(index, lod)`: the colour of one texel of a sampled texture.
 
-    Outside it is zero, with alpha 1 for formats without alpha. `lod` is ignored: textures have one
-    level.
+    Outside it is zero, with alpha 1 for formats without alpha.
     """
 
 
 @kernel_function
 def load(texture: Any, index: Any) -> Any:
-    """Return the colour of one texel of a read-and-write texture.
+    """Placeholder for `tex.load(index)`: the colour of one texel of a read-and-write texture.
 
     Outside it is zero, with alpha 1 for formats without alpha.
     """
@@ -55,7 +55,10 @@ def load(texture: Any, index: Any) -> Any:
 
 @kernel_function
 def store(texture: Any, index: Any, value: Any) -> None:
-    """Store one texel of a read-and-write texture; nothing if the index is out of range."""
+    """Placeholder for `tex.store(index, value)`: set one texel of a read-and-write texture.
+
+    A store out of range does nothing.
+    """
 
 
 class TextureRef(InlineOnly):

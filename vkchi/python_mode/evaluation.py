@@ -151,7 +151,7 @@ class EvaluatingBuilder(Builder):
     def emit(
         self, kind: str, *args: Value, attr: Any = None, type: Type | None = None, name: str = ""
     ) -> Any:
-        """Append an op, or evaluate it and return its value."""
+        """Evaluate an op and return its value; in an inner region, append it and return it."""
         try:
             t = infer_type(kind, args, attr, type)
         except SignatureError as e:

@@ -71,7 +71,10 @@ class PythonPlan(Plan):
     def execute(
         self, args: tuple[Any, ...], bound: BoundArguments, seeds: Callable[[], int] | None
     ) -> None:
-        """Run the kernel. Raises Unsupported for kernels of `exclusions`."""
+        """Run the kernel, with the debugger's trace function suspended in vkchi's own frames.
+
+        Raises Unsupported for kernels of `exclusions`.
+        """
         if self._refused is not None:
             raise Unsupported(self._refused)
         trace, limit = gettrace(), sys.getrecursionlimit()
@@ -93,7 +96,7 @@ def make_plan(
     key: tuple[Any, ...], make_device_plan: Callable[[tuple[Any, ...]], Plan],
     show: Callable[[Storage], Any],
 ) -> Plan:  # fmt: skip
-    """Lower a kernel for its errors and warnings, and return its plan. Raises CompilationError."""
+    """Lower a kernel, which raises its errors; issue its warnings, and return its plan."""
     compiled = lower_only(fn, signer.specs(args, key), runtime.options)
     if compiled.interface.cautions:
         issue_warnings(compiled.interface.cautions)

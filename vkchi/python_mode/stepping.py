@@ -397,7 +397,11 @@ class Steps:
         return entered(self.act.loop(LoopScope(len(self.cx.frames))))
 
     def region(self) -> Undo:
-        """Open a block that runs on a run-time condition. Its variables stay changed."""
+        """Open a region, as for code under a run-time condition; return the function that closes
+        it.
+
+        Changed variables keep their new values.
+        """
         frames = self.cx.frames
         frames.append({})
         return frames.pop
