@@ -21,7 +21,6 @@ def place_in(b: Builder, ptr: Value, root: Value, get: Callable[[Value], Value])
 
 
 def trip_count(b: Builder, begin: Value, end: Value) -> Value:
-    """The trip count of a `for`, as an unsigned integer."""
     assert isinstance(begin.type, Scalar)
     return b.emit("trip_count", begin, end, b.const(1, begin.type))
 
@@ -54,7 +53,6 @@ def add_derivatives(b: Builder, x: Value | None, y: Value | None) -> Value | Non
 
 
 def scalar_components(b: Builder, v: Value) -> list[Value]:
-    """The scalars of a value, row by row."""
     t = v.type
     if not isinstance(t, Tensor):
         return [v]
@@ -62,7 +60,6 @@ def scalar_components(b: Builder, v: Value) -> list[Value]:
 
 
 def places_at(b: Builder, place: Value) -> list[Value]:
-    """The locations of the scalars at a location."""
     assert isinstance(place.type, Ptr)
     t = place.type.elem
     return [b.emit("member", place, attr=k) for k in range(t.size)] if isinstance(

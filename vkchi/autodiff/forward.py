@@ -134,7 +134,6 @@ class Forward(Cloner):
         raise no_derivative_error(op, "forward mode has no derivative for this operation")
 
     def chain(self, op: Op, rule: Partials, changing: Sequence[int]) -> Value | None:
-        """The sum of partial derivatives times tangents (chain rule)."""
         # A `select` discards the other operand, but a tangent may be infinite.
         is_nonfinite = not self.nonfinite.isdisjoint(op.args)
         site = DerivativeSite(
@@ -145,7 +144,6 @@ class Forward(Cloner):
         return self.total(term.v for term in terms if term is not None)
 
     def apply(self, op: Op, of: set[int]) -> Value:
-        """Apply the op to the tangents of operands `of` and the values of the others."""
         args = [self.tangent(v) if k in of else self.get(v) for k, v in enumerate(op.args)]
         return self.b.emit(op.kind, *args, attr=op.attr, type=op.type)
 

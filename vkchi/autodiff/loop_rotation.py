@@ -31,8 +31,6 @@ def has_writing_condition(op: Op) -> bool:
 
 
 class LoopRotation(Cloner):
-    """Copies a Func with its loops rotated."""
-
     def control(self, op: Op) -> Op:
         if not has_writing_condition(op):
             return super().control(op)

@@ -44,8 +44,8 @@ def own_memory(loop: Op) -> set[Value]:
 def can_precompute(loop: Op, roots: frozenset[Value], used: Collection[Value]) -> bool:
     """True if a loop can run first for the results at these roots alone.
 
-    Their writes must be minima or maxima, of one kind per location. The loop must not read shared
-    memory that it changes, synchronize, or draw random numbers.
+    Their writes must be minima or maxima, of one kind per location. The loop must not synchronize,
+    draw random numbers, or read memory that it changes, except its own `local`s.
     """
     inside, writes = own_memory(loop), [op for op in walk(loop.regions[0]) if op.kind in WRITES]
     changed = {root for op in writes if (root := base_memory(op.args[0])) not in inside}

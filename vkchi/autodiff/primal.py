@@ -139,7 +139,6 @@ class ActivityAnalysis(Flow):
         return op.results if op.results and self._is_kind(op) else ()
 
     def _is_kind(self, v: Value) -> bool:
-        """True if the analysis follows values of this type."""
         return is_smooth(v)
 
     def _may_be_active(self, op: Op) -> bool:
@@ -173,5 +172,4 @@ def is_smooth_array(p: Param) -> bool:
 
 
 def is_number(v: Value) -> bool:
-    """True if v can be saved: not a pointer, not an array."""
     return isinstance(v.type, Scalar | Tensor)

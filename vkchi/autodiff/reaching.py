@@ -29,8 +29,6 @@ Spread = tuple[dict[str, Op], set[Value]]
 
 
 class ArrayShape(NamedTuple):
-    """The shape of an array."""
-
     shape: tuple[int, ...]
 
 
@@ -135,7 +133,6 @@ class ReachingWrites:
         return self.spread(seeds, ActivityAnalysis)[0]
 
     def made_of(self, bits: set[Value]) -> list[Op]:
-        """Ops that convert these integers to floats."""
         return [
             op
             for op in walk(self.fn.body)
@@ -143,7 +140,6 @@ class ReachingWrites:
         ]
 
     def taken_bits(self, active: Container[Value]) -> list[Op]:
-        """Bitcasts of active values."""
         return [op for op in walk(self.fn.body) if op.kind == "bitcast" and op.args[0] in active]
 
     def _spread(self, seeds: frozenset[Value], kind: type[ActivityAnalysis]) -> Spread:
@@ -173,7 +169,6 @@ class ReachingWrites:
         return found
 
     def lasting_bits(self, active: ActivityAnalysis) -> dict[str, Op]:
-        """Arrays that hold bits of active values when the kernel ends."""
         seeds = self.taken_bits(active)
         return self.staying(self.spread(frozenset(seeds), BitDependence)[0]) if seeds else {}
 
@@ -201,7 +196,6 @@ class ReachingWrites:
                     yield op, late
 
     def later(self, op: Op) -> list[Op]:
-        """Writes of values derived from the array contents that `op` writes."""
         return self.written_of(self.readers(op))
 
     def _written_of(self, seeds: frozenset[Value]) -> list[Op]:

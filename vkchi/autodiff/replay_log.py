@@ -74,8 +74,6 @@ def ops_in(region: Region, loops: Loops, counted: Container[Op]) -> Iterator[tup
 
 
 def record_draws(fn: Func, draws: Sequence[ReplayedOp]) -> Func:
-    """The Func that stores the results of draws in the buffers."""
-
     def record(b: Builder, place: Value, new: Value) -> Value:
         b.emit("store", place, new)
         return new
@@ -84,8 +82,6 @@ def record_draws(fn: Func, draws: Sequence[ReplayedOp]) -> Func:
 
 
 def replay_draws(fn: Func, draws: Sequence[ReplayedOp]) -> Func:
-    """The Func that loads the results of draws from the buffers."""
-
     return with_buffers(fn, draws, lambda b, place, new: b.emit("load", place))
 
 

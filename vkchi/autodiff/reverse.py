@@ -93,7 +93,6 @@ class GradientFunc(NamedTuple):
     outflows: OutflowAnalysis
 
     def saves_used(self) -> tuple[SaveBuffer, ...]:
-        """The buffers that `func` still uses."""
         params = set(self.func.params)
         return tuple(s for s in self.saves if s.param in params)
 
@@ -191,7 +190,6 @@ class Reverse:
         return self.scopes.current
 
     def ops(self, ops: Sequence[Op]) -> None:
-        """Reverse the ops of the current scope's region."""
         for op in reversed(ops):
             self.b.span = op.span
             if op.kind == "yield":
@@ -254,7 +252,6 @@ class Reverse:
         return self.scopes.is_outside_invocation(base_memory(ptr))
 
     def load(self, op: Op) -> None:
-        """Add the adjoint of the loaded value to that of its location."""
         g = self.scopes.adjoint_of(op)
         place = self.adjoint_place(op.args[0]) if g is not None else None
         if g is not None and place is not None:
@@ -336,7 +333,6 @@ class Reverse:
     # --- control
 
     def if_(self, op: Op) -> None:
-        """Reverse the arms under the same condition."""
         given = [self.scopes.adjoint_of(r) if r in self.primal.active else None for r in op.results]
         cond = self.scopes.get(op.args[0])
         arms = []
@@ -354,13 +350,11 @@ class Reverse:
                 self.scopes.accumulate(v, g)
 
     def for_(self, op: Op) -> None:
-        """Reverse the iterations, last to first."""
         begin, end = self.scopes.get(op.args[0]), self.scopes.get(op.args[1])
         trips = trip_count(self.b, begin, end)
         self.loop(op, trips, first=begin, skip=2)
 
     def while_(self, op: Op) -> None:
-        """Reverse as many iterations as the loop executed, last to first."""
         self.loop(op, self.scopes.get(self.primal.trips[op]), first=None, skip=0)
 
     def loop(self, op: Op, trips: Value, *, first: Value | None, skip: int) -> None:

@@ -66,22 +66,18 @@ class DerivativeSite:
         self.is_second = is_second
 
     def operand(self, k: int) -> Num:
-        """The primal value of operand k."""
         return Num(self.b, self.get(self.op.args[k]))
 
     @property
     def x(self) -> Num:
-        """The first operand."""
         return self.operand(0)
 
     @property
     def y(self) -> Num:
-        """The second operand."""
         return self.operand(1)
 
     @property
     def out(self) -> Num:
-        """The result."""
         return Num(self.b, self.get(self.op))
 
     def is_active(self, k: int) -> bool:
@@ -93,8 +89,6 @@ Vjp = Callable[[DerivativeSite, Num], "list[Num | None]"]
 
 
 class ConstantPartial(NamedTuple):
-    """A constant partial derivative, 1 or -1."""
-
     sign: int
 
 
@@ -162,7 +156,6 @@ def _pow_exponent(s: DerivativeSite) -> Num:
 
 
 def _truncated(x: Num, y: Num) -> Num:
-    """The truncated quotient, which belongs to `rem`."""
     whole = x.op("abs").floordiv(y.op("abs"))
     return whole * x.op("sign") * y.op("sign")
 
@@ -394,7 +387,6 @@ def _times_steep(site: DerivativeSite, g: Num, slope: Num) -> Num:
 
 
 def _is_plain(v: Value) -> bool:
-    """True for a finite constant."""
     return is_constant(v) and bool(np.isfinite(constant_array(v)).all())
 
 
@@ -410,6 +402,5 @@ def rule_of(op: Op) -> Rule:
 
 
 def is_smooth(v: Value) -> bool:
-    """True if a value consists of floats, so that it can have a derivative."""
     t: Any = v.type
     return isinstance(t, Scalar | Tensor) and scalar_of(t).kind == "f"

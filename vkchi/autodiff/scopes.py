@@ -49,7 +49,6 @@ class ReverseScopes:
     def open(
         self, region: Region, *, sweep: ForwardSweep | None = None, loop: Op | None = None
     ) -> Iterator[ReverseScope]:
-        """Open a scope for the region that `b` appends to."""
         scope = ReverseScope(region, self.b.current, sweep, loop)
         self.stack.append(scope)
         yield scope
@@ -192,7 +191,6 @@ class ReverseScopes:
         return self.stack[self.depth_of(v)].places.get(v)
 
     def has_adjoint(self, v: Value) -> bool:
-        """True if contributions to the adjoint of a value of the current scope were added."""
         return v in self.current.sums or v in self.current.places
 
     def adjoint_of(self, v: Value) -> Value | None:

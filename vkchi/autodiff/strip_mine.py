@@ -44,7 +44,6 @@ def buffers_in(op: Op, saves: frozenset[str]) -> list[Param]:
 
 
 def emit_strips(b: Builder, op: Op, args: tuple[Value, ...], buffers: Sequence[Param]) -> None:
-    """Emit the strip-mined `parallel` with these bounds."""
     zero, space = b.const(0, i32), space_of(b, args)
     count = b.emit("bitcast", iteration_count(b, space), type=u32)
     width = b.emit("shape", buffers[0], attr=1)

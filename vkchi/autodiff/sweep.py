@@ -40,7 +40,7 @@ class SavedValues:
         self.values: dict[Value, None] = {}
 
     def keep(self, v: Value) -> None:
-        """Record that v is needed outside its region."""
+        """Record that the sweep must save v, because it is needed outside its region."""
         if v in self.values:
             return
         self.values[v] = None
@@ -61,7 +61,6 @@ class SavedValues:
 
 
 def saved_type(t: Type) -> Array:
-    """The type of a buffer of such values: [positions, invocations]."""
     assert isinstance(t, Scalar | Tensor)
     return Array.of(t, 2, stored=u32 if scalar_of(t) is u1 else None)
 
@@ -164,7 +163,6 @@ class ForwardSweep(Cloner):
         return self.map[pseudo]
 
     def count(self, op: Op, base: Value, trips: Value) -> None:
-        """Add the trip count of a loop to its counter, if it has one."""
         if op in self.primal.base:
             total = self.b.emit("add", base, as_i32(self.b, trips))
             self.b.emit("store", self.counters[op], total)

@@ -109,7 +109,6 @@ class OperatorSpec:
         return ", ".join(f"{torch_type(self.name, p)} {p.name}" for p in self.inputs)
 
     def name_arguments(self, args: Sequence[Any]) -> dict[str, Any]:
-        """The values of `inputs` by name. Raises ValueError for another number of them."""
         return dict(zip(self.names, args, strict=True))
 
     def arrange(self, found: Mapping[str, Any]) -> list[Any]:
@@ -242,7 +241,6 @@ class OperatorSpec:
     def _recall(
         self, key: Any, find: Callable[[list[KernelValues]], SavedForGradient]
     ) -> SavedForGradient:
-        """The cached entry of a key, recomputed for another runtime or other Python values."""
         runtime = current_runtime()
         if self._known is None or self._known() is not runtime:
             self._known, self._read = weakref.ref(runtime), {}

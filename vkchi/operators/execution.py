@@ -102,7 +102,6 @@ def _run_own(
     wanted: Collection[str],
     memory: FieldSnapshots,
 ) -> dict[str, torch.Tensor]:
-    """Run the user's gradient kernel."""
     assert spec.gradient is not None
     found = {name: known[name].new_zeros(known[name].shape) for name in spec.tensors}
     known |= {slope_of(k): v.detach().contiguous() for k, v in slopes.items()}

@@ -104,8 +104,6 @@ def disable_fast_path(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class FastPath:
-    """Direct call of an operator in Python."""
-
     def __init__(self, spec: OperatorSpec, takes: Sequence[frozenset[type]], backward: Any) -> None:
         self._spec, self._types = spec, takes
         self._places = [k for k, p in enumerate(spec.inputs) if isinstance(p, ArrayParameter)]
@@ -180,7 +178,6 @@ def take_memory(ctx: Any) -> Any:
 
 
 def restore_saved(spec: OperatorSpec, ctx: Any) -> tuple[list[Any], dict[str, Any]]:
-    """Saved arguments, and saved results by name."""
     saved = iter(ctx.saved_tensors)
     given = {**ctx.others, **{name: next(saved) for name in spec.tensors}}
     kept = {name: next(saved) for name in spec.outputs if name in ctx.kept}

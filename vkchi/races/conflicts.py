@@ -267,13 +267,10 @@ class LoopAccesses(DependenceTest):
 
 
 class FeasibleConflicts:
-    """Feasibility of the conflicts of one Func in a particular call."""
-
     def __init__(self, fn: Func, conflicts: Sequence[Conflict]) -> None:
         self.conflicts, self.footprint = conflicts, Footprint(fn, (), ())
 
     def find(self, numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> tuple[int, ...]:
-        """Indices, from 0, of the conflicts that are possible in a call."""
         if not self.conflicts:
             return ()
         shapes = tuple([(name, array.shape) for name, array in arrays.items()])
@@ -300,7 +297,6 @@ def is_feasible(m: Conflict, ranges: Intervals) -> bool:
 
 
 def may_repeat(loop: Op, ranges: Intervals) -> bool:
-    """True if a loop may have two iterations."""
     ends = [(ranges.of(axis.begin), ranges.of(axis.end)) for axis in axes_of(loop)]
     lengths = [e[1] - b[0] if b is not None and e is not None else 2 for b, e in ends]
     return min(lengths) > 0 and max(lengths) > 1

@@ -94,7 +94,6 @@ class ShadowCells(NamedTuple):
 
     @property
     def params(self) -> Iterator[tuple[Param, int]]:
-        """All cells with their initial values."""
         yield from zip(self.who, (LAST, NOBODY))
         for pair in self.words:
             yield from zip(pair, (LAST, LEAST))
@@ -127,7 +126,6 @@ class DetectorOptions(NamedTuple):
 
 
 def instrument_races(fn: Func, groups: Sequence[ConflictGroup], style: DetectorOptions) -> Detector:
-    """Instrument a Func to detect which of these groups conflict."""
     return DetectorBuilder(fn, groups, style).make()
 
 
@@ -343,12 +341,10 @@ def is_change(op: Op, role: str) -> bool:
 
 
 def words_in(v: Value) -> int:
-    """Number of 32-bit words of a scalar, or of a vector's component."""
     return 2 if scalar_of(v.type).bits == 64 else 1
 
 
 def words_of(b: Builder, v: Value) -> list[Value]:
-    """Bits of a scalar as 32-bit integers."""
     t = scalar_of(v.type)
     if t.bits == 64:
         bits = v if t is u64 else b.emit("bitcast", v, type=u64)

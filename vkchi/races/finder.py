@@ -118,7 +118,6 @@ class RaceFinder:
         return tuple(races.race_of(trials.groups[k]) for k in sorted(numbers)) or None
 
     def _try(self, call: KernelCall, races: KernelRaces, trials: TrialSet) -> frozenset[int] | None:
-        """Indices of the groups that conflict; None if no trial can decide."""
         if not trials.places.is_certain:
             return None
         if self._is_lost(call, trials.places):
@@ -145,7 +144,6 @@ class RaceFinder:
         return find_stale(call, None, both, frozenset()) is not None
 
     def _find(self, call: KernelCall, races: KernelRaces, trial: TrialRun) -> frozenset[int]:
-        """Indices of the groups that conflict in a trial, memoized if possible."""
         key = trial.key(call)
         deciding = [call.arrays[name].whole for name in trial.needs]
         if key is None or (deciding and self.version is None):

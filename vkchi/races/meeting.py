@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 
 def races_of(plan: Plan, spec: GradientSpec | None, names: Names, all_: bool) -> KernelRaces:
-    """Races of a kernel, memoized per plan."""
-
     def make() -> KernelRaces:
         gradient = live(plan, spec).func if spec is not None else None
         return KernelRaces(simplify_for_gradient(plan.func, names), names, gradient, all_=all_)
@@ -203,7 +201,6 @@ class KernelRaces:
         return not self.reaches[m], m.first[0].kind != "load"
 
     def trials_of(self, call: KernelCall, near: tuple[int, ...]) -> TrialSet:
-        """The trials of the conflicts with the numbers `near`, memoized."""
         if near not in self.trials:
             groups = group_by_lines([self.conflicts[k] for k in near], self.strict)
             places = TrialRun(

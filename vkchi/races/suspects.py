@@ -56,10 +56,10 @@ def is_watched(module: str | None, fn: Func) -> bool:
 
 
 def loop_may_race(loop: Op) -> bool:
-    """True if two iterations of a parallel loop may conflict in an array; False with barriers.
+    """True if two iterations of a parallel loop may conflict in an array.
 
-    An array is safe if it is only loaded, only updated by atomics of one kind, or only accessed at
-    one element, whose indices include all loop indices.
+    False with barriers or workgroup memory. An array is safe if it is only loaded, only updated by
+    atomics of one kind, or only accessed at one element, whose indices include all loop indices.
     """
     (region,) = loop.regions
     accesses: dict[Value, list[Op]] = {}
@@ -191,7 +191,6 @@ class LoadedValues:
 
 
 def places_under(ptr: Value) -> Iterator[Value]:
-    """Index operands of an address computation, innermost first."""
     while isinstance(ptr, Op) and ptr.args:
         yield from ptr.args[1:]
         ptr = ptr.args[0]

@@ -111,7 +111,6 @@ class TrialRun(ObservedRun):
         return (shapes, *(numbers[name] for name in self.numbers))
 
     def find(self, call: KernelCall) -> frozenset[int]:
-        """Indices of the groups that conflict. Raises DeviceError if memory is short."""
         return frozenset(self.try_out(call))
 
 

@@ -60,8 +60,6 @@ class Proven(NamedTuple):
 
 
 class Loops(NamedTuple):
-    """Candidates of a kernel: `has_candidates` for a witness, and the numbers of loops to try."""
-
     has_candidates: bool
     to_try: tuple[int, ...]
 
@@ -85,7 +83,6 @@ def candidates_of(plan: Plan) -> RaceCandidates:
 
 
 def numbers_of_loops(plan: Plan) -> dict[Span | None, int]:
-    """Numbers of the parallel loops by source location, as the frontend assigns them."""
     found: dict[Span | None, int] = {}
     for op in walk(plan.func.body):
         if op.kind == "parallel":
@@ -100,7 +97,7 @@ def loops(plan: Plan) -> Loops:
 
 
 def proven(plan: Plan, case: Case) -> tuple[Proven, ...]:
-    """One conflict per loop that has a witness in such a call; open conflicts included."""
+    """One conflict per loop that has a witness in a call of this case; open conflicts included."""
     from vkchi.races.witness import IF, WitnessSearch
 
     numbers, made = numbers_of_loops(plan), candidates_of(plan)
@@ -120,7 +117,7 @@ def described(loop: int, root: Value, one: Op, other: Op, *, is_open: bool = Fal
 
 
 def lengths(plan: Plan, case: Case) -> dict[int, int]:
-    """Trip counts by loop number in such a call, if they are known."""
+    """Trip counts by loop number in a call of this case, if they are known."""
     from vkchi.races.witness import WitnessSearch
 
     search = WitnessSearch(plan.func, (), dict(case[0]), dict(case[1]))

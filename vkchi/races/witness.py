@@ -135,8 +135,6 @@ UNKNOWN = object()  # an unknown component
 
 
 class KnownLaunch:
-    """Known values of a launch: integers and shapes by name."""
-
     def __init__(self, fn: Func, numbers: Mapping[str, int], shapes: Shapes) -> None:
         self.shapes = shapes
         self.scope = KnownValues(self)
@@ -161,8 +159,6 @@ def converted(n: int, t: Scalar) -> object:
 
 
 class WitnessSearch:
-    """Witness search in one Func with these integers and shapes."""
-
     def __init__(
         self, fn: Func, conflicts: Sequence[Conflict], numbers: Mapping[str, int], shapes: Shapes
     ) -> None:  # fmt: skip
@@ -272,7 +268,6 @@ def conditions_hold(whens: Iterable[RelevanceCondition], scope: KnownValues) -> 
 
 
 def is_same_place(a: ExecutedAccess, b: ExecutedAccess) -> bool:
-    """True if two accesses certainly share an address."""
     if a.element is None or a.element != b.element or UNKNOWN in (a.component, b.component):
         return False
     return a.component == b.component or a.component is None or b.component is None
@@ -299,8 +294,8 @@ def is_put_back(access: ExecutedAccess) -> bool:
 def order_matters(a: ExecutedAccess, b: ExecutedAccess) -> bool:
     """True if the result of two accesses to one address depends on their order.
 
-    Neither may certainly add 0. Two stores must have one component, and values that certainly
-    differ.
+    False if one certainly adds 0. Two stores must write one component, and values that certainly
+    differ: floats by more than LEAST_DIFFERENCE.
     """
     shared = b.component if a.component is None else a.component
     if adds_zero(a, shared) or adds_zero(b, shared):
@@ -367,7 +362,6 @@ class IterationTraces:
     def partners(
         self, access: ExecutedAccess, point: Indices, ops: Iterable[Op]
     ) -> Iterator[tuple[Indices, ExecutedAccess]]:
-        """Yield accesses of other iterations with the same address, by one of these ops."""
         assert access.element is not None
         for op in ops:
             for other, partner in self.sampled.get((op, access.element), ()):
@@ -477,8 +471,6 @@ def component_at(op: Op, scope: KnownValues) -> object:
 
 
 class SymbolicExecution:
-    """Symbolic execution of one iteration, which collects its accesses."""
-
     def __init__(self) -> None:
         self.accesses: list[ExecutedAccess] = []
         self.may_have_ended = False
@@ -533,7 +525,7 @@ class SymbolicExecution:
             scope.known.update(zip(op.results, values))
 
     def _unknown(self, op: Op, scope: KnownValues) -> None:
-        """Execute regions in an unknown state.
+        """Execute the regions of an op whose condition or trip count is unknown.
 
         Their accesses are uncertain and their results unknown.
         """

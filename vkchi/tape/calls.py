@@ -111,7 +111,6 @@ def keep_arguments(
 
 
 def copied_where_read(call: KernelCall, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments of a launch, with device arrays for host arrays that are only read."""
     if not call.hosts:
         return args
     read = call.hosts.keys() & call.arrays.keys() - call.plan.written
@@ -167,7 +166,6 @@ class LaunchRequest:
 
     @cached_property
     def arrays(self) -> dict[str, Storage]:
-        """Fields and ndarrays by parameter name; host arrays are absent."""
         bound = BoundArguments(self.plan.runtime, [])
         for parameter, arg in leaf_arguments(self.plan, self.args):
             if parameter.kind != "array" or isinstance(arg, Ndarray):
@@ -187,7 +185,6 @@ class LaunchRequest:
 
     @cached_property
     def call(self) -> KernelCall:
-        """The call, with host arrays copied; memoized."""
         repeated = find_repeated(self.plan, self.args)
         if repeated is not None:
             return repeat_call(self.name, repeated, self.args)
@@ -201,7 +198,6 @@ def integer_arguments(plan: Plan, args: tuple[Any, ...]) -> dict[str, int]:
 
 
 def clear_arrays(arrays: Iterable[Any]) -> None:
-    """Set these gradients or duals to 0, if they are allocated."""
     for array in list(arrays):
         if array.has_memory:
             array.fill(0)
@@ -302,7 +298,6 @@ class Fetched(NamedTuple):
 
 
 def copy_gradient(array: Storage, tensor: Any, *, is_result: bool) -> Fetched:
-    """Copy a tensor's gradient to a new ndarray like `array`; zeros if it has none."""
     made = Ndarray(array.runtime, array.elem, array.shape)
     grad = host_views.grad_of(tensor)
     if grad is not None:
@@ -365,7 +360,6 @@ def plan_gradient(
 
 
 def check_numbers(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
-    """Raise GradientError for a tensor that requires a gradient but is passed by value."""
     for parameter, arg in leaf_arguments(plan, args):
         if parameter.kind == "tensor" and host_views.is_torch(arg) and arg.requires_grad:
             raise GradientError(

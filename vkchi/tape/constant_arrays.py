@@ -120,9 +120,10 @@ class DerivativeFlows(NamedTuple):
 def plan_where_known(
     call: KernelCall, gradients: CallAdjoints, constant: Mapping[str, Fills]
 ) -> GradientPlan:
-    """Return the gradient of a call. If that fails, treat the arrays in `constant` as constants.
+    """Return the gradient of a call, or else one that treats the arrays in `constant` as constants.
 
-    Their fills are then marked as constants. Raises GradientError if another derivative is lost.
+    In the second case their fills are marked as constants. Raises GradientError if a derivative is
+    lost in both.
     """
     try:
         return plan_gradient(call, gradients)

@@ -36,8 +36,6 @@ class Recorded:
 
 
 class BoundRecorded(functools.partial[Any]):
-    """A `Recorded` method bound to an object."""
-
     @property
     def grad(self) -> Any:
         gradient = self.func.grad  # type: ignore[attr-defined]

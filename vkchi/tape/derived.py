@@ -1,7 +1,7 @@
 """Memoization per kernel: analyses and derived kernels that tapes and debug mode need.
 
 `facts` runs the queries of `tape.questions`. A query is a function of a plan and of plain values,
-and its result is plain data. Unless the query may warn, its result is stored on disk
+and its result is plain data. Unless the query may warn, its result is usually stored on disk
 (`cache.query_cache`). So the module that reads the IR is only imported for new queries.
 `PlanCaches` holds those results, and one table per kind of object that is not stored on disk.
 

@@ -53,7 +53,6 @@ def check_tape(tape: Tape) -> None:
 
 
 def check_inputs(who: str, inputs: Any) -> None:
-    """Raise ArgumentError unless `inputs` is a list or tuple of float arrays with gradients."""
     if not isinstance(inputs, list | tuple):
         raise ArgumentError(f"{who} must be a list of fields or ndarrays, not {inputs!r}")
     for k, x in enumerate(inputs):

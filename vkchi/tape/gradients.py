@@ -62,7 +62,6 @@ class GradientIR(NamedTuple):
 
     @property
     def kernel(self) -> Func:
-        """Simplified IR of the differentiated kernel."""
         return self.made.primal.fn
 
 
@@ -126,7 +125,6 @@ def differentiate(fn: Func, request: GradientRequest, *, is_second: bool = False
 def compile_gradient(
     fn: Func, made: GradientFunc, draws: Sequence[ReplayedOp], options: Options, caps: Caps
 ) -> GradientIR:  # fmt: skip
-    """Compile the gradient `made` of `fn`, and compute its footprints."""
     counting = None
     if made.counting is not None and made.saves_used():
         counting = build_artifact(made.counting.func, exact_options(made.func, options), caps)
@@ -143,7 +141,6 @@ def compile_gradient(
 
 
 def adjoint_names(made: GradientFunc) -> frozenset[str]:
-    """Names of the arrays of adjoints, and of their tangents: those that `debug="nan"` watches."""
     names = made.adjoints.values()
     return frozenset([*names, *(name + DUAL for name in names)])
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 
 class HostFunction(Protocol):
-    """A differentiable function of arrays that runs on the host."""
-
     @property
     def who(self) -> str:
         pass
@@ -132,8 +130,6 @@ def tell_read(inputs: Sequence[Input]) -> None:
 
 
 class IdentityFunction:
-    """The identity: values that Python stored into an array unchanged."""
-
     who = "from_numpy()"
 
     def value(self, *inputs: Values) -> Values:

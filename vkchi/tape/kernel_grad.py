@@ -128,7 +128,7 @@ class FieldContents(Protocol):
         """Return the array with the contents of a field; the field itself if no copy is known."""
 
     def check(self, name: str, array: Storage, span_of: Callable[[str], Span | None]) -> None:
-        """Raise GradientError if the contents of a field, read at that span, are unknown."""
+        """Raise GradientError if a field's contents are unknown; `span_of` locates its read."""
 
 
 class CurrentFields:

@@ -400,7 +400,6 @@ class Account(MemoryAccount):
             self.array.overwritten += 1  # writes to single elements that were read raise anyway
 
     def forget_constants(self) -> None:
-        """Mark the array as not constant."""
         self.fills = None
         if not self.escapes:
             self.puts.clear()

@@ -53,12 +53,10 @@ class State(TapeStep):
         return sum(array.size_bytes for array in self.arrays)
 
     def repeat(self) -> None:
-        """Restore the arrays, without notifying the recording."""
         for array, copy in self.copies.values():
             restore_array(array, copy)
 
     def add(self) -> None:
-        """Add the snapshot to the arrays, without notifying the recording."""
         for array, copy in self.copies.values():
             copy_or_add(array, copy, adds=True)
 

@@ -67,7 +67,6 @@ class UnknownContents(TapeStep):
         self.loss, self.memory = loss, memory
 
     def run(self) -> None:
-        """Raise GradientError if the custom gradient has put a nonzero derivative there."""
         if isinstance(self.memory, Storage):
             gradient = self.memory.companion("grad")
             found = gradient.contents() if gradient is not None else None
@@ -286,8 +285,8 @@ class LostGradients:
     ) -> None:
         """Record that `kernel.grad` read the arrays `needs` and added to `adjoints`.
 
-        If one of those has a derivative, the second derivative is lost: gradients have none of
-        their own.
+        If one of these may depend on a differentiable input, the adjoints become lost gradients:
+        the second derivative is unknown.
         """
         names = [name for name in needs if name in call.arrays and name not in call.constants]
         read = {name: memory_of(call, name) for name in names}

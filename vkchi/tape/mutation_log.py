@@ -55,7 +55,6 @@ class ChangedView(NamedTuple):
     where: Values
 
     def stands_in(self, memory: Values) -> bool:
-        """True if the overlap with `memory` still holds a changed element."""
         starts = host_views.element_addresses(self.view)[
             self.where & ~host_views.changed_mask(self.then, self.view)
         ]
@@ -160,7 +159,6 @@ class MutationLog:
             add_box(boxes, with_known_axes(box, full_of(account.array)))
 
     def is_restored(self, one: MemoryAccount, memory: Memory) -> bool:
-        """True if the running gradient has overwritten all of this host memory."""
         if one not in self.restored or not isinstance(one, HostAccount):
             return False
         return not isinstance(memory, Storage) and host_views.covers_memory(one.memory, memory)
@@ -238,9 +236,9 @@ def first_load(plan: Plan, name: str) -> Span | None:
 
 
 def is_redefined(given: LaunchRequest, key: str) -> bool:
-    """True if a launch reads only elements of an array that it has stored itself; False if unknown.
+    """True if a launch is known to read only elements of an array that it has stored itself.
 
-    It runs the kernel on copies.
+    It may run the kernel on copies.
     """
     from vkchi.tape.staleness import find_stale
 

@@ -101,7 +101,6 @@ def stores_constants(plan: Plan) -> bool:
 
 
 def depends_on_order(plan: Plan) -> bool:
-    """True if a kernel uses results of atomics in parallel loops."""
     return gradient_checks.depends_on_order(plan.func)
 
 
@@ -144,15 +143,15 @@ def check_reached(plan: Plan, spec: GradientSpec, constants: Names) -> None:
 
 
 def strip_mined(plan: Plan, spec: GradientSpec) -> Artifact | None:
-    """The strip-mined gradient, with fewer invocations than iterations; None if there is none."""
     options, caps = plan.runtime.options, plan.runtime.device.caps
     return build_strip_mined(live(plan, spec).made, options, caps)
 
 
 def along(plan: Plan, names: Names, types: Types, missing: str) -> ForwardKernel:
-    """The kernel in forward mode for these arrays. Raises GradientError.
+    """The kernel in forward mode for the arrays `names`.
 
-    `types` as in `GradientSpec`, `missing` as in `GradientRequest`.
+    Raises GradientError if there is none, or if a derivative is lost; if `missing` is `warn`, it
+    warns in the second case. `types` as in `GradientSpec`.
     """
     for op, reader in reach(plan).losses(ActivityAnalysis(plan.func, names), names):
         error = lost_derivative_error(name_under(op), reader.span, PUT_THERE, op.span, "dual")
@@ -205,7 +204,6 @@ def marked(plan: Plan, spec: GradientSpec | None, names: Names, invariant: Names
 
 
 def reach(plan: Plan) -> ReachingWrites:
-    """Reaching definitions of a kernel, memoized per plan."""
     return plan.derived.reach.find(None, lambda: ReachingWrites(plan.func))
 
 
@@ -244,7 +242,6 @@ def flow(
 
 
 def reads_of(plan: Plan, name: str, box: Box, end: int | None, case: Case) -> frozenset[Value]:
-    """The ops of a call that may read the contents of a box before the call."""
     known, read = reach(plan), touched(plan, "reads", case).get(name)
     if name not in known.params or read is None or not boxes_may_intersect(read, box):
         return frozenset()

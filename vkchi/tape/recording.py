@@ -100,7 +100,6 @@ class Recording(SafeContext):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Create the attributes in NOTES at first use. Raises AttributeError for others."""
             if name not in NOTES or self.is_noting:
                 raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
             self.begin_notes()
@@ -151,7 +150,6 @@ class Recording(SafeContext):
         raise NotImplementedError
 
     def reverse(self) -> None:
-        """Run the gradients of the recorded steps, last step first."""
         for entry in reversed(self.entries):
             entry.run()
 
@@ -289,7 +287,6 @@ class Recording(SafeContext):
         return self.state == "recording" and (array.is_gradient or array.whole is self.loss)
 
     def written_inside(self, account: Account, array: Storage) -> None:
-        """Record a write by Python while gradients run, or in a function with a custom gradient."""
         account.forget_constants()
         if self.custom is not None:
             account.is_used = True

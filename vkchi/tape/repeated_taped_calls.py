@@ -88,7 +88,6 @@ class RepeatedTapedCall:
         return made
 
     def note_gradient(self, adjoints: Mapping[str, Storage], made: GradientPlan) -> None:
-        """Save the gradient for these adjoints."""
         known = [(name, weakref.ref(adjoint)) for name, adjoint in adjoints.items()]
         self.serial = next(SERIAL)  # first: data keyed by the old serial is about the old gradient
         self._gradient = known, made  # one assignment: an interrupt must not mix two gradients

@@ -40,7 +40,6 @@ def check_run(who: str, run: Any) -> None:
 
 
 def check_place(loss: Any, runtime: Runtime) -> None:
-    """Raise KernelRuntimeError for a loss on another device than the recording."""
     if isinstance(loss, Storage) and loss.device is not runtime.device:
         loss.check_alive()
         raise KernelRuntimeError(
@@ -71,7 +70,6 @@ def check_loss(loss: Any) -> None:
 
 
 def check_tensor_loss(loss: Any) -> None:
-    """Raise KernelRuntimeError unless a torch tensor is one float that requires a gradient."""
     if loss.numel() != 1:
         raise KernelRuntimeError(f"the loss must be one number, not {loss.numel()}")
     if not loss.dtype.is_floating_point:
@@ -90,7 +88,6 @@ def check_array(who: str, x: Any, kind: str = "grad") -> None:
 
 
 def check_has(who: str, x: Storage, kind: str = "grad") -> None:
-    """Raise ArgumentError for an array of integers, or without gradient or (`kind`) dual."""
     if x.dtype.kind != "f":
         raise ArgumentError(f"{who} must hold floats, not {x.dtype}: integers have no derivatives")
     if x.companion(kind) is None:

@@ -143,7 +143,7 @@ class Snapshots:
     def save(self, array: Storage, box: Box | None) -> None:
         """Copy an array for all requests that may intersect a box (None: all requests).
 
-        With a memory budget, also save its initial contents. Raises DeviceError.
+        With a memory budget, also save its initial contents, once. Raises DeviceError.
         """
         is_result = self.is_reversing and array.is_gradient
         if self.budget_bytes is not None and id(array) not in self.start.copies and not is_result:
@@ -162,7 +162,6 @@ class Snapshots:
             raise
 
     def save_for(self, those: list[SnapshotRequest]) -> None:
-        """Copy an array for these requests. Raises DeviceError."""
         save = SnapshotCopy([w.box for w in those], [(w.holder.position, w.name) for w in those])
         self.saves.append(save)
         copy = those[0].copy or copy_of(those[0].array, save.boxes, self.saved_bytes)

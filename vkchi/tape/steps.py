@@ -113,7 +113,6 @@ class RecordedCall(CallStep):
 
     @property
     def form(self) -> Variant | None:
-        """The variant that runs in the kernel's place; None for the kernel itself."""
         return self.observed or self.log
 
     @property

@@ -225,13 +225,11 @@ class Tape(Recording):
         return not self.clear_gradients or (account is not None and account.version > 0)
 
     def grad_once(self) -> TapeReport:
-        """Run the gradients from complete snapshots."""
         seed_loss(self.loss)
         self.reverse()
         return TapeReport(len(self.entries), 0, 0, 0, self.snapshots.saved_bytes)
 
     def grad_again(self) -> TapeReport:
-        """Run the gradients with checkpointing."""
         from vkchi.tape.checkpoints import CheckpointReplay
 
         drop_copies(self.entries)
@@ -426,7 +424,6 @@ class Tape(Recording):
         return self.races.examine(call, names, spec, all_=all_, must=self.validation)
 
     def check_race(self, race: Found | None) -> None:
-        """Raise DataAccessError for a race under validation."""
         if race is not None and self.validation:
             raise refuse_race(race[0], DataAccessError)
 
@@ -435,8 +432,8 @@ class Tape(Recording):
         result.
 
         It is in a custom-gradient or undifferentiated function, or runs while gradients do. Raises
-        GradientError if it reads memory, for a custom gradient, that was overwritten since the
-        call.
+        GradientError if a custom gradient runs it and it reads memory that was overwritten since
+        the call.
         """
         step, plan, who = self.note_step(given), given.plan, self.skipped
         arrays = step.call.arrays if step is not None else given.arrays
@@ -540,7 +537,6 @@ class Tape(Recording):
 
 
 def budget_of(memory: int | str | None, usual: int | None) -> int | None:
-    """The `memory` argument in bytes, or `usual` for None. Raises ArgumentError."""
     if memory is None:
         return usual
     from vkchi.tape.checkpoints import parse_bytes

@@ -100,8 +100,6 @@ class Trace:
         self.is_over, self.node = True, None
 
     def begin(self, plan: Plan) -> TraceNode:
-        """Move to the root of the kernel's trace tree and return it. A full tree is replaced by a
-        new one."""
         derived = plan.derived
         if derived.traces is None or derived.traces.count >= MOST_NODES:
             derived.traces = TraceNode()
@@ -127,7 +125,6 @@ class Trace:
         self.node, self.length = found, self.length + 1
 
     def end(self, loss: Any) -> None:
-        """Record that the tape ended here with this loss and passed its checks."""
         if self.node is not None:
             self.node.loss = weakref.ref(loss)
 
@@ -151,7 +148,8 @@ class Trace:
         return TracedCall(found, name, repeated, args, memory, adjoints, made, self.length)
 
     def launch(self, step: TracedCall, watcher: Watcher) -> Any:
-        """Make the recorded copies, run a call of the trace and return its result.
+        """Make the recorded copies, run a call of the trace, append it to `done` and return its
+        result.
 
         From then on, its arrays call `watcher` before Python accesses them. Raises DeviceError if
         memory is short.

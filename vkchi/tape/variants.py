@@ -99,7 +99,6 @@ class ForwardPlan(Variant):
             )  # fmt: skip
 
     def run_along(self, call: KernelCall, args: tuple[Any, ...], duals: Arrays) -> Any:
-        """Run the call, store the tangents of its results, and return the kernel's result."""
         own = {k + DUAL: v for k, v in duals.items()}
         if not self.is_apart:
             return self.run(call, {**call.arrays, **own})
@@ -108,9 +107,10 @@ class ForwardPlan(Variant):
 
 
 def plan_forward(call: KernelCall, duals: Arrays, of: str) -> ForwardPlan:
-    """The forward mode of a call, memoized per plan and set of arrays with duals.
+    """The forward mode of a call, memoized per plan, set of arrays with duals, and recording title
+    `of`.
 
-    `of` names the owner of the duals. Raises GradientError.
+    Raises GradientError.
     """
     key = of, frozenset(duals)
     return call.plan.derived.forward.find(key, lambda: ForwardPlan(call, duals))
