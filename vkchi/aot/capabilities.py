@@ -87,10 +87,7 @@ def portable(caps: Caps) -> Caps:
 
 def least_count(device: Caps) -> tuple[int, int, int]:
     """Return the workgroup counts along x, y and z that both the minimal device and this one
-    support.
-
-    Shaders omit base offsets (`GridAxis.has_base`) if no dispatch exceeds these counts.
-    """
+    support. Shaders omit base offsets (`GridAxis.has_base`) if no dispatch exceeds these counts."""
     pairs = zip(SMALLEST.workgroup_count, device.workgroup_count, strict=True)
     x, y, z = [min(pair) for pair in pairs]
     return x, y, z
@@ -154,10 +151,8 @@ def missing_features(shader: Shader, made_for: Caps, device: Caps) -> list[str]:
 
 
 def exceeds_workgroup_count(grid: Grid, made_for: Caps, device: Caps) -> bool:
-    """True if the device may need several dispatches along an axis without a base offset.
-
-    False for grids of one axis, whose workgroups continue along a second one.
-    """
+    """True if the device may need several dispatches along an axis without a base offset. False for
+    grids of one axis, whose workgroups continue along a second one."""
     limits = zip(grid.axes, made_for.workgroup_count, device.workgroup_count, strict=False)
     return len(grid.axes) > 1 and any(
         not axis.has_base and here < there for axis, there, here in limits

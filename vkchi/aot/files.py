@@ -61,10 +61,8 @@ def write_archive(path: str, files: dict[str, bytes]) -> None:
 
 
 def read_files(path: str | os.PathLike[str]) -> dict[str, bytes]:
-    """Return the files of a module by name.
-
-    Raises ModuleError if there is no module, or if a file is missing, damaged or cannot be read.
-    """
+    """Return the files of a module by name. Raises ModuleError if there is no module, or if a file
+    is missing, damaged or cannot be read."""
     place = os.fspath(path)
     if not os.path.exists(place):
         raise ModuleError(f"there is no module at {place}")
@@ -95,10 +93,8 @@ def read_folder(folder: str) -> dict[str, bytes]:
 
 
 def read_archive(path: str) -> dict[str, bytes]:
-    """Return the files in an archive.
-
-    Raises ModuleError for more than MOST_BYTES of contents, and zipfile's errors.
-    """
+    """Return the files in an archive. Raises ModuleError for more than MOST_BYTES of contents, and
+    zipfile's errors."""
     import zipfile
 
     with zipfile.ZipFile(path) as archive:
@@ -108,10 +104,8 @@ def read_archive(path: str) -> dict[str, bytes]:
 
 
 def verify_checksums(files: dict[str, bytes]) -> dict[str, bytes]:
-    """Return the files that the checksum file names. Removes the checksum file from `files`.
-
-    Raises ModuleError if it or a named file is missing, or a checksum differs.
-    """
+    """Return the files that the checksum file names. Removes the checksum file from `files`. Raises
+    ModuleError if it or a named file is missing, or a checksum differs."""
     sums = files.pop(SUMS, None)
     if sums is None:
         raise ModuleError(f"it has no {SUMS}")

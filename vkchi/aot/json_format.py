@@ -82,7 +82,6 @@ class Saved(NamedTuple):
 
 
 def type_tree(t: Any) -> Tree:
-    """Return a scalar, tensor or struct type as JSON."""
     if isinstance(t, StructType):
         return {"struct": {name: type_tree(m) for name, m in t.members.items()}}
     return repr(t)
@@ -132,7 +131,6 @@ def _kernel_tree(name: str, kernel: SavedKernel, shaders: dict[str, bytes]) -> T
 
 
 def file_name(kernel: str, k: int, taken: dict[str, bytes]) -> str:
-    """Return a unique file name for the k-th shader of a kernel."""
     plain = re.sub(r"[^A-Za-z0-9_.]+", "-", kernel)[:80].strip("-.") or "kernel"
     name, n = f"{plain}.{k}.spv", 1
     while name in taken:

@@ -50,9 +50,7 @@ class KernelTemplate:
 
     def instantiate(self, **values: Any) -> None:
         """Add the kernel for these template values: numbers, or fields added by `Module.add_field`.
-
-        Raises ArgumentError for other values, and the errors of `Module.add_kernel`.
-        """
+        Raises ArgumentError for other values, and the errors of `Module.add_kernel`."""
         parts = [f"{key}={self._module.word_for(value)}" for key, value in values.items()]
         name = f"{self._kernel.__name__}[{','.join(parts)}]"  # type: ignore[union-attr]
         self._module.add_kernel(self._kernel, values, name)
@@ -86,10 +84,8 @@ class Module:
     # --- fields ----------------------------------------------------------------------------------
 
     def add_field(self, name: str, field: Any) -> None:
-        """Add `field` under `name`; members of a field of structs as NAME.MEMBER.
-
-        Raises ArgumentError for anything but a field, and for an invalid name or one in use.
-        """
+        """Add `field` under `name`; members of a field of structs as NAME.MEMBER. Raises
+        ArgumentError for anything but a field, and for an invalid name or one in use."""
         check_name("add_field", name)
         leaves = dict(leaves_of(name, field))
         for path, one in leaves.items():
@@ -101,10 +97,8 @@ class Module:
         self._fields.update(leaves)
 
     def word_for(self, value: Any) -> str:
-        """Return a template value as text: a number, or the name of a field of the module.
-
-        Raises ArgumentError for any other value.
-        """
+        """Return a template value as text: a number, or the name of a field of the module. Raises
+        ArgumentError for any other value."""
         if is_real_scalar(value):
             return str(value)
         for name, field in self._added.items():
@@ -168,10 +162,7 @@ class Module:
     @contextmanager
     def add_kernel_template(self, kernel_fn: AnyKernel) -> Iterator[KernelTemplate]:
         """Context manager for a `KernelTemplate`, whose `instantiate` adds `kernel_fn` for template
-        values.
-
-        Entering it raises ArgumentError for anything but a kernel.
-        """
+        values. Entering it raises ArgumentError for anything but a kernel."""
         unbind_kernel(kernel_fn)
         yield KernelTemplate(kernel_fn, self)
 
@@ -307,10 +298,8 @@ def check_name(who: str, name: Any) -> None:
 
 
 def unbind_kernel(kernel_fn: Any) -> tuple[Kernel, tuple[Any, ...]]:
-    """Return a kernel and, in a tuple, the object it is bound to, if any.
-
-    Raises ArgumentError for anything but a kernel.
-    """
+    """Return a kernel and, in a tuple, the object it is bound to, if any. Raises ArgumentError for
+    anything but a kernel."""
     if isinstance(kernel_fn, BoundKernel):
         return kernel_fn.func, kernel_fn.args  # type: ignore[return-value]
     if not isinstance(kernel_fn, Kernel):
@@ -329,10 +318,8 @@ def leaves_of(name: str, field: Any) -> Iterator[tuple[str, Any]]:
 
 
 def strip_folders(value: Any) -> Any:
-    """Return a copy of records whose spans have file names without folders, in angle brackets.
-
-    So a shipped module does not reveal paths of the machine it was made on.
-    """
+    """Return a copy of records whose spans have file names without folders, in angle brackets. So a
+    shipped module does not reveal paths of the machine it was made on."""
     if isinstance(value, Span):
         caller = None if value.caller is None else strip_folders(value.caller)
         return value._replace(file=f"<{os.path.basename(value.file).strip('<>')}>", caller=caller)
@@ -353,7 +340,6 @@ def is_example(a: Any) -> bool:
 
 
 def example_for(arg: Arg) -> Any:
-    """Return a sample array or texture for the argument."""
     ones = (1,) * arg.ndim
     if arg.tag is ArgKind.NDARRAY:
         return ndarray(arg.dtype, ones)
@@ -361,10 +347,8 @@ def example_for(arg: Arg) -> Any:
 
 
 def entry_of(p: Parameter, a: Any) -> tuple[str, Any]:
-    """Return a kernel's argument in a graph as JSON.
-
-    Raises ArgumentError for constants other than scalars, vectors and matrices.
-    """
+    """Return a kernel's argument in a graph as JSON. Raises ArgumentError for constants other than
+    scalars, vectors and matrices."""
     if isinstance(a, Arg):
         return ("arg", a.name)
     if isinstance(a, bool | np.bool_):
@@ -382,7 +366,6 @@ def entry_of(p: Parameter, a: Any) -> tuple[str, Any]:
 
 
 def tree_of(arg: Arg) -> dict[str, Any]:
-    """Return a graph argument as JSON."""
     dtype = None if arg.dtype is None else repr(arg.dtype)
     fmt = None if arg.fmt is None else arg.fmt.name
     return {"tag": arg.tag.name, "dtype": dtype, "ndim": arg.ndim, "fmt": fmt}

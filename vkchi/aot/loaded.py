@@ -242,10 +242,8 @@ def check_device(path: str, saved: Saved, runtime: Runtime) -> None:
 
 
 def make_field(runtime: Runtime, t: Any, block: Any, start_bytes: int) -> Storage:
-    """Create a field in a memory block.
-
-    Raises ValueError for an invalid type or start, InternalError if the field exceeds the block.
-    """
+    """Create a field in a memory block. Raises ValueError for an invalid type or start,
+    InternalError if the field exceeds the block."""
     if not isinstance(t, Array) or t.shape is None or t.layout is None:
         raise ValueError(f"{t} is no field")
     check_layout_range(t.shape, t.layout)

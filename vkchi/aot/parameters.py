@@ -30,15 +30,12 @@ STATIC = ("template", "self")  # compiled in, not passed by calls
 
 
 def is_bound(p: Parameter) -> bool:
-    """True if calls of a saved kernel pass this parameter."""
     return p.kind not in STATIC
 
 
 def example_of(p: Parameter, given: Any = None) -> Any:
-    """Return a sample argument for a parameter: `given`, or one derived from the annotation.
-
-    Raises ArgumentError if the annotation is incomplete, or a template value is not given.
-    """
+    """Return a sample argument for a parameter: `given`, or one derived from the annotation. Raises
+    ArgumentError if the annotation is incomplete, or a template value is not given."""
     if given is not None:
         return given
     match p.kind:
@@ -116,20 +113,16 @@ class SavedPack(PackParameter):
 
 
 def type_word(p: Parameter, signed: ArrayArgument) -> str:
-    """Return the type of an array argument as text.
-
-    Raises ArgumentError for an array with unusual attributes, which code would depend on.
-    """
+    """Return the type of an array argument as text. Raises ArgumentError for an array with unusual
+    attributes, which code would depend on."""
     if signed.attributes != GIVEN:
         raise p.refuse("the code would be for this array only: give a ti.ndarray of its type")
     return repr(signed.type)
 
 
 def load_parameter(tree: Tree) -> tuple[Parameter, Any]:
-    """Return the parameter of a tree, and the required signature of its arguments.
-
-    Raises ValueError and similar errors for a malformed tree.
-    """
+    """Return the parameter of a tree, and the required signature of its arguments. Raises
+    ValueError and similar errors for a malformed tree."""
     name = tree["name"]
     found = parameter_of(name, annotation_of(tree))
     if found is None or found.kind != tree["kind"]:

@@ -45,11 +45,8 @@ def write_table(saved: Saved, files: dict[str, bytes]) -> bytes:
 
 
 def field_line(name: str, f: SavedField) -> str:
-    """Format a field.
-
-    Words: name, stored scalar type, components, 1 if in C order, block, start in bytes, axes,
-    extents.
-    """
+    """Format a field. Words: name, stored scalar type, components, 1 if in C order, block, start in
+    bytes, axes, extents."""
     t: Array = type_of(f.type)
     assert t.shape is not None
     components = math.prod(shape_of(t.elem))
@@ -89,17 +86,14 @@ def kernel_lines(
 
 
 def cell_word(t: Array) -> str:
-    """Return the scalar type in memory of a return value."""
     return repr(cell_of(t.elem).stored)
 
 
 def array_bytes(t: Array) -> int:
-    """Return the size in bytes of an array with one element more."""
     return (math.prod(t.shape or ()) + 1) * t.scalars_per_element * t.stored.size_bytes
 
 
 def place_of(check: Check) -> str:
-    """Return the source location of a check in parentheses, or ""."""
     return "" if check.span is None else f" ({check.span.place})"
 
 
@@ -120,7 +114,6 @@ def parameter_lines(tree: Tree) -> Iterator[str]:
 
 
 def value_lines(name: str, t: Any) -> Iterator[str]:
-    """Format a scalar or tensor passed by value, or the members of a struct."""
     if isinstance(t, Scalar):
         yield f"value {name} {t} 1"
     elif isinstance(t, Tensor):
@@ -145,7 +138,6 @@ def dispatch_lines(dispatch: Dispatch, files: dict[bytes, str]) -> Iterator[str]
 
 
 def slot_type(slot: ArgumentSlot) -> str:
-    """Return the type of a slot in the argument block."""
     if slot.kind in ("ptr", "trash"):
         return "u64"
     narrow = {"u8": "u32", "u16": "u32", "u1": "u32"}  # launches write them as u32
@@ -153,7 +145,6 @@ def slot_type(slot: ArgumentSlot) -> str:
 
 
 def graph_lines(name: str, graph: SavedGraph) -> Iterator[str]:
-    """Format a graph: its kernels, each with its arguments."""
     yield f"graph {name}"
     for kernel, entries in graph.nodes:
         yield f"node {kernel}"
@@ -164,7 +155,6 @@ def graph_lines(name: str, graph: SavedGraph) -> Iterator[str]:
 
 
 def numbers_in(value: Any) -> Iterator[Any]:
-    """Yield the scalars of a constant."""
     if isinstance(value, list | tuple):
         for part in value:
             yield from numbers_in(part)
@@ -188,10 +178,8 @@ def count_words(count: Count) -> list[str]:
 
 
 def test_words(text: str) -> list[str]:
-    """Return a check's expression in postfix notation.
-
-    Words: n (the value as an unbounded integer), w (the value), numbers, comparisons, and, or.
-    """
+    """Return a check's expression in postfix notation. Words: n (the value as an unbounded
+    integer), w (the value), numbers, comparisons, and, or."""
     return _test(ast.parse(text, mode="eval").body, {"n": "n", "w": "w"})
 
 

@@ -109,10 +109,8 @@ class Bounded(io.RawIOBase):
         self.header_bytes: int | None = 0  # since the last member; None between members
 
     def next_of(self, archive: tarfile.TarFile) -> tarfile.TarInfo | None:
-        """Return the archive's next member, or None at its end.
-
-        Raises Damaged if its headers exceed MOST_HEADER_BYTES.
-        """
+        """Return the archive's next member, or None at its end. Raises Damaged if its headers
+        exceed MOST_HEADER_BYTES."""
         self.header_bytes = 0
         found = archive.next()
         self.header_bytes = None

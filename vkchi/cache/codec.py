@@ -135,10 +135,8 @@ def split_annotation(text: str, mark: str) -> list[str]:
 
 
 def parse_annotation(form: str) -> tuple[str, list[str]]:
-    """Parse an annotation; return its outermost word and its arguments.
-
-    The word is `types` if all alternatives name classes of IR types, `|` for another union.
-    """
+    """Parse an annotation; return its outermost word and its arguments. The word is `types` if all
+    alternatives name classes of IR types, `|` for another union."""
     form = ALIASES.get(form, form)
     options = split_annotation(form, "|")
     if TYPES.keys() >= set(options):
@@ -154,8 +152,7 @@ def form_error(form: str, found: Any) -> TypeError:
 
 
 def plain_step(form: str, kind: type) -> Step:
-    """Return a step that passes values of exactly the type `kind`; it raises TypeError for
-    others."""
+    """A step that passes values of exactly the type `kind`; it raises TypeError for others."""
 
     def take(value: Any, through: Through) -> Any:
         if type(value) is not kind:
@@ -195,10 +192,8 @@ def union(options: list[str], make: Callable[[str], Step], form: str) -> Step:
 
 @lru_cache(maxsize=256)
 def reader(form: str) -> Step:
-    """Return the decoder of a form, memoized. Raises TypeError for an unknown form.
-
-    The decoder raises ValueError, TypeError, IndexError or KeyError for a malformed tree.
-    """
+    """Return the decoder of a form, memoized. Raises TypeError for an unknown form. The decoder
+    raises ValueError, TypeError, IndexError or KeyError for a malformed tree."""
     word, inner = parse_annotation(form)
     if word in PLAIN:
         return plain_step(form, PLAIN[word])
@@ -272,7 +267,6 @@ def read_dict(key: Step, value: Step) -> Step:
 
 
 def read_record(name: str) -> Step:
-    """Return the decoder of a record."""
     made, forms = RECORDS[name], list(RECORDS[name].__annotations__.values())
     kinds = [PLAIN.get(form) for form in forms]
     check = CHECKS.get(name)
@@ -423,5 +417,4 @@ def write_record(name: str) -> Step:
 
 
 def write_nested(value: Any, through: Through) -> Any:
-    """Encode nested tuples as nested lists."""
     return [write_nested(v, through) if isinstance(v, tuple) else v for v in value]

@@ -58,5 +58,4 @@ class Compiled(NamedTuple):
 
     @property
     def func(self) -> Func:
-        """The kernel's IR."""
         return self.read_func()

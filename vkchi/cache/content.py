@@ -79,7 +79,6 @@ def decode_artifact(body: bytes, fn: Func, key: str, shelf: CodeStore) -> Artifa
 def header_of(
     fn: Func, made: Artifact, parts: dict[str, str], seconds: float, shelf: CodeStore
 ) -> dict[str, Any]:
-    """Return an entry's header, which tools read without the body."""
     return {
         "kind": "shaders",
         "name": fn.name,

@@ -27,8 +27,6 @@ class DriverReport(NamedTuple):
     why: str = ""
 
     def as_header(self) -> dict[str, Any]:
-        """Return the statistics to be stored in the entry's header: those of each shader's last
-        executable, or {}."""
         rows = [o.executables[-1].statistics if o.executables else {} for o in self.outcomes]
         return {"driver": self.driver, "statistics": rows}
 
@@ -39,8 +37,8 @@ def query_driver(
     """Compile an entry's shaders for statistics, store these in its header and return them.
 
     `device` is part of the name of a present device (empty: any), or the name of a described
-    device, for which RADV compiles. If a device does not match the entry or has no statistics,
-    nothing is stored, and `why` of the result states the reason. Raises VkchiError.
+    device, for which RADV compiles. If that fails, nothing is stored and `why` of the result is the
+    reason. Raises VkchiError.
     """
     shaders = [d.shader for d in made.dispatches]
     parts = header.get("parts", {})
@@ -62,10 +60,7 @@ def query_driver(
 
 def ask_here(parts: dict[str, str], shaders: Sequence[Shader], device: str) -> DriverReport:
     """Open a present device, return its driver's report and close it. Raises DeviceError if none
-    can be opened.
-
-    The error of a shader that fails to compile is part of the report.
-    """
+    can be opened. The error of a shader that fails to compile is part of the report."""
     from vkchi.device import open_device  # lazy
     from vkchi.vk.pipelines import required_subgroup
 

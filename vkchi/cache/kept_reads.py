@@ -39,11 +39,8 @@ class KeptRead(NamedTuple):
 
 
 def kept_reads(reads: Iterable[Read], survey: KernelSurvey) -> tuple[KeptRead, ...]:
-    """Serialize the reads of a kernel.
-
-    Raises NoDigestError for a path from a function outside the survey, and for a key that has no
-    position.
-    """
+    """Serialize the reads of a kernel. Raises NoDigestError for a path from a function outside the
+    survey, and for a key that has no position."""
     args = values_of(survey)
     return tuple([kept_read(read, survey, args) for read in reads])
 

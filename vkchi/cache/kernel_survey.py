@@ -312,7 +312,6 @@ class KernelSurvey:
         return text
 
     def _blocks(self, node: Any, path: str) -> str:
-        """Return a string for the SNode blocks that contain a field, "" if `node` is None."""
         if node is None:
             return ""
         found = [f"{node.tree.top.outline if node.sparse_path else node.way}"]
@@ -450,8 +449,6 @@ class KernelSurvey:
         return digest(found)
 
     def _words_of_itself(self, value: Any) -> list[tuple[str, str]]:
-        """Return (name, repr) of `__name__` and similar attributes of a class or function, if a
-        source names them."""
         said = [name for name in OF_ITSELF if self._is_said(name)]
         return [(name, repr(getattr(value, name, None))) for name in said]
 

@@ -37,7 +37,6 @@ def select(entries: Iterable[CacheEntry], name: str, kind: str, device: str) -> 
 
 
 def print_table(entries: Sequence[CacheEntry], *, is_bold: bool) -> None:
-    """Print one line per entry, under a header line."""
     rows = [COLUMNS, *map(row_of, entries)]
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
@@ -66,14 +65,12 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def as_row(entry: CacheEntry) -> dict[str, Any]:
-    """Return the JSON object of an entry."""
     own = {"key": entry.key, "size_bytes": entry.size_bytes, "hits": entry.hits}
     times = {"written": entry.written, "used": entry.used}
     return {**entry.header, **own, **times}
 
 
 def in_units(size_bytes: int) -> str:
-    """Format a size in bytes."""
     size, units = float(size_bytes), iter(("B", "KiB", "MiB", "GiB"))
     unit = next(units)
     while size >= 1024 and unit != "GiB":
@@ -82,7 +79,6 @@ def in_units(size_bytes: int) -> str:
 
 
 def in_time(seconds: float) -> str:
-    """Format a duration."""
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= length:
             return f"{seconds / length:.0f} {unit}"

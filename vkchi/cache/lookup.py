@@ -36,7 +36,7 @@ DEFINITION = re.compile(r"^\s*def\s+(\w+)", re.MULTILINE)
 
 
 class Missing(VkchiError):
-    pass
+    """Error: an entry or file that a cache tool needs is missing or unusable."""
 
 
 class OtherVersion(Missing):
@@ -44,10 +44,8 @@ class OtherVersion(Missing):
 
 
 def unreadable(header: Mapping[str, object], key: str, fault: Exception) -> Missing:
-    """Return the error for an intact entry that cannot be decoded.
-
-    It is OtherVersion if the entry's version is not the running one, else Missing.
-    """
+    """Return the error for an intact entry that cannot be decoded. It is OtherVersion if the
+    entry's version is not the running one, else Missing."""
     if header.get("version") != compiler_version():
         return OtherVersion(f"{key[:SHORT]} is of another version of vkchi, and in its form")
     return Missing(f"{key[:SHORT]} cannot be read: {fault}")
@@ -57,11 +55,8 @@ def unreadable(header: Mapping[str, object], key: str, fault: Exception) -> Miss
 
 
 def by_key(store: CacheStore, key: str) -> CacheEntry:
-    """Return the entry whose key begins with `key`.
-
-    Raises Missing if `key` is empty, not exactly one key begins with it, or the entry's header is
-    unreadable.
-    """
+    """Return the entry whose key begins with `key`. Raises Missing if `key` is empty, not exactly
+    one key begins with it, or the entry's header is unreadable."""
     keys = store.keys() if key else []
     found = [k for k in keys if k.startswith(key)]
     if len(found) != 1:
@@ -74,10 +69,7 @@ def by_key(store: CacheStore, key: str) -> CacheEntry:
 
 def by_kernel(store: CacheStore, what: str) -> list[CacheEntry]:
     """Return the entries of `FILE.py:kernel`, of kind `kernel`, newest first. Raises Missing if
-    there are none.
-
-    Only the last component of a dotted kernel name is compared.
-    """
+    there are none. Only the last component of a dotted kernel name is compared."""
     file, _, name = what.rpartition(":")
     found = [
         e
@@ -198,7 +190,6 @@ def fault_in(store: CacheStore, key: str, *, validates: bool) -> str:
 
 
 def parts_of(entry: CacheEntry) -> dict[str, str]:
-    """Return the named parts of an entry's key."""
     found = entry.header.get("parts", {})
     return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
 

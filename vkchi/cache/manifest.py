@@ -124,11 +124,8 @@ def survey_kernel(
 def key_now(
     fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps, shelf: CodeStore
 ) -> str:
-    """Return the key after lowering, "" if there is none.
-
-    It differs from the key before lowering if code that ran during lowering changed the kernel's
-    inputs.
-    """
+    """Return the key after lowering, "" if there is none. It differs from the key before lowering
+    if code that ran during lowering changed the kernel's inputs."""
     found = survey_kernel(fn, args, options, caps, shelf.version)
     return "" if found is None else found.key
 
@@ -137,10 +134,8 @@ def key_now(
 
 
 def encode_kernel(made: Compiled, found: SurveyedKernel) -> bytes:
-    """Encode an entry's body.
-
-    Raises NoDigestError for objects outside the survey, and the errors of `encode`.
-    """
+    """Encode an entry's body. Raises NoDigestError for objects outside the survey, and the errors
+    of `encode`."""
     survey = found.survey
     check_reached(made, survey)
     numbers = {id(field): k for k, field in enumerate(survey.fields)}
@@ -165,10 +160,8 @@ def encode_kernel(made: Compiled, found: SurveyedKernel) -> bytes:
 
 
 def numbered(results: Iterable[Type], structs: Sequence[StructType]) -> tuple[int | Type, ...]:
-    """Replace structs among return types by survey indices.
-
-    Raises NoDigestError for a struct outside the survey.
-    """
+    """Replace structs among return types by survey indices. Raises NoDigestError for a struct
+    outside the survey."""
     numbers = {id(t): k for k, t in enumerate(structs)}
     if any(isinstance(t, StructType) and id(t) not in numbers for t in results):
         raise NoDigestError("a struct that no name leads to is returned")
@@ -230,7 +223,6 @@ def check_bound(kept: KernelRecord, fields: Mapping[str, Storage]) -> None:
 
 
 def read_func(data: bytes, move: Callable[[Span], Span]) -> Any:
-    """Decode the IR, with its spans."""
     from vkchi.ir.text import func_from_text  # lazy: only for derived kernels
 
     return func_from_text(decode(data, "IrText", span=move))
@@ -239,7 +231,6 @@ def read_func(data: bytes, move: Callable[[Span], Span]) -> Any:
 def header_of(
     fn: FunctionType, args: tuple[ArgSpec, ...], made: Compiled, parts: dict[str, str]
 ) -> dict[str, Any]:
-    """Return an entry's header, which tools read without the body."""
     code = fn.__code__
     shaders = [d.shader for d in made.artifact.dispatches]
     return {

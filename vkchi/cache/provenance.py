@@ -73,7 +73,6 @@ def is_in_c(cls: type) -> bool:
 
 
 def numpys_folder() -> tuple[str, ...]:
-    """Return numpy's folder as a tuple of one; empty if numpy is not imported."""
     return (os.path.dirname(np.__file__) + os.sep,) if is_numpy_loaded() else ()
 
 

@@ -132,10 +132,7 @@ class Answers:
 
     def _note(self, asked: EncodedQuestion, answer: Any, seconds: float) -> None:
         """Queue an answer for writing, unless the table is full. Write the queue if `make` took
-        long for its answers.
-
-        `seconds` is the time that `make` took.
-        """
+        long for its answers. `seconds` is the time that `make` took."""
         known, most = self.kept.of(asked)
         if len(known) + sum(a.is_of_call is asked.is_of_call for a, _ in self.new) >= most:
             return
@@ -148,7 +145,6 @@ class Answers:
             self.seconds_of_writing = perf_counter() - began
 
     def save(self) -> None:
-        """Write the new answers to disk."""
         new, self.new, self.seconds = self.new, [], 0.0
         UNSAVED.pop(id(self), None)
         if self.home is None or is_changed():
@@ -197,8 +193,6 @@ def key_of(home: CacheLocation) -> str:
 
 
 def header_of(home: CacheLocation) -> dict[str, Any]:
-    """Return the header of the entry of a kernel's answers: fields of the kernel's header, with
-    kind `answers`."""
     found = {field: home.header[field] for field in OF_KERNEL}
     return {**found, "kind": "answers", "parts": {**found["parts"], "kind": "answers"}}
 
@@ -249,7 +243,6 @@ def artifacts_in(body: bytes) -> list[Artifact]:
 
 
 def remove_unreadable(home: CacheLocation, fault: Exception) -> None:
-    """Remove an unreadable entry, with a warning."""
     key = key_of(home)
     home.shelf.warn(f"the entry {key[:12]} cannot be read ({fault}): it is made anew")
     home.shelf.remove(key)

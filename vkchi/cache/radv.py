@@ -51,10 +51,8 @@ class CompileOutcome(NamedTuple):
 
 
 def find_driver() -> str:
-    """Return the path of the driver's manifest: VKCHI_RADV, else an installed one, else "".
-
-    Raises DeviceError if the file named by VKCHI_RADV does not exist.
-    """
+    """Return the path of the driver's manifest: VKCHI_RADV, else an installed one, else "". Raises
+    DeviceError if the file named by VKCHI_RADV does not exist."""
     chosen = env.flag("VKCHI_RADV")
     if chosen and not is_file(chosen):
         raise DeviceError(f"VKCHI_RADV names no file: {chosen}")
@@ -66,9 +64,7 @@ def find_driver() -> str:
 
 def environment(family: str) -> dict[str, str]:
     """Return the environment of a process whose only Vulkan device is a virtual one of this family.
-
-    Raises DeviceError if the driver is not installed.
-    """
+    Raises DeviceError if the driver is not installed."""
     driver = find_driver()
     if not driver:
         raise DeviceError(MISSING)

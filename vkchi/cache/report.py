@@ -120,7 +120,6 @@ def page(
 
 
 def table(entries: Sequence[CacheEntry], shown: set[str], timings: Timings) -> Iterator[str]:
-    """Yield the lines of the table as HTML."""
     heads = [f"<th>{name}</th>" for name in COLUMNS]
     heads += [f'<th class="n">{name}</th>' for name in NUMBERS]
     yield f"<table><thead><tr>{''.join(heads)}</tr></thead><tbody>"
@@ -136,7 +135,6 @@ def table(entries: Sequence[CacheEntry], shown: set[str], timings: Timings) -> I
 
 
 def numbers_of(entry: CacheEntry, timings: Timings) -> list[str]:
-    """Return the cells of the columns `NUMBERS`."""
     head = entry.header
     seconds = float(head.get("seconds", 0))
     name = str(head.get("name", "")).rpartition(".")[2]
@@ -151,7 +149,6 @@ def numbers_of(entry: CacheEntry, timings: Timings) -> list[str]:
 
 
 def statistics_of(header: dict[str, Any]) -> list[str]:
-    """Format the driver statistics in a header, if there are any."""
     answer = header.get("driver")
     rows = answer.get("statistics", []) if isinstance(answer, dict) else []
     found = [PipelineExecutable("", 0, row, {}).common() for row in rows if isinstance(row, dict)]

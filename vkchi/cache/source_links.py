@@ -49,8 +49,6 @@ class Line(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """A listing with a title."""
-
     title: str
     lines: tuple[Line, ...]
 
@@ -69,10 +67,7 @@ Sources = Sequence[tuple[str, int, str]]  # (file, first line, text)
 
 def open_body(header: Mapping[str, Any], body: bytes) -> tuple[Artifact, Sources]:
     """Return the artifact and the sources of an entry of kind `kernel` or `shaders`. Raises
-    Malformed.
-
-    The sources of an entry of kind `shaders` are ().
-    """
+    Malformed. The sources of an entry of kind `shaders` are ()."""
     if header.get("kind") != "kernel":
         return decode(body, "Artifact"), ()
     kept: KernelRecord = decode(body, "KernelRecord")
@@ -80,10 +75,8 @@ def open_body(header: Mapping[str, Any], body: bytes) -> tuple[Artifact, Sources
 
 
 def link(header: Mapping[str, Any], body: bytes) -> Linked:
-    """Return source, IR and SPIR-V of an entry, with source references.
-
-    Raises Malformed, and the errors of `func_from_text`.
-    """
+    """Return source, IR and SPIR-V of an entry, with source references. Raises Malformed, and the
+    errors of `func_from_text`."""
     artifact, sources = open_body(header, body)
     shaders = [d.shader for d in artifact.dispatches]
     if artifact.ir is None:
@@ -167,7 +160,6 @@ def blocks_of(spans: Sequence[Span | None]) -> Iterator[tuple[str, int, str]]:
 
 
 def ir_lines(text: IrText, fn: Func, places: Places) -> Iterator[Line]:
-    """Yield the printed lines of the IR with references to source lines."""
     spans: list[Span | None] = [fn.span]
     spans += region_spans(fn.body, fn.span)
     lines = text.text.rstrip("\n").split("\n")
@@ -177,7 +169,6 @@ def ir_lines(text: IrText, fn: Func, places: Places) -> Iterator[Line]:
 
 
 def region_spans(region: Region, span: Span | None) -> Iterator[Span | None]:
-    """Yield the span of each line of a region."""
     if region.params:
         yield span
     for op in region.ops:
@@ -211,10 +202,8 @@ Spans = dict[int, Span]  # by word index in the module
 
 
 def rebuilt(fn: Func, header: Mapping[str, Any], shaders: Sequence[Shader]) -> list[Spans]:
-    """Return the spans of each shader's words.
-
-    All are empty if recompilation fails or yields other words.
-    """
+    """Return the spans of each shader's words. All are empty if recompilation fails or yields other
+    words."""
     nothing: list[Spans] = [{} for _ in shaders]
     try:
         options, caps = setting_of(header)
@@ -226,8 +215,7 @@ def rebuilt(fn: Func, header: Mapping[str, Any], shaders: Sequence[Shader]) -> l
 
 
 def setting_of(header: Mapping[str, Any]) -> tuple[Options, Caps]:
-    """Return the options and capabilities in an entry's key. Raises ValueError, TypeError,
-    KeyError."""
+    """The options and capabilities in an entry's key. Raises ValueError, TypeError, KeyError."""
     given: dict[str, dict[str, Any]] = {"option": {}, "device": {}}
     for name, text in header["parts"].items():
         kind, _, field = str(name).partition(" ")
@@ -266,7 +254,6 @@ def compiled(fn: Func, options: Options, caps: Caps) -> Iterator[tuple[Shader, S
 
 
 def spirv_lines(shader: Shader, spans: Spans, places: Places) -> tuple[Line, ...]:
-    """Return the disassembly of a shader, with source references."""
     head, *lines = disassemble(shader.words).rstrip("\n").split("\n")
     words = list(memoryview(shader.words).cast("I"))
     at, found = 5, [Line(head)]
@@ -277,5 +264,4 @@ def spirv_lines(shader: Shader, spans: Spans, places: Places) -> tuple[Line, ...
 
 
 def plain_lines(shader: Shader) -> tuple[Line, ...]:
-    """Return the disassembly of a shader, without references."""
     return tuple(Line(text) for text in disassemble(shader.words).rstrip("\n").split("\n"))

@@ -98,9 +98,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 def harmless(failed: Callable[[], object]) -> Callable[[Method], Method]:
     """Decorate a method of CacheStore: after an Exception, it warns and returns `failed()`.
-
-    Exceptions of signal handlers pass, and cache warnings that the user turned into errors.
-    """
+    Exceptions of signal handlers pass, and cache warnings that the user turned into errors."""
 
     def decorate(act: Method) -> Method:
         @wraps(act)
@@ -138,7 +136,6 @@ class CacheStore:
         self.device = ""
 
     def of_device(self, name: str) -> CacheStore:
-        """Return a copy of the store with this device name."""
         made = copy(self)
         made.device = name
         return made
@@ -415,10 +412,8 @@ def fault_of(folder: str, info: os.stat_result) -> str:
 
 
 def pack_entry(header: dict[str, Any], body: bytes) -> bytes:
-    """Return the bytes of an entry's file.
-
-    Raises ValueError above MOST_HEADER_BYTES of header or MOST_BODY_BYTES of body.
-    """
+    """Return the bytes of an entry's file. Raises ValueError above MOST_HEADER_BYTES of header or
+    MOST_BODY_BYTES of body."""
     head = json.dumps(header, separators=(",", ":")).encode()
     if len(head) > MOST_HEADER_BYTES or len(body) > MOST_BODY_BYTES:
         raise ValueError("an entry is too large")
@@ -447,10 +442,8 @@ def open_entry(path: str) -> int:
 
 
 def read_header(path: str) -> tuple[dict[str, Any], os.stat_result]:
-    """Return an entry's header and file status, without verifying the checksum.
-
-    Raises OSError, Damaged.
-    """
+    """Return an entry's header and file status, without verifying the checksum. Raises OSError,
+    Damaged."""
     fd = open_entry(path)
     try:
         data, info = os.read(fd, 8192), os.fstat(fd)

@@ -35,11 +35,8 @@ class Notes(Protocol):
 
 @cache
 def compiler_version() -> str:
-    """Return the SHA-256 of the package's sources (`sources_in`), memoized.
-
-    "" if the sources are unavailable, as in an archive, or changed since import. Nothing may be
-    cached then.
-    """
+    """Return the SHA-256 of the package's sources (`sources_in`), memoized. "" if the sources are
+    unavailable, as in an archive, or changed since import. Nothing may be cached then."""
     try:
         return "" if is_changed(PACKAGE, IMPORTED) else digest_of(PACKAGE)
     except local(OSError):
@@ -98,9 +95,7 @@ def digest_of(package: str) -> str:
 
 def sources_in(folder: str) -> Iterator[tuple[str, os.stat_result]]:
     """Yield path and status of the Python sources under a folder, except those in folders of APART.
-
-    Each folder is sorted by name. Raises OSError.
-    """
+    Each folder is sorted by name. Raises OSError."""
     with os.scandir(folder) as entries:
         found = sorted(entries, key=lambda entry: entry.name)
     for entry in found:
@@ -111,10 +106,8 @@ def sources_in(folder: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def is_changed(package: str = PACKAGE, since: float = IMPORTED) -> bool:
-    """True if sources changed after `since` or are unavailable.
-
-    The running code may then differ from the sources, so its results must not be cached.
-    """
+    """True if sources changed after `since` or are unavailable. The running code may then differ
+    from the sources, so its results must not be cached."""
     try:
         return any(platform.changed_at(info) > since for _, info in sources_in(package))
     except local(OSError):

@@ -46,9 +46,7 @@ def look(field: Any, state: Any, groups: Any, given: Any, wanted: Any) -> None:
 
 def cell_of_condition(field: Any, runtime: Runtime) -> tuple[int, ...]:
     """Return the index of a condition's element. Raises ArgumentError unless it is one scalar.
-
-    Raises KernelRuntimeError if it was destroyed, or belongs to another device.
-    """
+    Raises KernelRuntimeError if it was destroyed, or belongs to another device."""
     if not isinstance(field, Storage):
         raise ArgumentError(
             f"a field or ndarray of one number is needed, not {describe_argument(field)}"

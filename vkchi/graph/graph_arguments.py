@@ -132,10 +132,7 @@ class Arg:
 
     def read(self, value: Any) -> Any:
         """Return the key of a value: equal for the same array or texture, and for numbers of equal
-        types and bits.
-
-        Raises ArgumentError if the value does not fit.
-        """
+        types and bits. Raises ArgumentError if the value does not fit."""
         if self.tag is ArgKind.SCALAR:
             self._require(is_real_scalar(value), f"a number of {self.dtype}", value)
         elif self.tag is ArgKind.MATRIX:
@@ -161,20 +158,16 @@ class Arg:
 
 
 def number_mismatch(arg: Arg, p: Any) -> str:
-    """Return the reason why a scalar parameter does not fit, or ""."""
     return "" if p.type is arg.dtype else f"{p.type} is needed, not {arg.dtype}"
 
 
 def matrix_mismatch(arg: Arg, p: Any) -> str:
-    """Return the reason why a vector or matrix parameter does not fit, or "".
-
-    Only shapes must agree: element types are converted.
-    """
+    """Return a reason if the shape of a vector or matrix parameter differs, else "". Types are
+    converted."""
     return "" if p.type.shape == arg.dtype.shape else f"{p.type} is needed, not {arg.dtype}"
 
 
 def array_mismatch(arg: Arg, p: Any) -> str:
-    """Return the reason why an array parameter does not fit, or ""."""
     try:
         p.check(arg.dtype, arg.ndim)
     except ArgumentError as e:
@@ -183,7 +176,6 @@ def array_mismatch(arg: Arg, p: Any) -> str:
 
 
 def texture_mismatch(arg: Arg, p: Any) -> str:
-    """Return the reason why a texture parameter does not fit, or ""."""
     kind = ArgKind.RWTEXTURE if isinstance(p.note, rw_texture) else ArgKind.TEXTURE
     if kind is not arg.tag:
         return f"ArgKind.{kind.name} is needed"

@@ -47,8 +47,7 @@ class Launchable(Protocol):
     def __vkchi_func__(self) -> Any:
         """An object with the kernel's `__name__`."""
 
-    def __call__(self, *args: Any) -> Any:
-        pass
+    def __call__(self, *args: Any) -> Any: ...
 
     def examine(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
         """Return `look(plan, arguments)` for a call."""
@@ -107,7 +106,6 @@ class Sequential:
         self.nodes.append(GraphNode(kernel_fn, given))
 
     def flat(self) -> Iterator[GraphNode]:
-        """Yield all kernels in order, including those of nested sequences."""
         for node in self.nodes:
             if isinstance(node, Sequential):
                 yield from node.flat()
@@ -123,10 +121,8 @@ class GraphBuilder(Sequential):
         return Sequential()
 
     def append(self, node: Sequential) -> None:
-        """Append the sequence `node`; its contents are read by `compile`.
-
-        Raises ArgumentError for anything but a sequence of `create_sequential`.
-        """
+        """Append the sequence `node`; its contents are read by `compile`. Raises ArgumentError for
+        anything but a sequence of `create_sequential`."""
         if not isinstance(node, Sequential) or isinstance(node, GraphBuilder):
             raise ArgumentError(
                 f"append() takes what create_sequential() gave, not {describe_argument(node)}"
@@ -176,7 +172,6 @@ class GraphRecording:
         return all([part.replay is None or part.replay.is_current for part in self.parts])
 
     def change(self, numbers: dict[str, Any], values: Values) -> None:
-        """Set the scalars that differ from the last run."""
         for name, number in numbers.items():
             if number != self.numbers[name]:
                 for part in self.parts:

@@ -123,11 +123,8 @@ class Record(SafeContext):
             yield (Replay(launches) if is_plain else None), steps
 
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
-        """Record a kernel call; calls of other threads are launched.
-
-        Raises KernelRuntimeError for a call that cannot be recorded, and the ArgumentErrors of a
-        launch.
-        """
+        """Record a kernel call; calls of other threads are launched. Raises KernelRuntimeError for
+        a call that cannot be recorded, and the ArgumentErrors of a launch."""
         if get_ident() != self.thread:
             return plan.launch(args)
         if plan.returns:
@@ -151,11 +148,8 @@ class Record(SafeContext):
     # --- hooks for accesses by Python ------------------------------------------------------------
 
     def on_access(self, array: Storage, access: ArrayAccess) -> None:
-        """Hook before Python accesses an array.
-
-        Raises KernelRuntimeError in the recording thread, for a write, and for a read of an array
-        that recorded kernels write.
-        """
+        """Hook before Python accesses an array. Raises KernelRuntimeError in the recording thread,
+        for a write, and for a read of an array that recorded kernels write."""
         if get_ident() != self.thread:
             return
         if access.kind != "read":
@@ -165,7 +159,6 @@ class Record(SafeContext):
             self._refuse(f"{array!r} does not hold what they will write: read it after g.run()")
 
     def filled(self, array: Storage, values: object) -> None:
-        """Hook before Python fills an array. Raises as `on_access` for a write."""
         self.on_access(array, ArrayAccess("write"))
 
     def copy(self, target: Storage, source: Storage) -> bool:
@@ -177,7 +170,6 @@ class Record(SafeContext):
         return False
 
     def copy_tensor(self, target: Storage, tensor: object) -> bool:
-        """Hook before Python copies a tensor into an array; as `copy`."""
         return self.copy(target, target)
 
     refill = copy
@@ -199,8 +191,6 @@ class Record(SafeContext):
     # --- running ---------------------------------------------------------------------------------
 
     def _renew(self) -> None:
-        """Replace the plans that depend on changed Python values, and rebuild the parts if there
-        are any."""
         steps = [step._replace(plan=step.plan.renewed(step.args)) for step in self._steps]
         if any(new.plan is not old.plan for new, old in zip(steps, self._steps, strict=True)):
             self._steps, self._loops = steps, {}

@@ -58,9 +58,7 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 
 def capsule_of(values: np.ndarray[Any, Any], max_version: tuple[int, int] | None) -> object:
     """Return a DLPack capsule of an array in host memory, which it keeps alive. Raises BufferError.
-
-    Numpy before 2.1 ignores `max_version`.
-    """
+    Numpy before 2.1 ignores `max_version`."""
     if tuple(map(int, np.__version__.split(".")[:2])) >= (2, 1):
         return values.__dlpack__(max_version=max_version)
     return values.__dlpack__()
@@ -69,8 +67,7 @@ def capsule_of(values: np.ndarray[Any, Any], max_version: tuple[int, int] | None
 def make_capsule(
     place: ArrayLocation, keeper: object, max_version: tuple[int, int] | None
 ) -> object:
-    """Return a DLPack capsule of the memory at `place`, which `keeper` keeps alive. Raises
-    BufferError."""
+    """A DLPack capsule of the memory at `place`, which `keeper` keeps alive. Raises BufferError."""
     made = capsule_of(np.asarray(ArrayInterface(place, keeper)), max_version)
     name = _name(made)
     head = TensorHead.from_address(_pointer(made, name) + TENSOR_AT[name])

@@ -47,11 +47,8 @@ def capsule(
     max_version: tuple[int, int] | None,
     dl_device: tuple[int, int] | None,
 ) -> object:
-    """Return a DLPack capsule of an array in host memory, which it keeps alive.
-
-    Raises BufferError if a stream or another device is requested, or if numpy cannot export the
-    array.
-    """
+    """Return a DLPack capsule of an array in host memory, which it keeps alive. Raises BufferError
+    if a stream or another device is requested, or if numpy cannot export the array."""
     if stream is not None:
         raise BufferError(f"memory of the CPU has no streams, and stream={stream!r} was asked for")
     check_device(dl_device)
@@ -65,8 +62,7 @@ def check_device(dl_device: tuple[int, int] | None) -> None:
 
 
 def cuda_device(runtime: Runtime) -> tuple[int, int]:
-    """Return the DLPack device of the memory shared with CUDA. Raises BufferError if none is
-    shared."""
+    """The DLPack device of the memory shared with CUDA. Raises BufferError if none is shared."""
     from vkchi.interop.cuda.link import LinkFailure, find_link  # few programs need it
 
     found = find_link(runtime)

@@ -19,10 +19,7 @@ from vkchi.types.lazy_numpy import np
 
 def to_taichi_type(dtype: Any) -> Scalar:
     """Convert a numpy or torch dtype, a Python number type, or a scalar type to a scalar type of
-    vkchi.
-
-    Raises ArgumentError for other arguments, vector and matrix types included.
-    """
+    vkchi. Raises ArgumentError for other arguments, vector and matrix types included."""
     t = cook(dtype)
     if isinstance(t, Scalar):
         return t
@@ -37,18 +34,14 @@ def to_taichi_type(dtype: Any) -> Scalar:
 
 
 def to_numpy_type(dtype: Any) -> np.dtype[Any]:
-    """Convert `dtype`, of any kind that `to_taichi_type` accepts, to a numpy dtype.
-
-    Raises ArgumentError.
-    """
+    """Convert `dtype`, of any kind that `to_taichi_type` accepts, to a numpy dtype. Raises
+    ArgumentError."""
     return to_taichi_type(dtype).dtype
 
 
 def to_pytorch_type(dtype: Any) -> Any:
-    """Convert `dtype`, of any kind that `to_taichi_type` accepts, to a torch dtype.
-
-    Raises ArgumentError, also if the installed torch has no such dtype; ImportError without torch.
-    """
+    """Convert `dtype`, of any kind that `to_taichi_type` accepts, to a torch dtype. Raises
+    ArgumentError, also if the installed torch has no such dtype; ImportError without torch."""
     torch = import_uninterrupted("torch")
     t = to_taichi_type(dtype)
     name = "bool" if t is u1 else t.dtype.name

@@ -53,7 +53,6 @@ def has_grad(obj: Any) -> bool:
 
 
 def grad_of(tensor: Any) -> Any:
-    """Gradient of a torch tensor, or None."""
     if tensor.is_leaf or tensor.retains_grad:
         return tensor.grad
     with warnings.catch_warnings():  # torch warns about .grad of a non-leaf
@@ -62,10 +61,8 @@ def grad_of(tensor: Any) -> Any:
 
 
 def make_grad(obj: Any) -> Any:
-    """Return the gradient of a torch tensor, created as zeros if it requires one and has none.
-
-    None for objects that are no tensor, and for tensors that neither require nor have a gradient.
-    """
+    """Return the gradient of a torch tensor, created as zeros if it requires one and has none. None
+    for objects that are no tensor, and for tensors that neither require nor have a gradient."""
     if not has_grad(obj):
         return None
     grad = grad_of(obj)
@@ -76,9 +73,7 @@ def make_grad(obj: Any) -> Any:
 
 def put_grad(tensor: Any, grad: Any) -> None:
     """Make `grad`, which has just been written, the gradient of a tensor if it is not yet.
-
-    Increments the version of `grad`.
-    """
+    Increments the version of `grad`."""
     from vkchi.interop.torch_writes import version_raiser  # imports torch
 
     version_raiser()(grad)
@@ -96,10 +91,8 @@ def write_grad(tensor: Any, values: Any) -> None:
 
 
 def view_of(obj: Any) -> np.ndarray[Any, Any] | None:
-    """Return a numpy view of an array of numpy or torch; None for other objects.
-
-    Raises ArgumentError for masked arrays, for CUDA arrays, and as `array_of_torch`.
-    """
+    """Return a numpy view of an array of numpy or torch; None for other objects. Raises
+    ArgumentError for masked arrays, for CUDA arrays, and as `array_of_torch`."""
     if is_array_of_numpy(obj):
         return as_plain_array(obj)
     if is_torch(obj):
@@ -111,10 +104,7 @@ def view_of(obj: Any) -> np.ndarray[Any, Any] | None:
 
 def as_plain_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the array as a plain `np.ndarray`: a view if it is of a derived class, such as
-    np.matrix.
-
-    Raises ArgumentError for masked arrays.
-    """
+    np.matrix. Raises ArgumentError for masked arrays."""
     if type(array) is np.ndarray:
         return array
     if isinstance(array, np.ma.MaskedArray):
@@ -155,10 +145,8 @@ def array_of_torch(tensor: Any) -> np.ndarray[Any, Any]:
 
 
 def check_export(tensor: Any) -> None:
-    """Raise ArgumentError for a torch tensor that DLPack would export with other values.
-
-    These are tensors with a pending negation, or that reach beyond their storage.
-    """
+    """Raise ArgumentError for a torch tensor that DLPack would export with other values. These are
+    tensors with a pending negation, or that reach beyond their storage."""
     if tensor.is_neg():
         raise ArgumentError(
             "a tensor that torch negates as it is read: pass tensor.resolve_neg(), for memory "
@@ -169,10 +157,8 @@ def check_export(tensor: Any) -> None:
 
 
 def check_storage(tensor: Any) -> None:
-    """Raise ArgumentError for a tensor that reaches beyond its storage, after a resize.
-
-    Raises RuntimeError or TypeError for a tensor without storage.
-    """
+    """Raise ArgumentError for a tensor that reaches beyond its storage, after a resize. Raises
+    RuntimeError or TypeError for a tensor without storage."""
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     end = tensor.storage_offset() + sum((n - 1) * step for n, step in steps) + 1
     has, needs = tensor.untyped_storage().nbytes(), end * tensor.element_size()
@@ -240,17 +226,13 @@ def may_overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
 
 def changed_mask(before: np.ndarray[Any, Any], now: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return a mask of the elements whose bits differ between two arrays of one shape and dtype; -0
-    != 0.
-
-    The elements have 1, 2, 4 or 8 bytes.
-    """
+    != 0. The elements have 1, 2, 4 or 8 bytes."""
     bits = f"u{before.itemsize}"
     found: np.ndarray[Any, Any] = before.view(bits) != now.view(bits)
     return found
 
 
 def element_addresses(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the address of each element, in an array of the same shape."""
     found = np.full(a.shape, a.ctypes.data, np.int64)
     for axis, (size, step) in enumerate(zip(a.shape, a.strides, strict=True)):
         along = np.arange(size, dtype=np.int64) * step
@@ -259,8 +241,7 @@ def element_addresses(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def address_range(a: np.ndarray[Any, Any]) -> tuple[int, int]:
-    """Return the address of the first byte, and that after the last byte; equal for an empty
-    array."""
+    """The address of the first byte, and that after the last byte; equal for an empty array."""
     if a.size == 0:
         return a.ctypes.data, a.ctypes.data
     ends = [(size - 1) * step for size, step in zip(a.shape, a.strides, strict=True)]
@@ -295,7 +276,6 @@ def overlaps_itself(a: np.ndarray[Any, Any]) -> bool:
 
 
 def is_same_view(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
-    """True if two arrays have the same address, dtype, shape and strides."""
     return a.ctypes.data == b.ctypes.data and (
         (a.dtype, a.shape, a.strides) == (b.dtype, b.shape, b.strides)
     )
@@ -303,10 +283,7 @@ def is_same_view(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
 
 def make_torch(values: np.ndarray[Any, Any], device: Any) -> Any:
     """Return a torch tensor of these values on `device`; if None, on the CPU, in the array's
-    memory.
-
-    Raises ImportError if torch is not installed.
-    """
+    memory. Raises ImportError if torch is not installed."""
     torch = import_uninterrupted("torch")
     tensor = torch.from_numpy(values)
     return tensor if device is None else tensor.to(device)

@@ -151,10 +151,7 @@ class HostArrays:
 
     def find(self, array: Any, element_axes: int) -> HostNdarray | None:
         """Return the ndarray over a host array, from the cache or imported; None if it must be
-        copied.
-
-        The last `element_axes` axes are those of its elements.
-        """
+        copied. The last `element_axes` axes are those of its elements."""
         if self._gone:
             self._forget()
         noted = self._noted.get(id(array))
@@ -277,9 +274,7 @@ class HostArrays:
         self, address: int, dtype: Any, shape: tuple[int, ...], element_axes: int
     ) -> HostArrayType | None:
         """Return the type of contiguous memory for kernels; None if it cannot be used in place.
-
-        Raises ArgumentError for a torch dtype without a kernel type.
-        """
+        Raises ArgumentError for a torch dtype without a kernel type."""
         is_numpys = isinstance(dtype, np.dtype)
         scalar = scalar_of_dtype(dtype) if is_numpys else type_of_torchs(dtype)
         if scalar is None:
@@ -297,7 +292,6 @@ class HostArrays:
         )
 
     def _forget(self) -> None:
-        """Drop imports whose owner is gone."""
         while self._gone:
             owner = self._gone.popleft()
             known = self._known.get(owner.key)
@@ -309,10 +303,8 @@ type_of_torchs = cache(to_taichi_type)
 
 
 def see_tensor(tensor: Any) -> HostArrayInfo | None:
-    """Describe the memory of a torch tensor.
-
-    None unless it is contiguous host memory with the tensor's own values.
-    """
+    """Describe the memory of a torch tensor. None unless it is contiguous host memory with the
+    tensor's own values."""
     try:
         if not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_neg():
             return None

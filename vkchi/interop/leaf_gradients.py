@@ -17,10 +17,8 @@ from vkchi.interrupts.local import local
 
 
 def is_added_to(tensor: Any) -> bool:
-    """True if the running backward pass of torch will add to the `.grad` of this leaf.
-
-    False for other tensors, without a running pass, and if torch gives no answer.
-    """
+    """True if the running backward pass of torch will add to the `.grad` of this leaf. False for
+    other tensors, without a running pass, and if torch gives no answer."""
     if not (tensor.is_leaf and tensor.requires_grad):
         return False
     torch = sys.modules["torch"]

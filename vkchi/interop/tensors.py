@@ -109,8 +109,7 @@ class TensorPool:
         return self._spare_bytes < MOST_SPARE_BYTES
 
     def find(self, seen: HostArrayInfo, element_axes: int) -> HostNdarray | None:
-        """Return the array of a whole tensor that this pool created; None for other memory and
-        views."""
+        """The array of a whole tensor that this pool created; None for other memory and views."""
         owner = self._owners.get(seen.address)
         if owner is None or owner() is not seen.owner:
             return None

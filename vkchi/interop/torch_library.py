@@ -105,10 +105,8 @@ def keeps_graph() -> Callable[[], bool]:
 def make_function(
     name: str, forward: Callable[..., Any], backward: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """Return the `apply` of a new torch.autograd.Function of these two functions.
-
-    Both take torch's context first.
-    """
+    """Return the `apply` of a new torch.autograd.Function of these two functions. Both take torch's
+    context first."""
     import torch
 
     methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
@@ -128,8 +126,7 @@ def has_memory(tensor: Any) -> bool:
 
 @cache
 def transforms_functions() -> Callable[[], bool]:
-    """Return a predicate: true inside transforms of `torch.func`; false if torch does not report
-    it."""
+    """A predicate: true inside transforms of `torch.func`; false if torch does not report it."""
     import torch
 
     found: Callable[[], bool] | None

@@ -33,10 +33,8 @@ def has_tangent(tensor: Any) -> bool:
 
 
 def may_have_tangent(tensor: Any) -> bool:
-    """True if `has_tangent`, or for a wrapped tensor of function transforms inside forward mode.
-
-    An outer transform may have a tangent for such a tensor.
-    """
+    """True if `has_tangent`, or for a wrapped tensor of function transforms inside forward mode. An
+    outer transform may have a tangent for such a tensor."""
     if getattr(forward_mode(), "_current_level", 0) < 0:
         return False
     is_wrapped = sys.modules["torch"]._C._functorch.is_functorch_wrapped_tensor
@@ -52,10 +50,7 @@ def forward_mode() -> Any:
 
 def check_view(name: str, tensor: Any) -> None:
     """Raise ArgumentError for a view of a leaf that requires a gradient, if autograd records on the
-    view.
-
-    Torch does not allow in-place changes of such a view.
-    """
+    view. Torch does not allow in-place changes of such a view."""
     base = tensor._base
     if base is not None and base.is_leaf and base.requires_grad and is_recorded(tensor):
         raise write_not_allowed(name,
@@ -64,7 +59,6 @@ def check_view(name: str, tensor: Any) -> None:
 
 
 def write_not_allowed(name: str, why: str) -> ArgumentError:
-    """Return the error for a tensor argument that a kernel must not write."""
     return ArgumentError(
         f"argument `{name}`: the kernel writes to it, and torch says: {why}; call the kernel "
         f"inside `with torch.no_grad():` or `with ti.ad.Tape(...)`, or pass {name}.detach()"
@@ -102,10 +96,7 @@ def report_write(name: str, tensor: Any, writer: TensorWriter) -> None:
 
 def forbid_leaf_gradient(tensor: Any, writer: TensorWriter) -> None:
     """Register a hook, once per leaf, that makes torch's backward raise TensorGradientError if it
-    reaches the leaf.
-
-    No effect for other tensors, or if autograd does not record on the leaf.
-    """
+    reaches the leaf. No effect for other tensors, or if autograd does not record on the leaf."""
     if not (tensor.is_leaf and is_recorded(tensor)) or hasattr(tensor, HAS_HOOK):
         return
     who, span = writer.origin
@@ -122,7 +113,6 @@ HAS_HOOK = "__vkchi_written__"
 
 
 def unknown_derivative(who: str, span: Span | None) -> TensorGradientError:
-    """Return the error for a backward pass that reaches a tensor that a kernel wrote."""
     return TensorGradientError(
         f"torch needs the derivative of what {who} wrote into a tensor, and does not know it", span,
         help="call the kernel in the forward() of a torch.autograd.Function, whose backward() "
@@ -140,7 +130,6 @@ def version_raiser() -> Callable[[Any], object]:
 
 
 def raise_version(tensor: Any) -> None:
-    """Increment a tensor's version, in any version of torch."""
     import torch
 
     with torch.no_grad():
@@ -153,8 +142,6 @@ def kernel_write() -> Any:
     import torch
 
     class KernelWrite(torch.autograd.Function):  # type: ignore[misc]
-        """Changes nothing; the kernel writes."""
-
         @staticmethod
         def forward(ctx: Any, tensor: Any, who: str, span: Span | None) -> Any:
             ctx.mark_dirty(tensor)

@@ -106,10 +106,8 @@ class MatrixProduct(NamedTuple):
 
 
 def product_of(kernel: Kernel | BoundKernel, x: Any) -> MatrixProduct:
-    """Return the product by a kernel in its present state, for vectors like `x`.
-
-    Its vectors are shared by all products of this tape for vectors of that type and shape.
-    """
+    """Return the product by a kernel in its present state, for vectors like `x`. Its vectors are
+    shared by all products of this tape for vectors of that type and shape."""
     pairs = current_runtime().tape.solving
     key = type(x), x.dtype, x.shape, tuple(x.origin)
     if key not in pairs:  # shared: gradients run one at a time

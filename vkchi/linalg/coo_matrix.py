@@ -175,7 +175,6 @@ class SparseMatrix:
         return self
 
     def _like(self, n: int | None = None, m: int | None = None) -> SparseMatrix:
-        """A zero matrix of the same scalar type."""
         rows, columns = self.n if n is None else n, self.m if m is None else m
         return SparseMatrix(rows, columns, dtype=self.dtype)
 
@@ -188,9 +187,7 @@ class SparseMatrix:
 
     def _find(self, indices: tuple[int, int]) -> tuple[int, bool]:
         """Return the position of the entry at (i, j), or of its insertion, and True if it exists.
-
-        Pending assignments do not count. Raises KernelRuntimeError outside the matrix.
-        """
+        Pending assignments do not count. Raises KernelRuntimeError outside the matrix."""
         i, j = indices
         if not (0 <= i < self.n and 0 <= j < self.m):
             raise KernelRuntimeError(
@@ -381,10 +378,8 @@ class SparseMatrix:
     __repr__ = __str__
 
     def mmwrite(self, filename: str) -> None:
-        """Write a Matrix Market file with all digits of the values: 9 for f32, 17 for f64.
-
-        Source: math.nist.gov/MatrixMarket/formats.html.
-        """
+        """Write a Matrix Market file with all digits of the values: 9 for f32, 17 for f64. Source:
+        math.nist.gov/MatrixMarket/formats.html."""
         digits = 9 if self.dtype is f32 else 17
         lines = ["%%MatrixMarket matrix coordinate real general", "%"]
         lines.append(f"{self.n} {self.m} {len(self.entries[0])}")

@@ -110,10 +110,8 @@ class DirectSolver:
             self.failure = NOT_FACTORISED
 
     def _search(self, precision: float) -> PinnedFactors | None:
-        """Return the pinned matrix, if there are null vectors within `precision`, else None.
-
-        Sets `_is_missed` if the search failed.
-        """
+        """Return the pinned matrix, if there are null vectors within `precision`, else None. Sets
+        `_is_missed` if the search failed."""
         blocks = find_blocks(self.square)
         left, right = equilibrate(self.square, is_symmetric=self.is_symmetric)
         found = find_null_spaces(
@@ -135,9 +133,7 @@ class DirectSolver:
         self, spaces: NullSpaces, balanced: NullSpaces, left: Values, right: Values
     ) -> PinnedFactors | None:
         """Return the pinned matrix, with pins chosen for the matrix scaled by `left` and `right`.
-
-        None if it is singular or ill-conditioned too, or not positive definite for "LLT".
-        """
+        None if it is singular or ill-conditioned too, or not positive definite for "LLT"."""
         rows, columns = balanced.choose_pins(is_symmetric=self.is_symmetric)
         scaled = self.square.scale(left, right)
         pins = np.full(len(rows), scaled.size() or 1.0)
@@ -159,10 +155,7 @@ class DirectSolver:
 
     def solve(self, b: Values) -> DirectSolution:
         """The solution of A x = b. For a singular A it has the least residual and, among these, the
-        least norm.
-
-        Precondition: no `failure`.
-        """
+        least norm. Precondition: no `failure`."""
         found = self._answer(b, self._best)
         if self.pinned is not None:
             return self._solve_as_regular(b, found)
@@ -247,11 +240,8 @@ class DirectSolver:
     def _refine(
         self, solve: Callable[[Values], Values], multiply: Callable[[Values], Values], b: Values
     ) -> Values:
-        """Iterative refinement: solve, then correct by solutions for the residual.
-
-        At most REFINEMENTS times, while the residual decreases and is above REFINED times the
-        tolerance.
-        """
+        """Iterative refinement: solve, then correct by solutions for the residual. At most
+        REFINEMENTS times, while the residual decreases and is above REFINED times the tolerance."""
         x = solve(b)
         rest = b - multiply(x)
         for _ in range(REFINEMENTS):

@@ -43,18 +43,15 @@ class SquareTriplets(NamedTuple):
         return scatter_add_rows(self.columns, self.numbers, x, self.rows, self.n)
 
     def scale(self, left: Values, right: Values) -> SquareTriplets:
-        """diag(left) A diag(right)."""
         numbers = left[self.rows] * self.numbers * right[self.columns]
         return self._replace(numbers=numbers)
 
     def add(self, rows: Values, columns: Values, numbers: Values) -> SquareTriplets:
-        """The sum with other triplets."""
         pairs = (self.rows, rows), (self.columns, columns), (self.numbers, numbers)
         i, j, x = map(np.concatenate, pairs)
         return SquareTriplets(i, j, x, self.n)
 
     def size(self) -> float:
-        """Return the largest magnitude of a triplet."""
         return float(np.abs(self.numbers).max(initial=0))
 
 
@@ -108,7 +105,6 @@ def factorize(square: SquareTriplets, *, is_symmetric: bool) -> Factors | None:
 
 
 def factorize_dense(square: SquareTriplets, *, is_symmetric: bool) -> Factors | None:
-    """`factorize` without scipy, by inversion."""
     rows, columns, numbers, n = square
     if n > MOST_DENSE:
         raise Unsupported(
@@ -126,7 +122,6 @@ def factorize_dense(square: SquareTriplets, *, is_symmetric: bool) -> Factors | 
 
 
 def has_cholesky(dense: Values) -> bool:
-    """True if a symmetric matrix is positive definite."""
     try:
         np.linalg.cholesky(dense)
     except np.linalg.LinAlgError:

@@ -64,8 +64,6 @@ class VectorKernels(NamedTuple):
 
 @functools.cache
 def vectors_of(t: Scalar) -> VectorKernels:
-    """The vector kernels for scalar type t."""
-
     @on_arrays(returns=t)
     def dot(x: Any, y: Any) -> Any:
         total = t(0.0)
@@ -156,11 +154,8 @@ class _Log:
 def solve_with_gradient(
     title: str, solve: Solve, A: LinearOperator, b: Any, x: Any, tol: float, *, is_symmetric: bool
 ) -> bool:
-    """Solve a system; return True if the solver converged.
-
-    In a tape, x gets a derivative if A is a kernel. Raises GradientError if a derivative would have
-    to flow through the iterations.
-    """
+    """Solve a system; return True if the solver converged. In a tape, x gets a derivative if A is a
+    kernel. Raises GradientError if a derivative would have to flow through the iterations."""
     tape, product = current_runtime().tape, A.kernel
     if tape is None or tape.is_paused:
         return solve(A, b, x, tol)
@@ -210,7 +205,6 @@ def MatrixFreeCG(
 def conjugate_gradients(
     A: Operator, b: Any, x: Any, tol: float, maxiter: int, v: VectorKernels, log: _Log
 ) -> bool:
-    """The iterations of `MatrixFreeCG`. Return True if the residual passes `_has_solved`."""
     r, p, Ap = make_like(x), make_like(x), make_like(x)
     _set_residual(r, v, A, b, x, Ap)
     p.copy_from(r)
@@ -262,7 +256,6 @@ def MatrixFreeBICGSTAB(
 def biconjugate_gradients(
     A: Operator, b: Any, x: Any, tol: float, maxiter: int, v: VectorKernels, log: _Log
 ) -> bool:
-    """The iterations of `MatrixFreeBICGSTAB`. Return True if the residual passes `_has_solved`."""
     r, shadow, p, Ap, Ar = (make_like(x) for _ in range(5))
     _set_residual(r, v, A, b, x, Ap)
     shadow.copy_from(r)

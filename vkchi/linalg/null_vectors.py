@@ -40,18 +40,14 @@ class ComponentBlocks(NamedTuple):
         return np.bincount(self.labels, x, self.number)
 
     def spread(self, x: Values) -> Values:
-        """Broadcast values of components to their indices."""
         return x[self.labels]
 
     def sizes(self) -> Values:
-        """Number of indices per component."""
         return np.bincount(self.labels, minlength=self.number)
 
     def orthonormalize(self, vectors: Values) -> Values:
         """Return the columns orthonormalized in each component, by Gram-Schmidt, applied twice.
-
-        Columns beyond the component's dimension become zero.
-        """
+        Columns beyond the component's dimension become zero."""
         vectors = vectors.copy()
         for j in range(vectors.shape[1]):
             x = vectors[:, j]

@@ -36,12 +36,10 @@ class WeightedScatter(NamedTuple):
     dtype: Any
 
     def value(self, *inputs: Values) -> Values:
-        """The `size` sums, as `dtype`."""
         x = np.concatenate([x.reshape(-1) for x in inputs])
         return scatter_add(self.where, self.weights * x[self.taken], self.size).astype(self.dtype)
 
     def slopes(self, slope: Values, result: Values, inputs: Sequence[Values]) -> Sequence[Values]:
-        """Gradients of the inputs."""
         sizes = [x.size for x in inputs]
         found = scatter_add(self.taken, self.weights * slope[self.where], sum(sizes))
         parts = np.split(found, np.cumsum(sizes)[:-1])
@@ -59,13 +57,11 @@ class ProductScatter(NamedTuple):
     dtype: Any
 
     def value(self, *inputs: Values) -> Values:
-        """The `size` sums, computed in f64, as `dtype`."""
         a, b = inputs
         products = a[self.first].astype(float) * b[self.second]
         return scatter_add(self.where, products, self.size).astype(self.dtype)
 
     def slopes(self, slope: Values, result: Values, inputs: Sequence[Values]) -> Sequence[Values]:
-        """Gradients of both inputs."""
         a, b = inputs
         given = slope[self.where]
         return (

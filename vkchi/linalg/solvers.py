@@ -43,7 +43,6 @@ class FactorisedMatrix:
         self.direct = self.factorize(self.numbers)
 
     def factorize(self, numbers: Any) -> DirectSolver:
-        """Factorize the matrix with these values of its entries."""
         rows, columns, numbers = self.rows, self.columns, numbers.astype(np.float64)
         if self.solver_type != "LU":
             low, off = rows >= columns, rows > columns

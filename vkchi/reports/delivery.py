@@ -116,11 +116,8 @@ class ReportBuffer:
         self.buffer.write(at * WORD_BYTES, np.zeros(count, "<u4"))
 
     def warn(self, lines: list[ReportRecord]) -> None:
-        """Warn of overflows. By default, Python shows each site's warning once per device.
-
-        Python compares the text, so the text of the first warning is reused whatever the later
-        values.
-        """
+        """Warn of overflows. By default, Python shows each site's warning once per device. Python
+        compares the text, so the text of the first warning is reused whatever the later values."""
         for record in lines:
             site = record.site
             if site.kind == "overflow" and site.span is not None:
@@ -133,10 +130,8 @@ class ReportBuffer:
 
 
 def print_lines(lines: list[ReportRecord], lost: int) -> None:
-    """Print the output of kernels' `print`, and the number of lost lines.
-
-    Raises ArgumentError if standard output is closed, OSError as Python's own print does.
-    """
+    """Print the output of kernels' `print`, and the number of lost lines. Raises ArgumentError if
+    standard output is closed, OSError as Python's own print does."""
     text = "".join([r.site.text(r.values) for r in lines if r.site.kind == "line"])
     if lost:
         text += f"vkchi: {lost} more printed lines of this launch were lost: too many at once\n"
@@ -175,9 +170,7 @@ def check_error(
     failed: list[ReportRecord], count: int, least: int | None = None
 ) -> KernelAssertionError:
     """Return the error for the first of the recorded failed checks; `count` is the number of all.
-
-    `least`: the invocation of the first one, if its record may have been lost.
-    """
+    `least`: the invocation of the first one, if its record may have been lost."""
     first = failed[0]
     message = first.site.message(first.values)
     if least is not None and all(record.thread > least for record in failed):

@@ -71,7 +71,6 @@ def print_kernel_profiler_info(mode: str = "count") -> None:
 
 
 def count_lines(found: KernelProfiler) -> list[str]:
-    """Table of totals per dispatch name, longest first."""
     whole = found.seconds
     lines = [
         "[      %     total   count |    first |      min       avg       max    "
@@ -92,7 +91,6 @@ def count_lines(found: KernelProfiler) -> list[str]:
 
 
 def times_of(runs: DispatchRuns) -> str:
-    """Columns: the first run, and minimum, mean and maximum of the later ones, in milliseconds."""
     first, t = runs.first, runs.later
     known = (t.least, t.seconds / t.count, t.most) if t.count else (None, None, None)
     first_text, *texts = ["" if s is None else f"{1e3 * s:.3f}" for s in (first, *known)]
@@ -100,7 +98,6 @@ def times_of(runs: DispatchRuns) -> str:
 
 
 def work_of(runs: DispatchRuns) -> str:
-    """Columns: iterations, workgroups and their shape, gigabytes per second; blank if unknown."""
     work, rate = runs.work, runs.rate
     iterations = f"{work.iterations:,}" if work and work.iterations is not None else ""
     groups = ""
@@ -110,7 +107,6 @@ def work_of(runs: DispatchRuns) -> str:
 
 
 def trace_lines(found: KernelProfiler) -> list[str]:
-    """Table of the traced dispatches, in order; start times are relative to the first."""
     lines = ["[  start.time | kernel.time ] Kernel name", "-"]
     first = found.trace[0].began_s if found.trace else 0.0
     for name, seconds, began, *_ in found.trace:
@@ -119,7 +115,6 @@ def trace_lines(found: KernelProfiler) -> list[str]:
 
 
 def print_table(title: str, lines: Iterable[str]) -> None:
-    """Print lines between horizontal rules; "-" is a rule."""
     texts = [title, "=", *lines]
     width = max(len(text) for text in texts)
     for text in ("=", *texts, "="):
@@ -127,10 +122,8 @@ def print_table(title: str, lines: Iterable[str]) -> None:
 
 
 def query_kernel_profiler_info(name: str) -> KernelProfilerQueryResult | None:
-    """Return the times of the dispatches of the kernel called `name`, over all of its loops.
-
-    All are zero if there was none. None if profiling is off.
-    """
+    """Return the times of the dispatches of the kernel called `name`, over all of its loops. All
+    are zero if there was none. None if profiling is off."""
     found = _profiler()
     if found is None:
         return None

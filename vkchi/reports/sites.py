@@ -96,7 +96,6 @@ class ReportSite(NamedTuple):
     steps: tuple[FloatStep, ...] = ()
 
     def text(self, values: Sequence[Any]) -> str:
-        """Text of a record with these values."""
         shown = [p if isinstance(p, str) else self._show(values, p) for p in self.parts]
         return "".join(shown)
 
@@ -120,10 +119,7 @@ class ReportSite(NamedTuple):
 
     def float_origin(self, values: Sequence[Any]) -> tuple[str, Span | None]:
         """Return sentence and span of the first op that made a value that is not finite from finite
-        ones.
-
-        Without such an op, those of the store.
-        """
+        ones. Without such an op, those of the store."""
         array, stored = self.text(()), self._number(values, self.steps[-1].result)
         for step in self.steps[:-1]:
             operands = [values[k] for k in step.operands]
@@ -153,7 +149,6 @@ class ReportSite(NamedTuple):
 
     @property
     def words(self) -> int:
-        """Length of a record in words."""
         return RECORD_HEAD + sum(count_words(*value) for value in self.values)
 
 
@@ -169,7 +164,6 @@ OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%", "pow": 
 
 
 def spell_op(kind: str, operands: Sequence[str]) -> str:
-    """An op on these operands in Python's notation."""
     sign = OPERATORS.get(kind)
     if sign is not None and len(operands) == 2:
         return f"{operands[0]} {sign} {operands[1]}"
@@ -184,12 +178,10 @@ def is_finite(x: Any) -> bool:
 
 
 def count_words(name: str, shape: Shape) -> int:
-    """Number of words of a value in a record."""
     return prod(shape) * (int(CARRIERS[name][1:]) // 4)
 
 
 def show_numbers(x: Any, name: str, shape: Shape, spec: str) -> str:
-    """Format a scalar, or a vector or matrix in brackets."""
     if shape:
         return "[" + ", ".join(show_numbers(part, name, shape[1:], spec) for part in x) + "]"
     return show_number(x, scalar_named(name), spec)
@@ -203,10 +195,8 @@ def show_shortest(x: Any, t: Scalar, shape: Shape) -> str:
 
 
 def show_number(x: Any, t: Scalar, spec: str = "") -> str:
-    """Format a scalar of type t.
-
-    Without a `spec`: floats with six decimals, f64 with twelve, bools as 0 or 1, like Taichi.
-    """
+    """Format a scalar of type t. Without a `spec`: floats with six decimals, f64 with twelve, bools
+    as 0 or 1, like Taichi."""
     if spec:
         return format_number(x, spec)
     return f"{x:.{decimals_of(t)}f}" if t.kind == "f" else str(int(x))
@@ -214,9 +204,7 @@ def show_number(x: Any, t: Scalar, spec: str = "") -> str:
 
 def format_number(x: Any, spec: str) -> str:
     """Format a number by a Python format or, failing that, a C printf format: `.2d`, `i`, `lf`.
-
-    Raises ValueError if the format is neither, or does not fit the kind of number.
-    """
+    Raises ValueError if the format is neither, or does not fit the kind of number."""
     try:
         return format(x, spec)
     except local(ValueError):
@@ -227,12 +215,10 @@ def format_number(x: Any, spec: str) -> str:
 
 
 def decimals_of(t: Scalar) -> int:
-    """Number of decimals printed for floats of type t."""
     return 12 if t.bits == 64 else 6
 
 
 def format_sample(t: Scalar) -> Any:
-    """Sample value of type t for checking a format."""
     return 1.5 if t.kind == "f" else 1
 
 
@@ -240,11 +226,8 @@ def format_sample(t: Scalar) -> Any:
 
 
 def read_lines(words: Any, sites: dict[int, ReportSite]) -> list[ReportRecord]:
-    """Decode the records of lines in a u4 array, up to a zero word or its end.
-
-    They are ordered by dispatch, then by invocation, then as reported. Raises InternalError for an
-    unknown site.
-    """
+    """Decode the records of lines in a u4 array, up to a zero word or its end. They are ordered by
+    dispatch, then by invocation, then as reported. Raises InternalError for an unknown site."""
     found: list[tuple[int, ReportRecord]] = []
     for site, starts in record_starts(words.tolist(), sites):
         found += zip(starts, read_records(words, site, starts))
@@ -253,17 +236,14 @@ def read_lines(words: Any, sites: dict[int, ReportSite]) -> list[ReportRecord]:
 
 
 def dispatch_order(record: ReportRecord) -> tuple[int, int]:
-    """Sort key: dispatch and invocation."""
     return record.site.dispatch, record.thread
 
 
 def record_starts(
     words: list[int], sites: dict[int, ReportSite]
 ) -> list[tuple[ReportSite, list[int]]]:
-    """Return each site that occurs, with the start positions of its records.
-
-    Raises InternalError for an unknown site.
-    """
+    """Return each site that occurs, with the start positions of its records. Raises InternalError
+    for an unknown site."""
     found: dict[int, list[int]] = {}
     sizes = {number + 1: site.words for number, site in sites.items()}
     at, end = 0, len(words)

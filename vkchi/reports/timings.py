@@ -98,20 +98,16 @@ class KernelProfiler:
 
     @property
     def seconds(self) -> float:
-        """Total time of all collected dispatches."""
         return sum(total.seconds for total in self.totals.values())
 
     @property
     def totals(self) -> dict[str, DispatchTotal]:
-        """Totals of all runs by name."""
         return {name: runs.total for name, runs in self.runs.items()}
 
 
 def start_profiler(device: Device) -> KernelProfiler | None:
-    """Start measuring the dispatches of a device.
-
-    None, with a warning in the log, if the device has no timestamps.
-    """
+    """Start measuring the dispatches of a device. None, with a warning in the log, if the device
+    has no timestamps."""
     if device.can_time:
         return KernelProfiler(device)
     logger().warning("%s cannot measure time: no kernel_profiler", device.name)

@@ -125,7 +125,8 @@ class GroupedParameters:
 class ScalarParameter(Parameter):
     """A scalar by value. Float parameters take floats and integers; others take integers and bools.
 
-    `bind` wraps an integer out of range, and raises ArgumentError for other objects.
+    `bind` wraps an integer out of range, with a warning. It raises ArgumentError for other objects,
+    and for integers that do not fit the 64-bit type of that signedness.
     """
 
     kind = "scalar"
@@ -279,8 +280,6 @@ class ArrayParameter(Parameter):
             raise self.refuse(f"elements of shape {want.element_shape} are needed, not {elem}")
 
     def _conversion(self, elem: Scalar | Tensor) -> str:
-        """Return help for an array of `elem`; "" unless `elem` and the annotated dtype are
-        scalars."""
         if not isinstance(elem, Scalar) or not isinstance(self.dtype, Scalar):
             return ""
         name = self.name
@@ -443,10 +442,8 @@ class Signer:
         return tuple(key)
 
     def specs(self, args: tuple[Any, ...], key: tuple[Any, ...]) -> tuple[ArgSpec, ...]:
-        """Return the descriptions of a call's arguments for the frontend.
-
-        Array attributes include the shape and no-alias facts that `sign` established.
-        """
+        """Return the descriptions of a call's arguments for the frontend. Array attributes include
+        the shape and no-alias facts that `sign` established."""
         signed = list(key[: len(self.parameters)])
         if len(self._arrays) > 1:
             *firsts, noalias = key[len(signed) :]
@@ -458,7 +455,6 @@ class Signer:
 
 @functools.lru_cache(maxsize=256)
 def identities_of(places: tuple[int, ...]) -> Callable[[tuple[Any, ...]], tuple[int, ...]]:
-    """Return a function from arguments to the `id` of those at these positions."""
     parts = "".join([f"id(a[{k}])," for k in places])
     found: Callable[[tuple[Any, ...]], tuple[int, ...]] = eval(f"lambda a: ({parts})")
     return found
@@ -487,11 +483,8 @@ def read_parameters(fn: pytypes.FunctionType, is_method: bool) -> list[Parameter
 
 
 def make_parameter(fn: pytypes.FunctionType, p: DeclaredParameter) -> Parameter:
-    """Return the handler for one annotated parameter.
-
-    Raises KernelSyntaxError for a missing or unsupported annotation, KernelNameError as
-    `resolve_annotation`.
-    """
+    """Return the handler for one annotated parameter. Raises KernelSyntaxError for a missing or
+    unsupported annotation, KernelNameError as `resolve_annotation`."""
     note = resolve_annotation(fn, p.annotation)
     found = parameter_of(p.name, note)
     if found is not None:
@@ -509,9 +502,7 @@ def make_parameter(fn: pytypes.FunctionType, p: DeclaredParameter) -> Parameter:
 
 def parameter_of(name: str, note: Any) -> Parameter | None:
     """Return the handler for a parameter of this annotation; None for an unsupported annotation.
-
-    Raises KernelSyntaxError for an argpack with a member of unsupported annotation.
-    """
+    Raises KernelSyntaxError for an argpack with a member of unsupported annotation."""
     if note is template or isinstance(note, template):
         return TemplateParameter(name, None)
     if isinstance(note.dtype if isinstance(note, ndarray) else note, StructType):
@@ -530,10 +521,8 @@ def parameter_of(name: str, note: Any) -> Parameter | None:
 
 
 def resolve_annotation(fn: pytypes.FunctionType, note: Any) -> Any:
-    """Evaluate an annotation that is a string; others are returned as they are.
-
-    Raises KernelNameError for an unknown name.
-    """
+    """Evaluate an annotation that is a string; others are returned as they are. Raises
+    KernelNameError for an unknown name."""
     if not isinstance(note, str):
         return note
     import inspect  # rarely needed
@@ -551,10 +540,7 @@ def resolve_annotation(fn: pytypes.FunctionType, note: Any) -> Any:
 
 def span_of_class(cls: type) -> Span | None:
     """Return the span of the line at which a class begins; of its first kernel, if that line is
-    unknown.
-
-    None if neither is known, as for a class whose kernels are in a base class.
-    """
+    unknown. None if neither is known, as for a class whose kernels are in a base class."""
     import inspect  # rarely needed
 
     functions = [getattr(member, "__vkchi_func__", None) for member in vars(cls).values()]

@@ -128,9 +128,7 @@ class BoundArguments:
 
     def check_types(self, plan: WritingKernel) -> None:
         """Raise ArgumentError if a written in-place import overlaps one of another scalar type.
-
-        Compiled code assumes that arrays of different types do not alias.
-        """
+        Compiled code assumes that arrays of different types do not alias."""
         taken = [(name, a) for name, a in self.arrays.items() if isinstance(a, HostNdarray)]
         for (name, a), (other, b) in permutations(taken, 2):
             is_met = a.start < b.end and b.start < a.end
@@ -167,10 +165,8 @@ class BoundArguments:
         return list({one.loan: None for one in self.imports if one.loan is not None})
 
     def copy_back(self, written: set[str]) -> None:
-        """Copy written arrays back to host and CUDA memory, and let CUDA's streams continue.
-
-        Waits for the device if host memory is used in place, unless launches are deferred.
-        """
+        """Copy written arrays back to host and CUDA memory, and let CUDA's streams continue. Waits
+        for the device if host memory is used in place, unless launches are deferred."""
         for one in self.imports:
             is_copied = one.loan is None and not isinstance(one.array, HostNdarray)
             if one.name in written and is_copied:
@@ -183,7 +179,6 @@ class BoundArguments:
             self.owners.clear()
 
     def _return_loans(self, loans: Sequence[CudaArgument], written: set[str]) -> None:
-        """Copy written loans back, and let CUDA's streams continue after the launch."""
         for stream in {loan.stream: None for loan in loans}:
             loans[0].link.take_back(stream)
         changed = {one.loan for one in self.imports if one.name in written}
@@ -212,10 +207,8 @@ class BoundArguments:
 def import_from_cuda(
     parameter: Any, arg: object, others: Sequence[ImportedArray], runtime: Runtime
 ) -> ImportedArray:
-    """Import an argument in CUDA memory; the same object is lent once per call.
-
-    Raises ArgumentError if it cannot be imported.
-    """
+    """Import an argument in CUDA memory; the same object is lent once per call. Raises
+    ArgumentError if it cannot be imported."""
     from vkchi.interop.cuda.arrays import cuda_arrays  # rarely needed
 
     try:
@@ -253,13 +246,10 @@ def aliases_device_array(one: ImportedArray, array: Storage) -> bool:
 
 
 def memory_key(array: Ndarray) -> object:
-    """Return the start address of host memory used in place, else the id of the array's buffer."""
     return array.start if isinstance(array, HostNdarray) else id(array.buffer)
 
 
 def written_at(plan: WritingKernel, name: str) -> str:
-    """Return message text for the location of a kernel's first write to an argument; "" if
-    unknown."""
     span = plan.first_write(name)
     return f" at {span.place}" if span is not None else ""
 

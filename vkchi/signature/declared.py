@@ -52,8 +52,7 @@ def declared_parameters(fn: FunctionType) -> list[DeclaredParameter]:
 
 
 def inspected_parameters(fn: FunctionType) -> list[DeclaredParameter]:
-    """Return the parameters by `inspect`, for a function that declares the signature of another
-    one."""
+    """The parameters by `inspect`, for a function that declares the signature of another one."""
     import inspect
 
     kinds: dict[Any, str] = {

@@ -60,7 +60,6 @@ class GroupParameter(Parameter):
             yield from p.leaves(part)
 
     def keep_parts(self, arg: Any, copies: Mapping[str, Storage]) -> dict[str, Any]:
-        """Return snapshots of an argument's members, by name."""
         parts = self.parts(arg)
         return {name: p.keep(parts[name], copies) for name, p in self.members.items()}
 
@@ -139,10 +138,8 @@ def _each(name: str, notes: Mapping[str, Any]) -> dict[str, Parameter]:
 
 
 def pack_parameter(name: str, note: ArgPackType) -> Parameter:
-    """Return the handler of an argument annotated with an argpack type.
-
-    Raises KernelSyntaxError for a member with an unsupported annotation.
-    """
+    """Return the handler of an argument annotated with an argpack type. Raises KernelSyntaxError
+    for a member with an unsupported annotation."""
     return PackParameter(name, note, _each(name, note.members))
 
 

@@ -14,7 +14,6 @@ from vkchi.types.lazy_numpy import is_array_of_numpy, is_of_numpy
 
 
 def other_device_message(what: str, array: Storage, runtime: Runtime) -> str:
-    """Message: an array is on another device than the kernel."""
     here, there = runtime.device.info.name, array.device.info.name
     return (
         f"{what} is on {there}, and the kernel runs on {here}: call it in `with ti.device(...)`, "
@@ -23,21 +22,16 @@ def other_device_message(what: str, array: Storage, runtime: Runtime) -> str:
 
 
 def with_article(name: str) -> str:
-    """`an f32`, `a u8`: the name with its article."""
     return f"{'an' if name[0] in 'if' else 'a'} {name}"
 
 
 def axes_text(n: int) -> str:
-    """`1 axis`, `2 axes`."""
     return f"{n} axis" if n == 1 else f"{n} axes"
 
 
 def array_hint(arg: Any) -> str:
-    """Return help for an object that is no supported array.
-
-    "" unless it is a field, an array of structs, a list, a tuple, or has `__array__`, and for numpy
-    objects.
-    """
+    """Return help for an object that is no supported array. "" unless it is a field, an array of
+    structs, a list, a tuple, or has `__array__`, and for numpy objects."""
     if isinstance(arg, StructNdarray):
         return ": annotate it with ti.types.ndarray(dtype=...)"
     if isinstance(arg, Storage):
@@ -47,7 +41,6 @@ def array_hint(arg: Any) -> str:
 
 
 def scalar_hint(arg: Any, name: str) -> str:
-    """Help for an argument that does not fit the scalar parameter `name`."""
     if isinstance(arg, float):
         return f"convert it, int(...), or annotate `{name}` with ti.f32"
     if isinstance(arg, Ndarray) or is_array_of_numpy(arg):
@@ -61,7 +54,6 @@ def scalar_hint(arg: Any, name: str) -> str:
 
 
 def tensor_hint(t: Tensor) -> str:
-    """Help for passing a vector or matrix as a list."""
     numbers = f"a list of {t.shape[-1]} numbers"
     return f"pass {numbers}" if t.m == 1 else f"pass {t.n} rows, each {numbers}"
 

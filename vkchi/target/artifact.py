@@ -95,7 +95,6 @@ class Artifact(NamedTuple):
 
     @property
     def used(self) -> frozenset[str]:
-        """Names of the arrays that any dispatch reads or writes."""
         return self.reads | self.writes
 
     @property
@@ -108,9 +107,7 @@ class Artifact(NamedTuple):
 
     def sites_among(self, known: Sequence[ReportSite]) -> dict[int, ReportSite]:
         """Return the report sites in `sites`, by number, each with the index of its dispatch.
-
-        `known` has the kernel's report sites, by number.
-        """
+        `known` has the kernel's report sites, by number."""
         if not known and not self.own_sites:
             return {}
         pairs = [

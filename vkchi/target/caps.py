@@ -74,7 +74,6 @@ class Caps(NamedTuple):
 
     @property
     def ballot_exceeds_word(self) -> bool:
-        """True if a subgroup ballot needs more than 32 bits."""
         return not self.ballot_fits_word
 
     @property

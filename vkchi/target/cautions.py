@@ -46,16 +46,13 @@ class Caution(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """The help text with `{line}` filled in."""
         return fill_line(self.help, self.origin)
 
     def text(self) -> str:
-        """Return the full message: sentence, call chain, help."""
         lines = [fill_line(self.sentence, self.origin), *render_chain(self.span)]
         return "\n".join([*lines, f"help: {self.advice}"] if self.help else lines)
 
     def error(self) -> KernelTypeError:
-        """Return the warning as a KernelTypeError at its span."""
         sentence = fill_line(self.sentence, self.origin)
         return KernelTypeError(sentence, self.span, help=self.advice)
 
@@ -70,10 +67,8 @@ class LoopCaution(NamedTuple):
     caution: Caution
 
     def compiled(self, read: Read) -> Callable[[Any], None]:
-        """Return a function of the launch's values that issues the warning, at most once.
-
-        If warnings are errors, it raises the warning each time.
-        """
+        """Return a function of the launch's values that issues the warning, at most once. If
+        warnings are errors, it raises the warning each time."""
         count, is_told = compile_count(self.trips, read), False
 
         def warn(flat: Any) -> None:
@@ -94,6 +89,5 @@ def fill_line(text: str, origin: Span | None) -> str:
 
 
 def issue_warnings(cautions: Iterable[Caution]) -> None:
-    """Issue the warnings at their source lines; by default Python shows one per line and kind."""
     for caution in cautions:
         warn_line(caution.text(), KINDS[caution.kind], caution.span)

@@ -34,7 +34,6 @@ class Decision(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The reason with `{line}` filled in."""
         return fill_line(self.reason, self.origin)
 
 

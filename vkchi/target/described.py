@@ -55,7 +55,6 @@ class DeviceDescription(NamedTuple):
 
 
 def known_names() -> list[str]:
-    """Names of the device descriptions that vkchi ships."""
     return sorted(f.removesuffix(ENDING) for f in os.listdir(FOLDER) if f.endswith(ENDING))
 
 

@@ -34,10 +34,8 @@ class DeviceInfo(NamedTuple):
 
 
 def select_device(infos: list[DeviceInfo], select: str | int) -> int:
-    """Return the index of the first device that `select` matches (`is_selected_by`).
-
-    Raises DeviceError if there is none.
-    """
+    """Return the index of the first device that `select` matches (`is_selected_by`). Raises
+    DeviceError if there is none."""
     for info in infos:
         if is_selected_by(info, select):
             return info.index
@@ -45,10 +43,8 @@ def select_device(infos: list[DeviceInfo], select: str | int) -> int:
 
 
 def is_selected_by(info: DeviceInfo, select: str | int) -> bool:
-    """True if `select` is this device's index, or a part of its name in any case.
-
-    A string of decimal digits is an index. The empty string matches no device.
-    """
+    """True if `select` is this device's index, or a part of its name in any case. A string of
+    decimal digits is an index. The empty string matches no device."""
     if not isinstance(select, str) or select.isdecimal():
         return str(select) == str(info.index)
     return bool(select) and select.lower() in info.name.lower()

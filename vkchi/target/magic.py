@@ -43,10 +43,8 @@ def magic_shift_of(n: int) -> int:
 
 
 def magic_multiplier(n: int, width: int = WIDTH) -> int:
-    """The multiplier m for divisor `n`; numbers below 1 count as 1.
-
-    It fits in a word of `width` bits if n is at most 2^(width - 1).
-    """
+    """The multiplier m for divisor `n`; numbers below 1 count as 1. It fits in a word of `width`
+    bits if n is at most 2^(width - 1)."""
     n = max(n, 1)
     return int(((1 << (width - 1 + magic_shift_of(n))) + n - 1) // n)
 

@@ -107,5 +107,4 @@ class Options(NamedTuple):
 
     @property
     def checks_indices(self) -> bool:
-        """True if kernels check their indices."""
         return self.debug or self.check_out_of_bound

@@ -91,12 +91,10 @@ class Grid(NamedTuple):
 
     @property
     def block(self) -> int:
-        """Invocations in a workgroup."""
         return math.prod(axis.block for axis in self.axes)
 
     @property
     def is_serial(self) -> bool:
-        """True if the grid has a single invocation."""
         return not self.axes
 
 
@@ -121,12 +119,10 @@ class Shader(NamedTuple):
 
 
 def floor_divide(a: int, b: int) -> int:
-    """`a // b`, or 0 if b is 0."""
     return a // b if b else 0
 
 
 def floor_modulo(a: int, b: int) -> int:
-    """`a % b`, or 0 if b is 0."""
     return a % b if b else 0
 
 
@@ -166,7 +162,6 @@ def without_wraps(count: Count) -> Count:
 
 
 def wrap_text(type_name: str, text: str) -> str:
-    """Return an expression that wraps `text` to the range of an integer type."""
     bits = int(type_name[1:])
     mask, half = (1 << bits) - 1, 1 << (bits - 1)
     if type_name[0] == "u":
@@ -175,10 +170,8 @@ def wrap_text(type_name: str, text: str) -> str:
 
 
 def compile_count(count: Count, read: Read) -> Callable[[Any], int]:
-    """Compile a count to a function of the launch's values, passed as `f` (see `Read`).
-
-    A negative result means no iterations. Raises InternalError for an unknown operation.
-    """
+    """Compile a count to a function of the launch's values, passed as `f` (see `Read`). A negative
+    result means no iterations. Raises InternalError for an unknown operation."""
     text = f"lambda f: {count_text(count, read)}"
     names = {"div": floor_divide, "mod": floor_modulo, "trips": range_length}
     function: Callable[[Any], int] = eval(text, names)
@@ -209,8 +202,7 @@ class Check(NamedTuple):
     span: Span | None
 
     def compiled(self, read: Read) -> Callable[[Any], None]:
-        """Return a function of the launch's values that raises ArgumentError if the condition
-        fails."""
+        """A function of the launch's values that raises ArgumentError if the condition fails."""
         wrapped = compile_count(self.value, read)
         true = compile_count(without_wraps(self.value), read)
         is_good: Callable[[int, int], bool] = eval(f"lambda n, w: {self.test}")

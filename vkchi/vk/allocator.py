@@ -56,9 +56,9 @@ class _Block:
 class Allocator:
     """Suballocator over blocks made by `make_block(size_bytes)`.
 
-    The first shared block has `block_bytes`, the second twice, later ones four times that; less if
-    memory is short. A request that fits no free part and exceeds half a new block gets a dedicated
-    block, which is freed with its span. At most one empty shared block is kept.
+    A new shared block has `block_bytes`, doubled for each shared block that exists, at most twice;
+    less if memory is short. A request that fits no free part and exceeds half a new block gets a
+    dedicated block, which is freed with its span. At most one empty shared block is kept.
     """
 
     def __init__(
@@ -74,17 +74,14 @@ class Allocator:
 
     @property
     def reserved_bytes(self) -> int:
-        """Bytes of all blocks, used or not."""
         return sum(block.total_bytes for block in self._blocks.values())
 
     def list_blocks(self) -> list[Any]:
         return [block.block for block in list(self._blocks.values())]
 
     def allocate(self, size_bytes: int) -> MemorySpan:
-        """Return a span of at least `size_bytes`, disjoint from all live spans.
-
-        Raises OutOfMemory if `make_block` raises it even for the smallest block that fits.
-        """
+        """Return a span of at least `size_bytes`, disjoint from all live spans. Raises OutOfMemory
+        if `make_block` raises it even for the smallest block that fits."""
         size = round_up(max(size_bytes, 1), ALIGNMENT_BYTES)
         number, offset = self._find_free(size) or (self._add_block_for(size), 0)
         span = self._take(number, offset, size)
@@ -137,7 +134,6 @@ class Allocator:
         return self._free[at][1:] if at < len(self._free) else None
 
     def _add_block_for(self, size: int) -> int:
-        """Add a block for `size` bytes, smaller if memory is short; return its number."""
         shared = sum(block.is_shared for block in self._blocks.values())
         total_bytes = self._least_bytes << min(shared, DOUBLINGS)
         if 2 * size > total_bytes:

@@ -44,11 +44,8 @@ class CopyOnWriteHooks:
                 self.guards.pop(key, None)
 
     def announce(self, keys: Iterable[int]) -> None:
-        """Call `save` of all live savers of the buffers `keys`, and remove these savers.
-
-        Call it before the buffers are written. Raises DeviceError if there is no memory for the
-        copies.
-        """
+        """Call `save` of all live savers of the buffers `keys`, and remove these savers. Call it
+        before the buffers are written. Raises DeviceError if there is no memory for the copies."""
         if self.guards.keys().isdisjoint(keys):
             return
         with restoring(self._lock), self._lock:

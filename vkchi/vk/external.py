@@ -133,10 +133,8 @@ def find_exporter(logical: Logical) -> HandleExporter | None:
 
 
 def choose_exporter(logical: Logical) -> HandleExporter | None:
-    """Return the exporter for memory that CUDA may use.
-
-    None if the device is not NVIDIA's, the `cuda` package is missing, or the driver cannot export.
-    """
+    """Return the exporter for memory that CUDA may use. None if the device is not NVIDIA's, the
+    `cuda` package is missing, or the driver cannot export."""
     if logical.physical.vendor != "nvidia" or find_spec("cuda") is None:
         return None
     return find_exporter(logical)
@@ -163,10 +161,8 @@ def can_export_timelines(logical: Logical, kind: int) -> bool:
 
 
 def make_timeline(logical: Logical, value: int = 0, kind: int = 0) -> Any:
-    """Create a timeline semaphore with the initial `value`; return its cell (`lifetimes`).
-
-    It can be exported as a handle of `kind`, unless `kind` is 0.
-    """
+    """Create a timeline semaphore with the initial `value`; return its cell (`lifetimes`). It can
+    be exported as a handle of `kind`, unless `kind` is 0."""
     vk = logical.vk
     chain = vk.NULL
     if kind:

@@ -96,11 +96,8 @@ class Heap:
         return self._allocator.used_bytes
 
     def hold(self, thing: Any) -> Any:
-        """Return a cell that keeps `thing` alive, also after the cell dies.
-
-        `thing` is released once the device has finished with the commands recorded before the next
-        `sweep`.
-        """
+        """Return a cell that keeps `thing` alive, also after the cell dies. `thing` is released
+        once the device has finished with the commands recorded before the next `sweep`."""
         return self._held.hold(thing)
 
     def import_host(self, pointer: Any, size_bytes: int) -> HeapMemory:
@@ -150,10 +147,8 @@ class Heap:
         return HeapMemory(pointer, span)
 
     def sweep(self, recorded: int, completed: int) -> None:
-        """Free released memory whose submission number is at most `completed`.
-
-        Memory released since the last sweep first gets the number `recorded`.
-        """
+        """Free released memory whose submission number is at most `completed`. Memory released
+        since the last sweep first gets the number `recorded`."""
         self._held.sweep(recorded, completed)
         if not self.released:
             return
@@ -168,7 +163,6 @@ class Heap:
         self._is_torn = False
 
     def _free(self, place: Any) -> None:
-        """Free the span at `place`; no effect if it was freed already."""
         live = self._live.get(id(place))
         if live is not None:
             self._allocator.free(live.span)
@@ -254,7 +248,6 @@ def _make_block(
 
 
 def _tell_limit() -> str:
-    """Return a phrase with the `ulimit -v` of this process; "" if unlimited."""
     allowed = platform.limit_of("RLIMIT_AS")
     if allowed is None:
         return ""

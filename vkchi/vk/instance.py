@@ -47,7 +47,6 @@ class Instance:
             self.ending = chain(run_each_once(self._listen(handle)), self.ending)
 
     def _listen(self, handle: Any) -> partial[None]:
-        """Create the debug messenger; return the call that destroys it."""
         vk = self.vk
         create = vk.find_function("vkCreateDebugUtilsMessengerEXT", handle)
         destroy = vk.find_function("vkDestroyDebugUtilsMessengerEXT", handle)
@@ -110,10 +109,8 @@ class Instance:
         return ffi.callback(name, keep, onerror=interrupt_again)
 
     def list_handles(self) -> list[Any]:
-        """Return the VkPhysicalDevice handles, in the loader's order.
-
-        Raises NoDriver if there is no driver or no device.
-        """
+        """Return the VkPhysicalDevice handles, in the loader's order. Raises NoDriver if there is
+        no driver or no device."""
         vk = self.vk
         count = vk.ffi.new("uint32_t *")
         result = vk.lib.vkEnumeratePhysicalDevices(self.handle, count, vk.NULL)
@@ -130,11 +127,8 @@ class Instance:
 
 
 def open_instance(vk: Vulkan) -> Instance:
-    """Create a Vulkan 1.3 instance.
-
-    Raises NoDriver, a DeviceError, without a driver; DeviceError if VKCHI_VALIDATE is set and the
-    validation layer is missing.
-    """
+    """Create a Vulkan 1.3 instance. Raises NoDriver, a DeviceError, without a driver; DeviceError
+    if VKCHI_VALIDATE is set and the validation layer is missing."""
     try:
         return Instance(vk)
     except (NoDriver, OutOfMemory) as e:  # loaders report invalid manifests as out of memory

@@ -54,7 +54,6 @@ class ReleaseQueue:
         return bool(self._due) and self._due[0][0] <= completed
 
     def first(self) -> Any:
-        """Return the first numbered object, which stays in the queue."""
         return self._due[0][1]
 
     def waiting(self) -> list[Any]:
@@ -76,10 +75,8 @@ class RetainedObjects:
         return self._ffi.gc(self._ffi.new_handle(thing), self.released.add)
 
     def sweep(self, recorded: int, completed: int) -> None:
-        """Release objects whose submission number is at most `completed`.
-
-        Objects whose cells died since the last sweep first get the number `recorded`.
-        """
+        """Release objects whose submission number is at most `completed`. Objects whose cells died
+        since the last sweep first get the number `recorded`."""
         if self.released:
             self.released.tag(recorded)
         while self.released.is_due(completed):
@@ -112,10 +109,8 @@ class HandleTable:
         return cell
 
     def sweep(self, recorded: int, completed: int) -> None:
-        """Destroy released objects whose submission number is at most `completed`.
-
-        Objects released since the last sweep first get the number `recorded`.
-        """
+        """Destroy released objects whose submission number is at most `completed`. Objects released
+        since the last sweep first get the number `recorded`."""
         if self.released:
             self.released.tag(recorded)
         while self.released.is_due(completed):

@@ -39,17 +39,14 @@ def explain_broken_files() -> str:
 
 
 def explain_choice() -> str:
-    """Return a sentence with the variables that choose drivers and their values; "" if none is
-    set."""
+    """A sentence with the variables that choose drivers and their values; "" if none is set."""
     chosen = [f"{name}={os.environ[name]}" for name in (*FILES, *FILTERS) if name in os.environ]
     return f"{' and '.join(chosen)} leave none; correct or unset them" if chosen else ""
 
 
 def find_problem(file: str) -> str:
-    """Return the fault of a driver's manifest, as the end of a sentence; "" if it is valid.
-
-    It is valid if it names a library that can be loaded, which is tried.
-    """
+    """Return the fault of a driver's manifest, as the end of a sentence; "" if it is valid. It is
+    valid if it names a library that can be loaded, which is tried."""
     try:
         with open(file, "rb") as opened:
             manifest = json.load(opened)

@@ -215,9 +215,7 @@ def import_payload(logical: Logical, payload: Payload, size_bytes: int) -> Memor
 
 def _types_of(logical: Logical, payload: Payload) -> int:
     """Return the bits of the memory types that a handle can be imported as. Raises DeviceError.
-
-    Opaque handles allow all, because Vulkan forbids the query for them.
-    """
+    Opaque handles allow all, because Vulkan forbids the query for them."""
     if payload.kind == OPAQUE_FD:
         return (1 << 32) - 1
     found = logical.vk.new("VkMemoryFdPropertiesKHR")
@@ -260,8 +258,7 @@ def import_block(logical: Logical, start: int, size_bytes: int, keeper: Any) -> 
 
 
 def find_type(logical: Logical, allowed_bits: int, placement: MemoryPlacement) -> int:
-    """Return the index of the best memory type for a placement among the bits `allowed_bits`, or
-    -1."""
+    """The index of the best memory type for a placement among the bits `allowed_bits`, or -1."""
     best = -1
     best_score: tuple[int, ...] = (-1,)
     for index, kind in enumerate(logical.physical.memory_types):
@@ -284,8 +281,6 @@ def _make_buffer(logical: Logical, size_bytes: int, chain: Any) -> Any:
 def _allocate(
     logical: Logical, buffer: Any, placement: MemoryPlacement, chain: Any
 ) -> tuple[DriverAllocation, int]:
-    """Allocate memory and bind it to the buffer; return it with the flags of its type. Raises
-    DeviceError."""
     needs = _read_needs(logical, buffer)
     index = find_type(logical, needs.memoryTypeBits, placement)
     if index < 0:
@@ -325,7 +320,6 @@ def _bind(logical: Logical, buffer: Any, memory: Any, doing: str) -> None:
 
 
 def _read_address(logical: Logical, buffer: Any, size_bytes: int) -> int:
-    """Return the device address of a buffer. Raises OutOfMemory if it is invalid."""
     info = logical.vk.new("VkBufferDeviceAddressInfo", buffer=buffer)
     address = int(logical.calls.vkGetBufferDeviceAddress(logical.handle, info))
     _require_range(logical, address, size_bytes)
@@ -342,10 +336,8 @@ def _map(logical: Logical, memory: Any, size_bytes: int) -> Any:
 
 
 def _require_range(logical: Logical, start: int, size_bytes: int) -> None:
-    """Raise OutOfMemory unless `start` is not null and `start + size_bytes` is below 2^64.
-
-    If mmap fails, Mesa's lavapipe uses its result -1 as an address and reports success.
-    """
+    """Raise OutOfMemory unless `start` is not null and `start + size_bytes` is below 2^64. If mmap
+    fails, Mesa's lavapipe uses its result -1 as an address and reports success."""
     if not 0 < start < ADDRESS_END - size_bytes:
         doing = f"allocating {size_bytes / MIB:.1f} MiB"
         logical.vk.check(OUT_OF_HOST_MEMORY, doing)
@@ -353,10 +345,7 @@ def _require_range(logical: Logical, start: int, size_bytes: int) -> None:
 
 def read_budget(logical: Logical) -> tuple[int, int]:
     """Return (free bytes, total bytes) of the largest device-local heap, or of heap 0 if there is
-    none.
-
-    Free is -1 without VK_EXT_memory_budget, and 0 if more than the budget is in use.
-    """
+    none. Free is -1 without VK_EXT_memory_budget, and 0 if more than the budget is in use."""
     vk, const = logical.vk, logical.vk.const
     has_budget = "VK_EXT_memory_budget" in logical.extensions
     budget = vk.new("VkPhysicalDeviceMemoryBudgetPropertiesEXT")

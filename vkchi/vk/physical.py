@@ -157,10 +157,8 @@ class Physical(NamedTuple):
     caps: Caps
 
     def list_lacks(self) -> list[str]:
-        """Return the requirements of vkchi that the device lacks; empty if it is usable.
-
-        Without Vulkan 1.3 this is the only one listed.
-        """
+        """Return the requirements of vkchi that the device lacks; empty if it is usable. Without
+        Vulkan 1.3 this is the only one listed."""
         if self.api < (1, 3, 0):
             return ["Vulkan 1.3 (it has {}.{}.{})".format(*self.api)]
         lacks = [name for name in REQUIRED if name not in self.features]
@@ -169,9 +167,7 @@ class Physical(NamedTuple):
 
 def lack_text(lacks: list[str], vendor: str) -> str:
     """Return the text for missing requirements: `lacks Vulkan 1.3 (...); update the driver: ...`.
-
-    The advice is left out for unknown vendors, and if a compute queue alone is missing.
-    """
+    The advice is left out for unknown vendors, and if a compute queue alone is missing."""
     drivers = DRIVERS.get(vendor, "") if lacks != ["a compute queue"] else ""
     return f"lacks {', '.join(lacks)}" + (f"; update the driver: {drivers}" if drivers else "")
 
@@ -217,11 +213,8 @@ def read_physical(vk: Vulkan, handle: Any) -> Physical:
 
 
 def choose_subgroup(vk: Vulkan, features: list[str], in11: Any, in13: Any) -> int:
-    """Return the subgroup size for shaders that depend on it: the device's default, or 32.
-
-    It is 32 if the default is larger and the device can require 32, because warp masks have 32
-    bits.
-    """
+    """Return the subgroup size for shaders that depend on it: the device's default, or 32. It is 32
+    if the default is larger and the device can require 32, because warp masks have 32 bits."""
     can_ask = in13.requiredSubgroupSizeStages & vk.const.VK_SHADER_STAGE_COMPUTE_BIT
     fits = in13.minSubgroupSize <= WARP < in11.subgroupSize
     is_asked = can_ask and fits and "subgroupSizeControl" in features
@@ -252,7 +245,6 @@ def _read_properties(vk: Vulkan, handle: Any, extensions: frozenset[str]) -> tup
 
 
 def _can_import_host(vk: Vulkan, handle: Any, extensions: frozenset[str]) -> bool:
-    """True if buffers can use memory that the host allocated: the extension alone is not enough."""
     if "VK_EXT_external_memory_host" not in extensions:
         return False
     asked = vk.new(
@@ -290,9 +282,7 @@ def _read_features(vk: Vulkan, handle: Any, extensions: frozenset[str]) -> list[
 
 def _find_compute_family(vk: Vulkan, handle: Any) -> tuple[int, int]:
     """Return (index, valid timestamp bits) of the first queue family with compute and graphics.
-
-    Without one, those of the first family with compute; (-1, 0) if there is none.
-    """
+    Without one, those of the first family with compute; (-1, 0) if there is none."""
     const, call = vk.const, vk.lib.vkGetPhysicalDeviceQueueFamilyProperties
     families = list(enumerate(vk.enumerate(call, "VkQueueFamilyProperties", handle)))
     both = const.VK_QUEUE_COMPUTE_BIT | const.VK_QUEUE_GRAPHICS_BIT

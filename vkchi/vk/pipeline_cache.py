@@ -51,9 +51,7 @@ class PipelineCache:
 
     def keep_on(self, shelf: CodeStore | None) -> None:
         """Persist the cache in `shelf`, from which it is loaded at its first use. Call before that.
-
-        It is not persisted if `shelf` is None or VKCHI_PIPELINE_CACHE=0.
-        """
+        It is not persisted if `shelf` is None or VKCHI_PIPELINE_CACHE=0."""
         self._shelf = shelf if env.is_on("VKCHI_PIPELINE_CACHE") else None
 
     @property
@@ -104,8 +102,6 @@ class PipelineCache:
     # --- the driver's cache ------------------------------------------------------------------
 
     def _open(self) -> Any:
-        """Create the cache, with the data of the stored entry if that belongs to this driver;
-        return its cell."""
         self._identify()
         self._kept = self._find(None if self._shelf is None else self._shelf.get(self._key))
         return self._create(self._kept)
@@ -124,7 +120,6 @@ class PipelineCache:
             return self._create(b"")
 
     def _take_in_others(self) -> None:
-        """Merge the stored entry into the cache, if another process wrote it in the meantime."""
         others = self._find(None if self._shelf is None else self._shelf.peek(self._key))
         if others and others != self._kept:
             cell = self._create(others)
@@ -166,7 +161,6 @@ class PipelineCache:
             self._shelf.remove(self._key)
 
     def _identify(self) -> None:
-        """Compute the key of the entry and the expected header of the driver's data."""
         from vkchi.cache.store import digest  # only needed with a cache
 
         vk, physical = self._logical.vk, self._logical.physical

@@ -106,10 +106,7 @@ class Pipelines:
 
     def explain(self, shader: Shader, subgroup_size: int) -> tuple[PipelineExecutable, ...]:
         """Compile a shader again, without the cache; return the statistics and disassembly that the
-        driver reports.
-
-        Empty if it reports none. Raises as `make`.
-        """
+        driver reports. Empty if it reports none. Raises as `make`."""
         from vkchi.vk.statistics import (
             CAPTURE_STATISTICS,
             CAPTURE_TEXTS,
@@ -126,7 +123,6 @@ class Pipelines:
     def _compile(
         self, shader: Shader, subgroup_size: int, flags: int, cache: Any, chain: Any
     ) -> tuple[Any, Any]:
-        """Return a cell with a new VkPipeline, and its layout."""
         logical, vk, name = self._logical, self._logical.vk, shader.name
         layout = self._find_layout(count_push_bytes(shader))
         entry = find_entry(shader.words)
@@ -174,8 +170,6 @@ class Pipelines:
         return self._layouts[push_bytes][0]
 
     def _name(self, pipeline: Any, name: str) -> None:
-        """Name the pipeline in messages of the validation layer. No effect without debug
-        utilities."""
         logical, vk = self._logical, self._logical.vk
         if not logical.has_names:
             return
@@ -193,10 +187,8 @@ def count_push_bytes(shader: Shader) -> int:
 
 
 def required_subgroup(shader: Shader, caps: Caps, physical: Physical) -> int:
-    """Return the subgroup size that the pipeline must require for a shader: that of `caps`.
-
-    0 if the shader does not depend on the size, or if the device cannot require that size.
-    """
+    """Return the subgroup size that the pipeline must require for a shader: that of `caps`. 0 if
+    the shader does not depend on the size, or if the device cannot require that size."""
     own, size = physical.caps, caps.subgroup_size
     is_possible = own.subgroup_least <= size <= own.subgroup_most
     is_asked = "subgroup_size" in shader.needs and physical.can_require_subgroup_size
@@ -204,21 +196,16 @@ def required_subgroup(shader: Shader, caps: Caps, physical: Physical) -> int:
 
 
 def needs_full_subgroups(shader: Shader, subgroup_size: int, physical: Physical) -> bool:
-    """True if the pipeline must request full subgroups.
-
-    This needs a device with the feature, a required subgroup size, and a workgroup whose first axis
-    is a multiple of that size.
-    """
+    """True if the pipeline must request full subgroups. This needs a device with the feature, a
+    required subgroup size, and a workgroup whose first axis is a multiple of that size."""
     can = "computeFullSubgroups" in physical.features
     row = shader.grid.axes[0].block if shader.grid.axes else 1
     return can and subgroup_size > 0 and row % subgroup_size == 0
 
 
 def find_entry(words: bytes) -> bytes:
-    """Return the name of the first entry point of a little-endian SPIR-V module.
-
-    Raises InternalError if there is none.
-    """
+    """Return the name of the first entry point of a little-endian SPIR-V module. Raises
+    InternalError if there is none."""
     view = memoryview(words).cast("I") if len(words) % 4 == 0 else memoryview(b"").cast("I")
     at = HEADER_WORDS
     if len(view) > at and view[0] == MAGIC:

@@ -83,11 +83,6 @@ class Queue:
         return self._logical.handles("VkCommandPool").make(call, info, "making a command pool")
 
     def _make_form(self, cells: tuple[Any, ...]) -> tuple[Any, Any, int]:
-        """Return a VkSubmitInfo2 that signals these timelines, its array of signal structs, and
-        their count.
-
-        The number of the submission must be written to each signal struct.
-        """
         vk = self._logical.vk
         signals = vk.ffi.new("VkSemaphoreSubmitInfo[]", len(cells))
         for info, cell in zip(signals, cells, strict=True):
@@ -123,7 +118,6 @@ class Queue:
         self._awaited[key] = cell, max(known, value)
 
     def _set_waits(self) -> dict[int, tuple[Any, int]]:
-        """Write the awaited timelines into the submit info; return them."""
         vk, awaited = self._logical.vk, dict(self._awaited)
         infos = vk.ffi.new("VkSemaphoreSubmitInfo[]", len(awaited))
         for info, (cell, value) in zip(infos, awaited.values(), strict=True):
@@ -136,8 +130,7 @@ class Queue:
         return awaited
 
     def begin(self) -> Any:
-        """Return a command buffer in the recording state: one whose submission is done, or a new
-        one."""
+        """A command buffer in the recording state: one whose submission is done, or a new one."""
         logical = self._logical
         if self._in_flight and self._in_flight[0][0] <= self.read_completed():
             commands = self._in_flight.popleft()[1]
@@ -153,10 +146,8 @@ class Queue:
         return commands
 
     def send(self) -> int:
-        """Submit `outgoing`, if set; return the number of the last submission.
-
-        Resumes a call that an exception interrupted. Raises DeviceError if the driver fails.
-        """
+        """Submit `outgoing`, if set; return the number of the last submission. Resumes a call that
+        an exception interrupted. Raises DeviceError if the driver fails."""
         going = self.outgoing
         if going is None:
             return self.submitted
@@ -187,7 +178,6 @@ class Queue:
         return self.submitted
 
     def _forget(self, awaited: dict[int, tuple[Any, int]]) -> None:
-        """Remove these waits, except those that changed in the meantime."""
         for key, waited in awaited.items():
             if self._awaited.get(key) == waited:
                 self._awaited.pop(key)
@@ -201,20 +191,16 @@ class Queue:
         return self._completed
 
     def wait(self, number: int) -> None:
-        """Return when submission `number` is done; poll for a short time before sleeping.
-
-        Can be interrupted from the keyboard. Raises DeviceError if the device is lost.
-        """
+        """Return when submission `number` is done; poll for a short time before sleeping. Can be
+        interrupted from the keyboard. Raises DeviceError if the device is lost."""
         if number <= self.read_completed() or self._spin(number):
             return
         while not self.wait_for(number, SLICE_NS):
             pass
 
     def wait_for(self, number: int, limit_ns: int) -> bool:
-        """Wait up to `limit_ns` nanoseconds for submission `number`; return True if it is done.
-
-        The wait cannot be interrupted. Raises DeviceError if the device is lost.
-        """
+        """Wait up to `limit_ns` nanoseconds for submission `number`; return True if it is done. The
+        wait cannot be interrupted. Raises DeviceError if the device is lost."""
         info, value = self._wait_infos.popleft() if self._wait_infos else self._make_wait_info()
         value[0] = number
         result = self._logical.calls.vkWaitSemaphores(self._device, info, limit_ns)
@@ -223,10 +209,8 @@ class Queue:
         return bool(result != TIMEOUT)
 
     def _spin(self, number: int) -> bool:
-        """Poll for SPIN_NS; return True if submission `number` is done by then.
-
-        After a failure, the next WAITS_WITHOUT_SPIN calls return False without polling.
-        """
+        """Poll for SPIN_NS; return True if submission `number` is done by then. After a failure,
+        the next WAITS_WITHOUT_SPIN calls return False without polling."""
         if self._waits_without_spin:
             self._waits_without_spin -= 1
             return False
@@ -238,7 +222,6 @@ class Queue:
         return False
 
     def _make_wait_info(self) -> tuple[Any, Any]:
-        """Return a VkSemaphoreWaitInfo for the timeline, and the pointer to its value."""
         vk = self._logical.vk
         value = vk.ffi.new("uint64_t *")
         semaphores = vk.ffi.new("VkSemaphore[]", [self._semaphore[0]])

@@ -100,7 +100,6 @@ class Vulkan:
         return struct
 
     def _describe(self, name: str) -> tuple[int | None, dict[str, Any]]:
-        """Return the sType, or None, and the type of each field of a struct."""
         types = {field: row.type for field, row in self.ffi.typeof(name).fields}
         has_type = "sType" in types
         structure_type = getattr(self.const, name_structure_type(name)) if has_type else None
@@ -148,7 +147,6 @@ class Vulkan:
                 return [self._copy_item(items[i]) for i in range(count[0])]
 
     def _copy_item(self, item: Any) -> Any:
-        """Return the handle itself, or a pointer to a copy of the struct."""
         kind = self.ffi.typeof(item)
         return self.ffi.new(kind.cname + " *", item) if kind.kind == "struct" else item
 
@@ -171,8 +169,7 @@ class Vulkan:
         return names.get(result, f"VkResult {result}")
 
     def find_function(self, name: str, instance: Any) -> Any:
-        """Return the instance-level extension function `name`. Raises DeviceError if it is
-        absent."""
+        """The instance-level extension function `name`. Raises DeviceError if it is absent."""
         address = self.lib.vkGetInstanceProcAddr(instance, name.encode())
         if address == self.NULL:
             raise DeviceError(f"the Vulkan driver has no function {name}")
@@ -222,10 +219,8 @@ def name_structure_type(name: str) -> str:
 
 
 def load_vulkan() -> Vulkan:
-    """Load the Vulkan loader of this machine.
-
-    Raises DeviceError if it or the `vulkan` package is missing, and after `forbid_vulkan`.
-    """
+    """Load the Vulkan loader of this machine. Raises DeviceError if it or the `vulkan` package is
+    missing, and after `forbid_vulkan`."""
     if PACKAGE in sys.modules and sys.modules[PACKAGE] is None:
         raise DeviceError(FORKED)
     try:
@@ -270,10 +265,7 @@ def load_file(name: str, place: str) -> Any:
 
 
 def forbid_vulkan() -> None:
-    """Make every later `load_vulkan` of this process raise DeviceError.
-
-    Used in a child forked while a device was open: drivers keep threads and locks that the child
-    has only in part.
-    """
+    """Make every later `load_vulkan` of this process raise DeviceError. Used in a child forked
+    while a device was open: drivers keep threads and locks that the child has only in part."""
     modules: dict[str, Any] = sys.modules  # Python raises on import of a None entry
     modules[PACKAGE] = None

@@ -107,8 +107,6 @@ class CommandRecorder(CopyOnWriteHooks):
         self._count_info = self._make_barrier(stages, stages, any_access)
 
     def _make_barrier(self, before: int, after: int, access: int) -> Any:
-        """Return a VkDependencyInfo that makes writes of `before` stages visible to `access` in
-        `after` stages."""
         vk = self._logical.vk
         memory = vk.new(
             "VkMemoryBarrier2", srcStageMask=before, dstStageMask=after,
@@ -126,8 +124,8 @@ class CommandRecorder(CopyOnWriteHooks):
         is full.
 
         args: bytes, or a cffi pointer, of the shader's `size_bytes`; copied before the return.
-        reads, writes: keys of the buffers that the shader accesses; savers of the written ones are
-        called. Raises DeviceError if the device is closed or lost.
+        reads, writes: keys of the buffers that the shader accesses. Copy-on-write hooks of the
+        written ones run first. Raises DeviceError if the device is closed or lost.
         """
         lock = self._lock
         was_held = lock._is_owned()  # type: ignore[attr-defined]
@@ -165,7 +163,6 @@ class CommandRecorder(CopyOnWriteHooks):
             raise
 
     def _record_timed(self, pipeline: Runnable, *rest: Any) -> None:
-        """Record a dispatch or fills alone between barriers, with timestamps around it."""
         timing, self._timing = self._timing, None
         if timing is None or timing.timer is None or timing.is_left:
             return self.record(pipeline, *rest)
@@ -228,7 +225,8 @@ class CommandRecorder(CopyOnWriteHooks):
         """Return the command buffer, after a barrier if necessary, for a command other than a
         dispatch.
 
-        Savers of the buffers in `writes` are called. Call `count_command` after the command.
+        Copy-on-write hooks of the buffers in `writes` run first. Call `count_command` after the
+        command.
         """
         if self.guards:
             self.announce(writes)
@@ -240,7 +238,6 @@ class CommandRecorder(CopyOnWriteHooks):
         return commands
 
     def count_command(self, count: int = 1) -> None:
-        """Count a recorded command; submit if the batch is full."""
         self._left -= count
         if self._left <= 0:
             self.flush()
@@ -258,14 +255,11 @@ class CommandRecorder(CopyOnWriteHooks):
         return self._commands
 
     def _order(self, commands: Any) -> None:
-        """Record a barrier after which later commands see the writes of earlier ones; clear the
-        hazards."""
         self._barrier(commands, self._order_info)
         self._read.clear()
         self._written.clear()
 
     def _place(self, args: Any, size_bytes: int) -> Any:
-        """Copy the arguments to device memory; return a pointer to the copy's device address."""
         piece = self._ring.allocate(size_bytes, self._queue.submitted + 1)
         self._move(piece.pointer, args, size_bytes)
         self._address[0] = piece.address
@@ -296,8 +290,6 @@ class CommandRecorder(CopyOnWriteHooks):
             self.sweep()
 
     def _send(self) -> None:
-        """Submit pending commands; wait if the device is more than MOST_IN_FLIGHT submissions
-        behind."""
         try:
             number = self._queue.send()
             self._queue.wait(number - MOST_IN_FLIGHT)
@@ -313,10 +305,7 @@ class CommandRecorder(CopyOnWriteHooks):
 
     def publish(self) -> int:
         """Return a new handle of a timeline that reaches the number of each submission when that is
-        done.
-
-        Submits the recorded commands. Raises DeviceError if the driver cannot export one.
-        """
+        done. Submits the recorded commands. Raises DeviceError if the driver cannot export one."""
         with restoring(self._lock), self._lock:
             self.flush()
             handle = self._queue.publish(find_exporter(self._logical))
@@ -325,10 +314,8 @@ class CommandRecorder(CopyOnWriteHooks):
             return handle
 
     def make_timeline(self, *, exported: bool = True) -> tuple[Any, int]:
-        """Return (cell, handle) of a new timeline that another API signals.
-
-        The handle is -1 if not `exported`, or if the driver exports no memory.
-        """
+        """Return (cell, handle) of a new timeline that another API signals. The handle is -1 if not
+        `exported`, or if the driver exports no memory."""
         exporter = find_exporter(self._logical) if exported else None
         with restoring(self._lock), self._lock:
             self.require_open()
@@ -336,19 +323,15 @@ class CommandRecorder(CopyOnWriteHooks):
             return cell, exporter.export_semaphore(cell[0]) if exporter else -1
 
     def wait_for_others(self, cell: Any, value: int) -> None:
-        """Submit the recorded commands, and delay later ones until a timeline reaches `value`.
-
-        The host does not wait.
-        """
+        """Submit the recorded commands, and delay later ones until a timeline reaches `value`. The
+        host does not wait."""
         with restoring(self._lock), self._lock:
             self.flush()
             self._queue.wait_for_others(cell, value)
 
     def wait(self) -> None:
-        """Submit the recorded commands and wait until all are done.
-
-        Raises DeviceError if the device is lost or closed.
-        """
+        """Submit the recorded commands and wait until all are done. Raises DeviceError if the
+        device is lost or closed."""
         with restoring(self._lock), self._lock:
             self.require_open()
             if not self.busy:
@@ -390,10 +373,8 @@ class CommandRecorder(CopyOnWriteHooks):
         return True
 
     def drain_waiters(self) -> None:
-        """Return when no other thread waits for the device, or after 10 seconds.
-
-        The device must be idle; the caller holds the lock.
-        """
+        """Return when no other thread waits for the device, or after 10 seconds. The device must be
+        idle; the caller holds the lock."""
         own = {get_ident()}  # left over from an interrupted wait
         self._nobody_waits.wait_for(lambda: self._waiting <= own, LONGEST_LEAVE_S)
 
@@ -406,9 +387,7 @@ class CommandRecorder(CopyOnWriteHooks):
     @property
     def position(self) -> tuple[int, int] | None:
         """`recorded_number` and the free commands in the batch; None if that submission is done.
-
-        Raises DeviceError if the device is closed or lost.
-        """
+        Raises DeviceError if the device is closed or lost."""
         with restoring(self._lock), self._lock:
             self.require_open()
             number = self.recorded_number
@@ -444,10 +423,8 @@ class CommandRecorder(CopyOnWriteHooks):
         return self._timing is not None and not self._timing.is_left
 
     def start_timing(self, timing: Measurement) -> None:
-        """Wait for the device, and start measuring.
-
-        Raises DeviceError if another measurement is active, or if the queue has no timestamps.
-        """
+        """Wait for the device, and start measuring. Raises DeviceError if another measurement is
+        active, or if the queue has no timestamps."""
         with restoring(self._lock), self._lock:
             self.wait()
             if self._timing is not None and not self._timing.is_left:

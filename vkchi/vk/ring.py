@@ -49,11 +49,8 @@ class Ring:
         self._last = 0
 
     def allocate(self, size_bytes: int, recorded: int) -> RingSlice:
-        """Return a piece that is valid until submission number `recorded` is done.
-
-        Raises InternalError for a piece larger than a chunk, DeviceError if memory cannot be
-        allocated.
-        """
+        """Return a piece that is valid until submission number `recorded` is done. Raises
+        InternalError for a piece larger than a chunk, DeviceError if memory cannot be allocated."""
         chunk = self._chunk
         if chunk is None or self._offset + size_bytes > self.chunk_bytes:
             chunk = self._turn(size_bytes, recorded)
@@ -63,7 +60,6 @@ class Ring:
         return RingSlice(chunk.pointer + offset, chunk.address + offset, chunk.buffer, offset)
 
     def _turn(self, size_bytes: int, recorded: int) -> MemoryBlock:
-        """Switch to another chunk, the oldest if it is free, else a new one; return it."""
         if size_bytes > self.chunk_bytes:
             raise InternalError(f"a piece of {size_bytes} bytes is larger than a chunk")
         chunk, self._chunk = self._chunk, None

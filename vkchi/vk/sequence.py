@@ -106,8 +106,6 @@ class CommandSequence:
         return cell
 
     def _make_blocks(self, commands: SequenceOf[Command]) -> MemoryBlock | None:
-        """Allocate memory for arguments that are too long for push constants; None if there are
-        none."""
         sizes = [
             c.pipeline.args_bytes
             for c in commands
@@ -144,7 +142,6 @@ class CommandSequence:
                 calls.vkCmdDispatchIndirect(target, *indirect)
 
     def _place(self, args: bytes, size_bytes: int) -> Any:
-        """Copy the arguments to device memory; return a pointer to the copy's device address."""
         assert self._blocks is not None
         ffi, at = self._logical.vk.ffi, self._offset
         ffi.memmove(self._blocks.pointer + at, args, size_bytes)
@@ -153,10 +150,8 @@ class CommandSequence:
 
 
 def barriers_between(commands: SequenceOf[Command]) -> list[bool]:
-    """Return, for each command, True if it needs a barrier before it.
-
-    That is a read-after-write, write-after-write or write-after-read hazard since the last barrier.
-    """
+    """Return, for each command, True if it needs a barrier before it. That is a read-after-write,
+    write-after-write or write-after-read hazard since the last barrier."""
     found = []
     read: set[int] = set()
     written: set[int] = set()

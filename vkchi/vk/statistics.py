@@ -93,10 +93,8 @@ def _read(logical: Logical, pipeline: Any, index: int, name: str, row: Any) -> P
 def _list(
     logical: Logical, call: Any, kind: str, info: Any, buffers: list[Any] | None = None
 ) -> Sequence[Any]:
-    """Return the structs of a two-call enumeration. Raises DeviceError.
-
-    With `buffers`, a further call fills newly allocated string buffers, which are appended to it.
-    """
+    """Return the structs of a two-call enumeration. Raises DeviceError. With `buffers`, a further
+    call fills newly allocated string buffers, which are appended to it."""
     vk, count = logical.vk, logical.vk.ffi.new("uint32_t *")
     doing = "reading what the driver's compiler says"
     vk.check(call(logical.handle, info, count, vk.NULL), doing)

@@ -66,25 +66,20 @@ class Timer:
 
     @property
     def is_full(self) -> bool:
-        """True if `collect` must be called before the next `start`."""
         return len(self._started) == self._capacity
 
     def start(
         self, commands: Any, name: str, work: DispatchWork | None = None, *, is_first: bool = False
     ) -> None:
-        """Record the timestamp before a dispatch called `name`."""
         self._started.append((name, work, is_first))
         self._write(commands, 2 * len(self._started) - 2)
 
     def stop(self, commands: Any) -> None:
-        """Record the timestamp after the dispatch that `start` named."""
         self._write(commands, 2 * len(self._started) - 1)
 
     def collect(self) -> list[DispatchTime]:
         """Return the times of the dispatches since the last call; the device must be idle.
-
-        Dispatches whose recording an exception interrupted are left out.
-        """
+        Dispatches whose recording an exception interrupted are left out."""
         started, self._started = self._started, []
         if not started:
             return []

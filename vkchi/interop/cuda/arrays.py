@@ -99,7 +99,6 @@ class CudaArgument:
 
     @property
     def stream(self) -> Stream:
-        """Stream that orders the call."""
         return self.link.stream(self.seen.stream)
 
     def bring(self) -> None:
@@ -155,9 +154,7 @@ class CudaArrays:
 
     def lend(self, source: object, element_axes: int) -> CudaArgument:
         """Return a CUDA array as an argument: in place, or with a staging buffer, not yet filled.
-
-        Raises ArgumentError if the array is not supported.
-        """
+        Raises ArgumentError if the array is not supported."""
         if self._gone:
             self._forget()
         seen = describe_array(source, self.link.cuda)
@@ -210,8 +207,7 @@ class CudaArrays:
     # --- in place ------------------------------------------------------------------------------
 
     def _find(self, source: object, seen: CudaArrayInfo, fit: CudaArrayType) -> Buffer | None:
-        """Return a buffer over the array's memory, vkchi's or imported; None if it must be
-        copied."""
+        """A buffer over the array's memory, vkchi's or imported; None if it must be copied."""
         device, size_bytes = self._runtime.device, fit.size_bytes
         own = self.link.find_own(seen.address, size_bytes)
         if own is not None:
@@ -242,7 +238,6 @@ class CudaArrays:
         return known
 
     def _import(self, address: int) -> ImportedAllocation | None:
-        """Import the CUDA allocation at an address; None if that is not possible."""
         found = self.link.cuda.find_exportable(address)
         if found is None:
             return None
@@ -255,7 +250,6 @@ class CudaArrays:
         return ImportedAllocation(found.start, buffer)
 
     def _forget(self) -> None:
-        """Release imported allocations without owners."""
         self._gone.clear()
         for identity, known in list(self._imported.items()):
             known.owners = {k: ref for k, ref in known.owners.items() if ref() is not None}
@@ -266,9 +260,7 @@ class CudaArrays:
 
     def _stage(self, seen: CudaArrayInfo, fit: CudaArrayType) -> tuple[CudaNdarray, int]:
         """Return a staging buffer that no other argument of this call uses, and its CUDA address.
-
-        It may be of an earlier call on the same stream, which orders the uses.
-        """
+        It may be of an earlier call on the same stream, which orders the uses."""
         key = (seen.stream, fit.elem, fit.shape)
         if self._staged.get(key):
             return self._staged[key].pop()

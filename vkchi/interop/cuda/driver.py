@@ -65,8 +65,7 @@ class CudaDriver(Protocol):
     def unmap(self, pointer: int) -> None:
         """Free an address that `map` returned; waits for the device."""
 
-    def destroy_memory(self, memory: Any) -> None:
-        """Destroy a memory object, after its addresses are freed."""
+    def destroy_memory(self, memory: Any) -> None: ...
 
     def import_timeline(self, kind: int, handle: int) -> Any:
         """Import a Vulkan timeline semaphore; takes ownership of the handle."""
@@ -74,30 +73,23 @@ class CudaDriver(Protocol):
     def destroy_timeline(self, timeline: Any) -> None:
         """Destroy a timeline that no stream will access any more."""
 
-    def signal(self, timeline: Any, value: int, stream: int) -> None:
-        """Signal a timeline on a stream."""
+    def signal(self, timeline: Any, value: int, stream: int) -> None: ...
 
     def wait(self, timeline: Any, value: int, stream: int) -> None:
         """Make a stream wait until a timeline reaches a value."""
 
-    def copy(self, target: int, source: int, size_bytes: int, stream: int) -> None:
-        """Copy device memory on a stream."""
+    def copy(self, target: int, source: int, size_bytes: int, stream: int) -> None: ...
 
     def identify(self, pointer: int) -> AllocationIdentity | None:
         """Return the allocation that contains an address; None if CUDA does not report it."""
 
     def find_exportable(self, pointer: int) -> ExportableAllocation | None:
-        """Return the allocation that contains an address, with a new handle.
+        """Return the allocation that contains an address, with a new handle. None if it is not
+        exportable or on another device, or if the address range has several allocations."""
 
-        None if it is not exportable or on another device, or if the address range has several
-        allocations.
-        """
+    def synchronize(self) -> None: ...
 
-    def synchronize(self) -> None:
-        """Wait for all streams of the device's context."""
-
-    def close(self) -> None:
-        """Release the device."""
+    def close(self) -> None: ...
 
 
 class Driver:
@@ -254,10 +246,7 @@ class Driver:
 
 def call_cuda(module: Any, name: str, *args: Any) -> Any:
     """Call a CUDA function; return its result, or a tuple if there is not exactly one, without the
-    error code.
-
-    Raises DeviceError for an error code.
-    """
+    error code. Raises DeviceError for an error code."""
     error, *results = getattr(module, name)(*args)
     if int(error) != SUCCESS:
         raise DeviceError(f"CUDA: {name} failed ({getattr(error, 'name', error)})")
@@ -265,10 +254,8 @@ def call_cuda(module: Any, name: str, *args: Any) -> Any:
 
 
 def load_bindings() -> Any:
-    """Return the module `cuda.bindings.driver`, initialized.
-
-    Raises DeviceError without the package `cuda-bindings`, or without a CUDA driver.
-    """
+    """Return the module `cuda.bindings.driver`, initialized. Raises DeviceError without the package
+    `cuda-bindings`, or without a CUDA driver."""
     try:
         from cuda.bindings import driver
     except ImportError:
@@ -282,9 +269,7 @@ def load_bindings() -> Any:
 
 def open_driver(uuid: bytes, module: Any = None) -> CudaDriver:
     """Return the CUDA device with the UUID of a Vulkan device. Raises DeviceError if there is none.
-
-    `module` replaces `cuda.bindings.driver`.
-    """
+    `module` replaces `cuda.bindings.driver`."""
     cu = load_bindings() if module is None else module
     ask = "cuDeviceGetUuid_v2" if hasattr(cu, "cuDeviceGetUuid_v2") else "cuDeviceGetUuid"
     count = call_cuda(cu, "cuDeviceGetCount")

@@ -118,8 +118,6 @@ def as_torch_tensor(address: int, seen: CudaArrayInfo, ordinal: int) -> Any:
 
 def record_stream_use(source: Any, ordinal: int) -> None:
     """Record the use of a torch tensor on torch's current stream; no effect for other objects.
-
-    Torch then does not reuse the tensor's memory on its own stream before this use is done.
-    """
+    Torch then does not reuse the tensor's memory on its own stream before this use is done."""
     if is_torch(source):
         source.record_stream(sys.modules["torch"].cuda.current_stream(ordinal))

@@ -98,7 +98,6 @@ class Link:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Context that holds the lock of the device, which also calls the methods of `Peer`."""
         lock = self._device._lock
         with restoring(lock), lock:
             yield
@@ -129,7 +128,6 @@ class Link:
         return made
 
     def _unmap(self, key: int, finalizer: Finalizer[Any]) -> None:
-        """Unmap a block from CUDA, before Vulkan frees it."""
         known = self._mapped.get(key)
         if known is not None and known.block is finalizer and not self._is_closed:
             self._mapped.pop(key)
@@ -162,9 +160,7 @@ class Link:
 
     def hold(self, address: int, memory: Any, number: int | None) -> ExportedMemory:
         """Same as `export` for memory that CUDA can already access, such as imported CUDA memory.
-
-        `address` is CUDA's; the result keeps `memory` alive.
-        """
+        `address` is CUDA's; the result keeps `memory` alive."""
         held = ExportedMemory(address, memory)
         if number is not None:
             with self._locked():
@@ -187,11 +183,8 @@ class Link:
             return known
 
     def lend(self, stream: Stream) -> None:
-        """Make later launches wait for the stream's work so far.
-
-        The stream first waits for its previous signal: an earlier stream with the same number may
-        not have executed it yet.
-        """
+        """Make later launches wait for the stream's work so far. The stream first waits for its
+        previous signal: an earlier stream with the same number may not have executed it yet."""
         with self._locked():
             if stream.value:
                 self.cuda.wait(stream.timeline, stream.value, stream.number)
@@ -205,7 +198,6 @@ class Link:
         self.cuda.wait(self._timeline, self._device.submit(), stream.number)
 
     def signal(self) -> bool:
-        """Implements `Peer.signal`."""
         live = self._live
         for stream in live:
             self.lend(stream)
@@ -215,7 +207,6 @@ class Link:
         return bool(live)
 
     def wait_on(self, number: int) -> None:
-        """Implements `Peer.wait_on`."""
         if number > self._awaited:
             self._awaited = number
             for stream in self._live:
@@ -253,10 +244,7 @@ class LinkFailure(NamedTuple):
 
 def find_link(runtime: Runtime) -> Link | LinkFailure:
     """Return the link of a runtime's device to CUDA, made at first use, or the reason why there is
-    none.
-
-    Either is memoized.
-    """
+    none. Either is memoized."""
     with restoring(runtime.lock), runtime.lock:
         found: Link | LinkFailure | None = runtime.cuda
         if found is None:
