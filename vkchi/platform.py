@@ -210,7 +210,10 @@ def find_cache_folder() -> str:
 
 
 def is_same_file(path: str, wanted: str) -> bool:
-    """True if an absolute `path` is the wanted one, or ends with its components."""
+    """True if `path` is the absolute path of `wanted`, or ends with the components of `wanted`.
+
+    Both are compared after `fold`.
+    """
     path, end = fold(path), fold(os.path.normpath(wanted))
     return path == fold(os.path.abspath(wanted)) or path.endswith(fold("/") + end)
 

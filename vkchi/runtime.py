@@ -195,7 +195,8 @@ def current_config() -> Config | None:
 
 
 def current_runtime() -> Runtime:
-    """The runtime. Raises KernelRuntimeError before `init` and after `reset`."""
+    """The current runtime (`find_runtime`). Raises KernelRuntimeError before `init` and after
+    `reset`."""
     runtime = find_runtime()
     if runtime is None:
         raise KernelRuntimeError("vkchi is not initialised: call ti.init() first")
@@ -417,9 +418,9 @@ def _open_cache(
 
 
 def arch_of(device: Device, wanted: list[Arch | Arches]) -> Arch:
-    """The first of `wanted`, without lists, that matches the device: `ti.cfg.arch`.
+    """The first arch in `wanted` that the device matches, for `ti.cfg.arch`; lists are skipped.
 
-    If none does, the host's arch for a software device, else `ti.vulkan`.
+    If none matches, the host's arch for a software device, else `ti.vulkan`.
     """
     from vkchi.target.devices import KINDS
 

@@ -512,7 +512,7 @@ class GUI:
         return any(True for _ in self.get_events(*e_filter))
 
     def is_pressed(self, *keys: Any) -> bool:
-        """True if one of the keys or buttons is down."""
+        """True if one of the `keys` or buttons is down, after processing new events."""
         self._poll()
         return not self._inbox.pressed.isdisjoint(keys)
 

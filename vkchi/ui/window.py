@@ -164,7 +164,10 @@ class Window:
 
     @property
     def running(self) -> bool:
-        """False once the window is closed, destroyed, or set to False by the program."""
+        """False once the window is closed, destroyed, or set to False by the program.
+
+        Reading it processes new events.
+        """
         self._poll()
         return self._is_running and self._is_open
 
@@ -286,11 +289,12 @@ class Window:
         return True
 
     def is_pressed(self, *keys: str) -> bool:
-        """True if any of the keys or buttons is down."""
+        """True if any of the `keys` or buttons is down, after processing new events."""
         self._poll()
         return not self._inbox.pressed.isdisjoint(keys)
 
     def get_cursor_pos(self) -> tuple[float, float]:
-        """The cursor position as fractions of the window, from the lower left."""
+        """The cursor position as fractions of the window, from the lower left, after processing new
+        events."""
         self._poll()
         return self._inbox.cursor
