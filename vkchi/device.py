@@ -53,7 +53,7 @@ PIECES_READ_AT_ONCE = 4
 ANY_TYPE = (1 << 32) - 1
 NOBODY: frozenset[int] = frozenset()
 
-GRACE_S = 1.0  # kernels may run this long at exit without a message
+GRACE_S = 1.0  # at exit, kernels that run longer give a message
 WAYS_OUT = "the program ends when they are done, or at Ctrl-C"
 OPEN: WeakGroup[Device] = WeakGroup()  # may include closed ones
 ABANDONED: deque[Device] = deque()  # garbage devices, to be closed

@@ -29,7 +29,7 @@ class VkchiError(Exception):
     hides_frames: ClassVar[bool] = True
 
     def __new__(cls, *args: object, **facts: object) -> Self:
-        if not sys.is_finalizing():  # an import would fail then, or wait for ever
+        if not sys.is_finalizing():  # an import would fail then, or block
             from vkchi import tracebacks  # `import vkchi` loads this module, not that one
 
             tracebacks.install()

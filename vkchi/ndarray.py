@@ -44,7 +44,7 @@ class Ndarray(Storage):
     __vkchi_name__ = "an ndarray that is no argument of the kernel"  # for error messages
     kind_name = "ti.ndarray"
     grad: Ndarray | None = None
-    is_copy = False  # True for copies of arrays in host memory
+    is_copy = False  # True for stand-ins of other libraries' arrays during a call
     is_noguard = False  # True if the memory ends with the last element
 
     def arrange(self, shape: tuple[int, ...], layout: Layout) -> None:

@@ -45,7 +45,7 @@ COSTS = {
     "subgroup_ballot": "no votes across lanes: `ti.simt.warp` functions that vote raise an error",
     "subgroup_shuffle": "no exchange between lanes: `ti.simt.warp` shuffles raise an error",
 }
-# Capabilities that have no effect without another one, whose lack says enough.
+# Capabilities without effect unless the device has another one, which is reported instead.
 NEEDS = {"f64_atomic_add": "float64", "i64_atomics": "int64"}
 NO_F64_SUMS = "no 64-bit atomics: `+=` on shared f64 elements raises an error"
 PACKAGES = (

@@ -13,7 +13,7 @@ from typing import Any
 from vkchi.kernel import pyfunc
 from vkchi.lang.elementwise import max, min, select, sqrt
 
-TINY = 1e-12  # the squared length of a segment that is a point, pixels^2
+TINY = 1e-12  # least squared length of a segment, pixels^2: no division by 0
 
 
 @pyfunc  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from vkchi.gui.shape_arrays import Floats, scalars_per_shape
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 
-LONGEST = 0.1  # arrow of a vector field, as a part of the window
+LONGEST = 0.1  # longest arrow of a vector field, in fractions of the window
 
 
 class Arrows(NamedTuple):

@@ -564,4 +564,4 @@ def resolution(res: Any) -> Resolution:
     return int(sizes[0]), int(sizes[1])
 
 
-MOST_PIXELS = 1 << 28  # 16,384 x 16,384; the canvas takes 12 bytes of each
+MOST_PIXELS = 1 << 28  # 16,384 x 16,384; the canvas takes 16 bytes for each

@@ -16,7 +16,7 @@ from vkchi.gui.shape_arrays import Floats, Resolution
 from vkchi.interrupts.weak import WeakTable
 from vkchi.tools.image import to_bytes
 
-WHEEL_NOTCH = 120  # as X11 and Windows count, and so Taichi
+WHEEL_NOTCH = 120  # units per notch, as in X11, Windows and Taichi
 BUTTONS = {1: e.LMB, 2: e.MMB, 3: e.RMB}
 # Names of keys that are no characters, by their names in pygame; other keys have pygame's name.
 KEYS = {

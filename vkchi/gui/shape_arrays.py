@@ -21,7 +21,7 @@ from vkchi.types.lazy_numpy import np
 Floats = np.ndarray[Any, Any]
 Resolution = tuple[int, int]
 IS_TRIANGLE = -1.0  # as a radius
-FARTHEST = 1e9  # pixels: the squares of greater numbers are more than f32 holds
+FARTHEST = 1e9  # pixels; shapes beyond are not drawn
 SHIFTS = (16, 8, 0)  # of red, green and blue in 0xRRGGBB
 
 

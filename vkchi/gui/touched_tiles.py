@@ -20,8 +20,8 @@ Array = np.ndarray[Any, Any]
 LOG_TILE = 3
 TILE = 1 << LOG_TILE  # pixels
 MOST_ENTRIES = 1 << 20  # of the tiles' lists, at a time
-LARGE = 16  # tiles in a box from which on it is worth asking which are touched
-VERTICAL = 1e30  # one over the width of an edge that has none
+LARGE = 16  # mean tiles per box from which on strips are narrowed
+VERTICAL = 1e30  # inverse of the width of a vertical edge
 MARGIN = 0.5  # pixels, more than rounding errors
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from vkchi.types.hints import Array, Numbers
 
 Origin = Literal["lower", "upper"]
-# What Pillow needs to know to write a file, by the format's name: colours as they are.
+# Options of Pillow's `save`, by format: high quality, and no chroma subsampling.
 _OPTIONS: dict[str, dict[str, Any]] = {"JPEG": {"quality": 95, "subsampling": 0}}
 _NO_ALPHA = ("JPEG", "PPM")
 _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
