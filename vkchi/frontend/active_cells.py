@@ -47,7 +47,6 @@ class ActiveCells:
         self.marked: set[Any] = set()
 
     def is_known(self, act: Activation, node: Any, indices: Sequence[Value]) -> bool:
-        """True if the element's cells are known to be active; False if unknown."""
         return ActiveElement(node.spot, tuple(indices), act, len(act.loops)) in self.known
 
     @contextmanager

@@ -206,7 +206,6 @@ def assignable(cx: Lowering, n: ast.expr) -> Any:
 
 
 def _help_to_change(cx: Lowering, n: ast.expr) -> str:
-    """Return the help for an assignment to `n`, a compile-time constant."""
     name = next(bottom_names(n), "")
     var = cx.act.find(name)
     made = var is not None and var.kind == CONSTANT and is_makeable(type(var.value))

@@ -120,7 +120,6 @@ def _sum(cx: Any, x: Any, start: Any = 0) -> Any:
 
 
 def refuse_text(cx: Context, x: Any) -> None:
-    """Check that an item of a sum is not a string. Raises KernelTypeError."""
     if isinstance(x, str | RuntimeString):
         raise cx.fail(
             f"{name_of(x)} cannot be added up", kind=KernelTypeError, help='join them: "".join(...)'

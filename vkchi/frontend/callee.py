@@ -510,7 +510,6 @@ def is_made_of_ours(cls: type) -> bool:
 
 
 def makes_arrays(callee: Any) -> bool:
-    """True if a callee is a vkchi function, method or class that creates arrays."""
     module = str(getattr(callee, "__module__", None))
     if isinstance(callee, FunctionType | type) and module.startswith(_MAKERS):
         return True

@@ -65,7 +65,6 @@ def assigned_variables(cx: Lowering, n: ast.For | ast.While) -> list[Var]:
 
 
 def carried_variables(cx: Lowering, n: ast.For | ast.While) -> list[Var]:
-    """Return the variables of `assigned_variables` that hold kernel values."""
     return [var for var in assigned_variables(cx, n) if leaves(var.value)]
 
 
@@ -274,7 +273,6 @@ class _Flags:
             self.variables.append(self.returned)
 
     def update(self, cx: Lowering, loop: LoopScope) -> None:
-        """Set the flags at the end of the body, by its `break` and `return` flags."""
         met = [loop.broken.value, cx.act.returned.value]
         stop: Any = False
         for flag in met:

@@ -152,15 +152,12 @@ class ListRef(MemoryTarget):
         return "global"
 
     def load(self, cx: Context) -> Op:
-        """Raise KernelIndexError."""
         raise self._lacks_index(cx)
 
     def store(self, cx: Context, v: Value) -> None:
-        """Raise KernelIndexError."""
         raise self._lacks_index(cx)
 
     def atomic(self, cx: Context, kind: str, v: Value) -> Op:
-        """Raise KernelIndexError."""
         raise self._lacks_index(cx)
 
     def _lacks_index(self, cx: Context) -> Exception:

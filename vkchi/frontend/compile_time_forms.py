@@ -64,7 +64,6 @@ def _static(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def check_unrolled(cx: Lowering, count: int, help: str) -> None:
-    """Check the number of unrolled iterations. Raises KernelTypeError above UNROLL_LIMIT."""
     if count > UNROLL_LIMIT:
         some = "more than " * (count == UNROLL_LIMIT + 1)  # counting stopped there
         number = count - (count == UNROLL_LIMIT + 1)

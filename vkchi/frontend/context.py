@@ -253,7 +253,6 @@ class Lowering:
         var.value = value
 
     def check_assignable(self, var: Var) -> None:
-        """Check that a variable may change. Raises KernelSyntaxError."""
         if var.kind == ARGUMENT:
             is_array = isinstance(var.value, ArrayRef)
             raise self.fail(

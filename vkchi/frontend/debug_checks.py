@@ -232,7 +232,6 @@ SIGNS = {
 
 
 def emit_checked(cx: Context, kind: str, x: Value, y: Value) -> Value:
-    """Emit an op on two values with its debug-mode checks."""
     is_integer = scalar_of(x.type).kind in "iu"
     if is_integer and kind in DIVISIONS:
         guard_division(cx, kind, x, y)

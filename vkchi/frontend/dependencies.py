@@ -207,7 +207,6 @@ class Dependencies:
                 self._note_items(inner, item)
 
     def absent(self, base: Any, name: str) -> None:
-        """Record that an object has no such attribute."""
         for path in self._paths(base):
             self._absent[path._replace(steps=(*path.steps, ("attr", name)))] = name
 

@@ -303,7 +303,6 @@ def _cast(cx: Context, obj: Any, dtype: Any) -> Value:
 
 
 def select(cx: Context, cond: Any, x1: Any, x2: Any) -> Any:
-    """Lower `ti.select`: both values are evaluated."""
     if is_plain(cond, x1, x2):
         return elementwise.select(cond, x1, x2)
     return operator_lowering.select(cx, cond, x1, x2)

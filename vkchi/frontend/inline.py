@@ -69,7 +69,6 @@ class FunctionSignature(NamedTuple):
 
 
 def is_reference(note: Any) -> bool:
-    """True if an annotation is `ti.template()`, `ti.template` or `ti.ref(...)`."""
     return note is template or isinstance(note, template | ref)
 
 

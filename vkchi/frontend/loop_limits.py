@@ -78,7 +78,6 @@ def as_step(cx: Lowering, x: Any) -> Bound:
 
 
 def check_step(cx: Lowering, step: int) -> int:
-    """Return a constant step. Raises KernelValueError for 0."""
     if step == 0:
         raise cx.fail("the step of a range cannot be 0", kind=KernelValueError)
     return step
@@ -124,7 +123,6 @@ def demand(
 
 
 def materialise(cx: Lowering, bound: Bound, t: Scalar) -> Value:
-    """Return a bound as a value of type t."""
     if isinstance(bound, int):
         return cx.b.const(bound, t)
     return bound if bound.type is t else operator_lowering.cast(cx, bound, t)

@@ -187,7 +187,6 @@ def runs_once(space: LoopSpace) -> bool:
 
 
 def refuse_else(cx: Lowering, n: ast.For | ast.While) -> None:
-    """Check that a loop has no `else`. Raises KernelSyntaxError."""
     if n.orelse:
         cx.locate(n.orelse[0])
         raise cx.fail("loops of kernels have no `else`", kind=KernelSyntaxError, help="use a flag")
@@ -344,7 +343,6 @@ def note_iteration(cx: Lowering, n: ast.For, space: LoopSpace, indices: list[Val
 
 
 def check_runs_to_end(cx: Lowering, n: ast.For) -> None:
-    """Check that a parallel loop has no `break`. Raises KernelSyntaxError."""
     found = first_break(cx.act.source, n)
     if found is not None:
         cx.locate(found)

@@ -317,7 +317,6 @@ def lower_tuple(cx: Lowering, n: ast.Tuple) -> tuple[Any, ...]:
 
 
 def lower_dict(cx: Lowering, n: ast.Dict) -> dict[Any, Any]:
-    """Lower `{key: value}` with compile-time keys."""
     found: dict[Any, Any] = {}
     for key, item in zip(n.keys, n.values):
         if key is None:
@@ -336,7 +335,6 @@ def _static_key(cx: Lowering, n: ast.expr) -> Any:
 
 
 def lower_listcomp(cx: Lowering, n: ast.ListComp) -> list[Any]:
-    """Lower `[f(i) for i in range(3)]`, which is unrolled at compile time."""
     found: list[Any] = []
     _comprehend(cx, n.generators, lambda: found.append(cx.expr(n.elt)))
     return found

@@ -41,7 +41,6 @@ from vkchi.types.struct_types import ArgPackType, StructType
 
 
 def lower_body(cx: Lowering) -> None:
-    """Lower the statements of the current activation."""
     lower_block(cx, cx.act.source.node.body)
 
 

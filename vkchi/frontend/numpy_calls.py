@@ -20,14 +20,12 @@ from vkchi.types.lazy_numpy import np
 
 
 def is_of_numpy(callee: Any) -> bool:
-    """True if a callee is a function or type of numpy."""
     module = getattr(callee, "__module__", None) if callable(callee) else None
     is_numpy = isinstance(module, str) and module.partition(".")[0] == "numpy"
     return is_numpy or isinstance(callee, np.ufunc)
 
 
 def is_type(callee: Any) -> bool:
-    """True if a callee is the class of a numpy scalar type."""
     return isinstance(callee, type) and issubclass(callee, np.generic)
 
 

@@ -304,7 +304,6 @@ def _depth(line: str) -> int:
 
 
 def _last_line(code: CodeType) -> int:
-    """Return the last line that belongs to a code object or to one nested in it."""
     inner = [_last_line(c) for c in code.co_consts if isinstance(c, CodeType)]
     return max([line for _, _, line in code.co_lines() if line is not None] + inner)
 

@@ -107,7 +107,6 @@ def _axis(start: int, extent: Any) -> tuple[Bound, Bound]:
 
 
 def cannot_loop(cx: Lowering, x: Any) -> Exception:
-    """Return the error for a loop over an object without an iteration space."""
     if isinstance(x, Value) and isinstance(x.type, Tensor):
         return cx.fail(
             f"cannot loop over {name_of(x)}",
@@ -218,7 +217,6 @@ def parallel_bounds(cx: Lowering, space: LoopSpace) -> list[Value]:
 
 
 def static_lengths(bounds: Sequence[Value]) -> list[int]:
-    """Return the lengths of the axes whose bounds are constants."""
     ends = [(constant_int(begin), constant_int(end)) for begin, end in zip(*[iter(bounds)] * 2)]
     return [max(0, end - begin) for begin, end in ends if begin is not None and end is not None]
 

@@ -38,7 +38,6 @@ class SparseRef(InlineOnly):
 
     @property
     def elem(self) -> Scalar:
-        """The element type of the matrix."""
         return scalar_of(self.numbers.type.elem)
 
     def cell(self, cx: Context, indices: list[Any]) -> SparseCell:
@@ -77,11 +76,9 @@ class SparseCell(MemoryTarget):
         return "global"
 
     def load(self, cx: Context) -> Op:
-        """Raise KernelTypeError."""
         raise _only_added_to(cx)
 
     def store(self, cx: Context, v: Value) -> None:
-        """Raise KernelTypeError."""
         raise _only_added_to(cx)
 
     def atomic(self, cx: Context, kind: str, v: Value) -> Any:

@@ -105,7 +105,6 @@ _OF_ARRAYS = ["shape", "dtype", "grad", "n", "m"]
 
 
 def is_array(obj: Any) -> bool:
-    """True if an object is an array in a kernel, including arrays of structs."""
     return kind_of(obj) in (ARRAY, STRUCTS)
 
 
@@ -125,7 +124,6 @@ def is_own_module(obj: Any) -> bool:
 
 
 def hint_for_attribute(obj: Any, name: str) -> str:
-    """Return the help for an attribute that an object does not have."""
     if isinstance(obj, ModuleType) and name in METHODS:
         return f"it is a method of vectors and matrices: v.{name}(...)"
     if is_array(obj) and name in METHODS:

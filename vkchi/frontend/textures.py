@@ -172,13 +172,11 @@ class TextureRef(InlineOnly):
         return found
 
     def write_anywhere(self, index: Sequence[Value], colour: Value) -> None:
-        """Store a colour at an index, if it is in range."""
         lower_branch(
             self._cx, self.is_inside(index), lambda: self.write(index, colour), lambda: None
         )
 
     def is_inside(self, index: Sequence[Value]) -> Value:
-        """Return a u1: True if an index is in range."""
         return operator_lowering.value(self._cx, unwrap(formulas.is_inside(*self._handles(index))))
 
     def blend(self, uv: Sequence[Value]) -> Value:

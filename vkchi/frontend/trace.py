@@ -136,7 +136,6 @@ def traced(python: Callable[..., Any] | None) -> Handler:
 
 
 def check_arguments(cx: Context, python: Callable[..., Any], args: Any, kwargs: Any) -> None:
-    """Check that the function accepts these arguments. Raises KernelTypeError."""
     try:
         inspect.signature(python).bind(*args, **kwargs)
     except TypeError as e:

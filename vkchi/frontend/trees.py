@@ -93,7 +93,6 @@ def refilled(tree: Any, items: Sequence[Any]) -> Any:
 
 
 def map_leaves(tree: Any, f: Callable[[Any], Any]) -> Any:
-    """Return the tree with `f` applied to every leaf."""
     if is_container(tree):
         return with_branches(tree, [map_leaves(item, f) for item in children_of(tree)])
     return f(tree)

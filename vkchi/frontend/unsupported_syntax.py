@@ -41,7 +41,6 @@ REFUSED: dict[str, tuple[str, str]] = {
 
 
 def unsupported_node(cx: Lowering, n: ast.AST) -> CompilationError:
-    """Return the error for a node that has no handler."""
     what, help = REFUSED.get(type(n).__name__, (f"Python's `{type(n).__name__}`", ""))
     if hasattr(n, "lineno"):
         cx.locate(n)

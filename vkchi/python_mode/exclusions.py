@@ -53,7 +53,6 @@ DIFFERENT = (
 
 
 def exclusion_of(fn: Func) -> str | None:
-    """Return the message for a kernel that does not run as Python; None for others."""
     for op in walk(fn.body):
         for row in EXCLUDED:
             if op.kind in row.kinds:

@@ -413,7 +413,6 @@ class Steps:
 
 
 def entered(context: Any) -> Undo:
-    """Enter a context; return a function that leaves it."""
     context.__enter__()
     return lambda: context.__exit__(None, None, None)
 
