@@ -70,12 +70,10 @@ class Builder:
 
     @property
     def ops(self) -> list[Op]:
-        """The op list of the innermost open region."""
         return self._stack[-1].ops
 
     @property
     def current(self) -> Region:
-        """The innermost open region."""
         return self._stack[-1]
 
     def region(self, *params: Param) -> _Open:
@@ -113,7 +111,6 @@ class Builder:
         return op
 
     def insert(self, op: Op) -> Op:
-        """Append an existing op."""
         self._stack[-1].ops.append(op)
         return op
 

@@ -72,7 +72,6 @@ class Cloner:
         return new
 
     def control(self, op: Op) -> Op:
-        """Copy an op with regions."""
         args = [self.get(v) for v in op.args]
         first = self.carry(op)
         regions = tuple([self.region(op, r, first if is_loop(op) else ()) for r in op.regions])
@@ -100,8 +99,10 @@ class Cloner:
         return new
 
     def inline(self, region: Region, values: Sequence[Value]) -> list[Value]:
-        """Append the ops of a region with `values` for its parameters; return copies of its yielded
-        values."""
+        """Append copies of a region's ops with `values` for its parameters.
+
+        Return the copies of its yielded values.
+        """
         self.map.update(zip(region.params, values, strict=True))
         self.run(region.ops)
         return [self.get(v) for v in region.yielded]

@@ -26,7 +26,6 @@ class Constant(NamedTuple):
 
 
 def is_constant(v: Value) -> TypeGuard[Op]:
-    """True if the value is a `const` op."""
     return type(v) is Op and v.kind == "const"
 
 
@@ -62,8 +61,7 @@ def is_equal_value(a: Value, b: Value) -> bool:
 
 @lru_cache(maxsize=1024)
 def is_power_of_two(c: Constant) -> bool:
-    """True if every component of `c` is a power of two in the range in which divisions by it
-    reduce.
+    """True if every component of `c` is a power of two by which a division can be strength-reduced.
 
     - Integers: positive and less than 2**(bits - 1).
     - Floats: of either sign; the value and its reciprocal are normal numbers.

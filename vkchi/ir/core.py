@@ -118,7 +118,6 @@ class Region:
 
     @property
     def yielded(self) -> tuple[Value, ...]:
-        """The arguments of the final yield."""
         return self.ops[-1].args
 
 
@@ -267,7 +266,6 @@ def bits_of(value: Any, t: Scalar) -> int:
 
 
 def value_of(bits: int, t: Scalar) -> Any:
-    """Return the numpy scalar of a bit pattern in type t."""
     if t.kind == "b":
         return np.bool_(bits)
     return np.asarray(bits, f"u{t.bits // 8}").view(t.dtype)[()]

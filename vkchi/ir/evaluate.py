@@ -36,7 +36,6 @@ def evaluate(kind: str, args: Sequence[Any], attr: Any, t: Type) -> Any:
 
 
 def is_evaluable(kind: str) -> bool:
-    """True if `evaluate` can compute the op."""
     return kind in _CALLS or TABLE[kind].numpy is not None
 
 
@@ -56,7 +55,6 @@ def checked_value(result: Any, t: Type, kind: str = "value") -> Any:
 
 
 def zero_of(t: Type) -> Any:
-    """Return the zero of type t."""
     return checked_value(np.zeros(shape_of(t), scalar_of(t).dtype), t)
 
 

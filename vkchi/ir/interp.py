@@ -158,7 +158,6 @@ class DispatchRun:
             self.env[p] = ArrayValue(v, p.type) if isinstance(p.type, Array) else v
 
     def run(self) -> None:
-        """Run the body as one invocation."""
         _finish(Invocation(self, self.env, 0, 1, 1, {}).region(self.fn.body, ()))
 
     def count_step(self) -> None:
@@ -168,7 +167,6 @@ class DispatchRun:
             raise InternalError(f"@{self.fn.name}: no end after {STEP_LIMIT} iterations")
 
     def parallel(self, op: Op) -> None:
-        """Run all invocations of a `parallel`."""
         axes = [range(int(self.env[a.begin]), int(self.env[a.end])) for a in axes_of(op)]
         types = [scalar_of(p.type).dtype.type for p in op.regions[0].params]
         block = prod(op.attr) if isinstance(op.attr, tuple) else op.attr or DEFAULT_BLOCK
@@ -214,7 +212,6 @@ def _finish(steps: Steps) -> tuple[Any, ...]:
 
 
 def _run_lockstep(runs: list[Steps]) -> None:
-    """Run invocations from barrier to barrier until all have ended."""
     while runs:
         runs = [steps for steps in runs if _goes_on(steps)]
 
@@ -273,8 +270,10 @@ class Invocation:
         return _finish(_CONTROL[op.kind](self, op))
 
     def value(self, op: Op) -> Any:
-        """Run an op without regions and return its value. Calls `watch` before stores and
-        atomics."""
+        """Run an op without regions and return its value.
+
+        Calls `watch`, if set, before stores and atomics through an ElementPointer.
+        """
         args = [self.env[v] for v in op.args]
         act = _ACTS.get(op.kind)
         if act is not None:
@@ -333,7 +332,6 @@ class Invocation:
         return np.uint32(output_of(self.state))
 
     def atomic(self, op: Op, args: list[Any]) -> Any:
-        """Update the stored value and return the old one."""
         place, operands = args[0], args[1:]
         old = place.load()
         if op.kind == "atomic_cas":

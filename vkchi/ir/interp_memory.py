@@ -29,18 +29,15 @@ class ElementPointer:
         self.array, self.index, self.type = array, index, t
 
     def load(self) -> Any:
-        """Return the stored value, or 0 if out of range."""
         if self.index is None:
             return zero_of(self.type)
         return np.array(self.array[self.index])[()]
 
     def store(self, v: Any) -> None:
-        """Store v; ignored if out of range."""
         if self.index is not None:
             self.array[self.index] = v
 
     def member(self, k: int) -> ElementPointer:
-        """Return a pointer to component `k`, counted in row-major order."""
         if self.index is None:
             return ElementPointer(self.array, None, scalar_of(self.type))
         inner = tuple(int(i) for i in np.unravel_index(k, shape_of(self.type)))
@@ -61,7 +58,6 @@ class ScalarsPointer:
         self.array, self.indices, self.type = array, indices, t
 
     def load(self) -> Any:
-        """Return the stored value; out-of-range scalars read as 0."""
         t = scalar_of(self.type)
         zero = self.array.dtype.type(0)
         found = [zero if index is None else self.array[index] for index in self.indices]
@@ -72,7 +68,6 @@ class ScalarsPointer:
         return checked_value(values.reshape(shape_of(self.type)), self.type)
 
     def store(self, v: Any) -> None:
-        """Store v; out-of-range scalars are ignored."""
         parts = np.asarray(v).reshape(-1)
         if parts.dtype.itemsize > self.array.dtype.itemsize:
             parts = parts.view(self.array.dtype)
@@ -114,13 +109,11 @@ class WordPointer:
         self.place.store(self.get(bits))
 
     def get(self, bits: Any) -> Any:
-        """Extract the scalar from a word's bits."""
         t = scalar_of(self.place.type)
         raw = np.uint32(bits).tobytes()[: t.dtype.itemsize]
         return t.dtype.type(bits & 1) if t.kind == "b" else np.frombuffer(raw, t.dtype)[0]
 
     def put(self, v: Any) -> Any:
-        """Return the word that holds scalar v."""
         return np.uint32(int.from_bytes(np.asarray(v).tobytes(), "little"))
 
 

@@ -200,5 +200,4 @@ def length(begin: int, end: int, step: int) -> int:
 
 
 def select(t: Scalar, condition: Interval, a: Interval, b: Interval) -> Interval:
-    """Hull of the second and third operand."""
     return hull(a, b)

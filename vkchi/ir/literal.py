@@ -189,7 +189,6 @@ def name_text(name: str) -> str:
 
 
 def name_of(text: str) -> str:
-    """Parse a name: the inverse of `name_text`."""
     return str(json.loads(text)) if text.startswith('"') else text
 
 
@@ -212,7 +211,6 @@ def attr_text(attr: Any) -> str:
 
 
 def attr_of(text: str) -> Any:
-    """Parse an attribute: the inverse of `attr_text`."""
     value, rest = _read_attr(text.strip())
     if rest.strip():
         raise ValueError(f"`{text}` is not an attribute")

@@ -19,7 +19,6 @@ WIDEST = 4  # scalars per vectorized load or store
 
 
 def address_constant(attr: Any) -> int:
-    """Return the constant offset of an `address` from its attr."""
     return int(attr[0] if isinstance(attr, tuple) else attr)
 
 

@@ -38,7 +38,6 @@ class Num:
         return self.b.const(x, t)
 
     def number(self, x: float) -> Num:
-        """Return a constant of this value's type."""
         return Num(self.b, self.like(x))
 
     def of(self, x: Num | float, t: Scalar | Tensor | None = None) -> Num:
@@ -137,11 +136,9 @@ class Num:
         return self.op("pow", other)
 
     def at_least(self, other: Num | float) -> Num:
-        """Maximum of both."""
         return self.op("max", other)
 
     def at_most(self, other: Num | float) -> Num:
-        """Minimum of both."""
         return self.op("min", other)
 
     def where(self, yes: Num | float, no: Num | float) -> Num:
@@ -154,20 +151,16 @@ class Num:
     # --- tensors
 
     def zero(self, t: Type | None = None) -> Num:
-        """Zero of this value's type, or of t."""
         assert t is None or isinstance(t, Scalar | Tensor)
         return self.of(0, t)
 
     def splat(self, t: Type) -> Num:
-        """A tensor of type t filled with this scalar."""
         return Num(self.b, self.b.emit("splat", self.v, type=t))
 
     def part(self, k: int) -> Num:
-        """Component k."""
         return Num(self.b, self.b.emit("extract", self.v, attr=k))
 
     def part_at(self, k: Num) -> Num:
-        """Component at a dynamic index, clamped."""
         return Num(self.b, self.b.emit("extract_at", self.v, k.v))
 
     def with_part(self, k: int, x: Num) -> Num:
@@ -179,9 +172,7 @@ class Num:
         return Num(self.b, self.b.emit("insert_at", self.v, x.v, k.v))
 
     def matmul(self, other: Num) -> Num:
-        """Matrix times matrix or vector."""
         return self.op("matmul", other)
 
     def outer(self, other: Num) -> Num:
-        """Outer product of vectors."""
         return self.op("outer", other)

@@ -93,7 +93,6 @@ class Parser:
         return CompilationError(sentence, self.span(begin, max(self.at, begin)))
 
     def blank(self, pattern: re.Pattern[str] = _BLANK) -> None:
-        """Skip spaces and comments; also line ends if `pattern` is _BLANK_LINES."""
         found = pattern.match(self.text, self.at)
         self.at = found.end() if found else self.at
 
@@ -180,7 +179,6 @@ class Parser:
         return Attributes(**found)
 
     def next_matches(self, pattern: re.Pattern[str]) -> bool:
-        """True if a match of the pattern comes next; consumes only blanks."""
         self.blank()
         return pattern.match(self.text, self.at) is not None
 
@@ -216,7 +214,6 @@ class Parser:
         return self.values[v.name]
 
     def region(self) -> Region:
-        """Parse a region after its `{`, up to and including its `}`."""
         self.blank(_BLANK_LINES)
         params = []
         if self.has("^"):
@@ -258,18 +255,15 @@ class Parser:
         return op
 
     def next_is(self, mark: str) -> bool:
-        """True if `mark` comes next; consumes only blanks."""
         self.blank()
         return self.text.startswith(mark, self.at)
 
     def need_end(self) -> None:
-        """Check that the op ends at the end of a line or before a `}`."""
         self.blank()
         if self.at < len(self.text) and self.text[self.at] not in "\n}":
             raise self.error("end of line expected")
 
     def results(self) -> list[str]:
-        """Parse the names before `=`, if any."""
         if not self.next_is("%"):
             return []
         names = self.listed(self.new_name)

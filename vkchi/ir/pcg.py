@@ -24,16 +24,13 @@ _MASK = 0xFFFFFFFF
 
 
 def next_state(state: int) -> int:
-    """Advance the state of a random stream by one draw."""
     return (state * MULTIPLIER + INCREMENT) & _MASK
 
 
 def output_of(state: int) -> int:
-    """Return the 32 random bits of a state."""
     word = (((state >> ((state >> 28) + 4)) ^ state) * PERMUTER) & _MASK
     return (word >> 22) ^ word
 
 
 def first_state(seed: int, index: int) -> int:
-    """Return the initial state of the stream of invocation `index`."""
     return output_of(next_state(seed ^ (index * SPREADER & _MASK)))

@@ -76,7 +76,6 @@ def power(a: Any, b: Any) -> Any:
 
 
 def is_within(b: Any) -> Any:
-    """True where a shift amount is within [0, width)."""
     return (b >= 0) & (b < b.dtype.itemsize * 8)
 
 
@@ -98,12 +97,10 @@ def shr(a: Any, b: Any) -> Any:
 
 
 def invert(a: Any) -> Any:
-    """Bitwise not; logical not for bools."""
     return np.logical_not(a) if a.dtype == np.bool_ else np.invert(a)
 
 
 def negate(a: Any) -> Any:
-    """Negation; integers wrap."""
     return np.negative(a)
 
 
@@ -113,12 +110,10 @@ def sign(a: Any) -> Any:
 
 
 def round_even(a: Any) -> Any:
-    """Nearest integer, halves to even."""
     return np.rint(a)
 
 
 def popcnt(a: Any) -> Any:
-    """Number of set bits, in the same type."""
     size = a.dtype.itemsize
     raw = np.ascontiguousarray(a).view(f"u{size}")
     bits = np.unpackbits(raw.reshape(-1, 1).view(np.uint8), axis=1)
@@ -126,7 +121,6 @@ def popcnt(a: Any) -> Any:
 
 
 def clz(a: Any) -> Any:
-    """Number of leading zero bits, in the same type."""
     width = a.dtype.itemsize * 8
     raw = np.atleast_1d(a).view(f"u{a.dtype.itemsize}")
     lengths = [width - int(v).bit_length() for v in raw.reshape(-1)]

@@ -51,7 +51,6 @@ _LONG_CONSTANT = 8  # characters; longer constants are not named after their val
 
 
 def __getattr__(name: str) -> Any:
-    """Import `parse` and `parse_func` lazily: most processes only print."""
     if name not in ("parse", "parse_func"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from vkchi.ir import parse
@@ -126,7 +125,6 @@ class Printer:
         self.counts: dict[str, int] = {}
 
     def name(self, v: Value) -> str:
-        """Return the value's unique name with its `%`."""
         name = self.names.get(v)
         if name is None:
             name = self.names[v] = self._unique(v.name or _default_name(v))
@@ -148,7 +146,6 @@ class Printer:
         return " ".join([f"{self.name(p)}: {p.type}", *p.attributes.words()])
 
     def head(self, op: Op) -> str:
-        """Return the op's line up to its regions."""
         results = ", ".join(map(self.name, op.results))
         words = [f"{results} =", op.kind] if results else [op.kind]
         if op.kind == "const":
@@ -162,14 +159,12 @@ class Printer:
         return " ".join(words)
 
     def region(self, region: Region, indent: str) -> None:
-        """Append the region's parameters and ops, one per line."""
         if region.params:
             self.lines.append(f"{indent}^({', '.join(map(self.param, region.params))})")
         for op in region.ops:
             self.op(op, indent)
 
     def op(self, op: Op, indent: str) -> None:
-        """Append the op's lines, regions included."""
         line = indent + self.head(op)
         for region in op.regions:
             self.lines.append(line + " {")

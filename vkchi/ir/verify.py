@@ -230,12 +230,10 @@ class _Checker:
             self.fail(4, f"{what} stands in more than one place", ops[0] if ops else None)
 
     def undefined(self, op: Op) -> NoReturn:
-        """Report a violation of rule 3."""
         k = next(k for k, v in enumerate(op.args) if v not in self.scope)
         self.fail(3, f"argument {k + 1} of `{op.kind}` is not defined before, or not here", op)
 
     def const(self, op: Op) -> None:
-        """Rule 6: the bits of a constant."""
         t, attr = op.type, op.attr
         if isinstance(t, Tensor) and type(attr) is tuple:
             limit = _WIDTH[t.elem]
@@ -300,21 +298,18 @@ class _Checker:
         _CONTRACTS[op.kind](self, op)
 
     def same(self, rule: int, op: Op, what: str, values: Sequence[Value], want: Types) -> None:
-        """Fail unless the values' types equal `want`."""
         types = tuple(map(_type_of, values))
         if types != want:
             texts = [", ".join(map(str, ts)) or "nothing" for ts in (types, want)]
             self.fail(rule, f"{what} of `{op.kind}` are {texts[0]}, not {texts[1]}", op)
 
     def if_(self, op: Op) -> None:
-        """Rule 11: `if`."""
         self.same(11, op, "the arguments", op.args, (u1,))
         for region in op.regions:
             self.same(11, op, "region parameters", region.params, ())
             self.same(11, op, "yielded values", region.yielded, _types(op.results))
 
     def for_(self, op: Op) -> None:
-        """Rule 12: `for`."""
         index = op.args[0].type if op.args else None
         if not isinstance(index, Scalar) or index.kind not in "iu" or index.bits < 32:
             self.fail(12, f"`for` cannot count in {index}", op)
@@ -325,7 +320,6 @@ class _Checker:
         self.same(12, op, "the results", op.results, carried)
 
     def while_(self, op: Op) -> None:
-        """Rule 13: `while`."""
         carried, (cond, body) = _types(op.args), op.regions
         self.same(13, op, "condition parameters", cond.params, carried)
         self.same(13, op, "values that the condition yields", cond.yielded, (u1,))
@@ -334,7 +328,6 @@ class _Checker:
         self.same(13, op, "the results", op.results, carried)
 
     def parallel(self, op: Op) -> None:
-        """Rule 14: `parallel`."""
         types = _types(op.args[::2])
         if not types or any(t not in (i32, i64) for t in types):
             names = ", ".join(map(str, types)) or "nothing"
@@ -366,7 +359,6 @@ class _Checker:
                 self.attributes(p)
 
     def attributes(self, p: Param) -> None:
-        """Rule 22: attributes."""
         problem = _attributes_problem(
             p, next((q for q in self.fn.params if q.name == p.attributes.like), None)
         )
@@ -374,7 +366,6 @@ class _Checker:
             self.fail(22, f"%{p.name} {problem}")
 
     def array(self, t: Type | None, op: Op | None) -> None:
-        """Rule 19: array types."""
         if isinstance(t, Array) and t not in _GOOD_ARRAYS:
             problem = _array_problem(t)
             if problem:
@@ -382,7 +373,6 @@ class _Checker:
             _remember(_GOOD_ARRAYS, t)
 
     def dispatch(self) -> None:
-        """Rule 21: split programs."""
         loop = find_parallel(self.fn)
         if loop is None:
             return

@@ -45,7 +45,6 @@ class _Element(Matrix):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(n,) of a vector, (n, m) of a matrix."""
         return self._store.elem.shape  # type: ignore[no-any-return]
 
     def __getitem__(self, key: Any) -> Any:
@@ -72,14 +71,10 @@ class _Element(Matrix):
 
 
 class VectorElement(_Element, Vector):
-    """A vector in an array."""
-
     __slots__ = ()
 
 
 class MatrixElement(_Element):
-    """A matrix in an array."""
-
     __slots__ = ()
 
 

@@ -58,12 +58,10 @@ if TYPE_CHECKING:
 
 
 def columns_of(m: Any) -> list[Any]:
-    """The columns of a matrix as vectors."""
     return [pack(list(column)) for column in zip(*read_rows(m))]
 
 
 def from_columns(*columns: Any) -> Any:
-    """The matrix with the given columns."""
     return pack(list(columns)).transpose()
 
 

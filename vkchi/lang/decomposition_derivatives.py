@@ -75,7 +75,6 @@ def diagonal_of(m: Any) -> list[Any]:
 
 
 def with_diagonal(numbers: list[Any]) -> Any:
-    """The diagonal matrix of the given values."""
     zero, n = numbers[0] * 0.0, len(numbers)
     return pack([[numbers[i] if i == j else zero for j in range(n)] for i in range(n)])
 

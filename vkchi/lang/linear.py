@@ -112,7 +112,6 @@ def trace(m: Any) -> Any:
 
 
 def read_rows(m: Any) -> Rows:
-    """The components of a matrix, each read once."""
     n, k = m.shape
     return [[m[i, j] for j in range(k)] for i in range(n)]
 
@@ -155,7 +154,6 @@ def _det4(m: Rows) -> Any:
 
 
 def sum_products(xs: list[Any], ys: list[Any]) -> Any:
-    """xs[0] * ys[0] + xs[1] * ys[1] + ..."""
     total = xs[0] * ys[0]
     for x, y in zip(xs[1:], ys[1:]):
         total = total + x * y
@@ -163,8 +161,6 @@ def sum_products(xs: list[Any], ys: list[Any]) -> Any:
 
 
 def _cofactors3(m: Rows) -> Rows:
-    """The cofactor of each component of a 3 by 3 matrix."""
-
     def cofactor(i: int, j: int) -> Any:
         a, b = (i + 1) % 3, (i + 2) % 3
         c, d = (j + 1) % 3, (j + 2) % 3
@@ -185,7 +181,6 @@ def _minors4(m: Rows) -> tuple[list[Any], list[Any]]:
 
 
 def _det_of_minors(s: list[Any], c: list[Any]) -> Any:
-    """Laplace expansion by the upper two rows."""
     return s[0] * c[5] - s[1] * c[4] + s[2] * c[3] + s[3] * c[2] - s[4] * c[1] + s[5] * c[0]
 
 

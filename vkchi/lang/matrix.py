@@ -418,7 +418,6 @@ class VectorDifferences(Differences, Vector):
 
 
 def type_of(entries: Any) -> type[Matrix]:
-    """Vector for one axis, Matrix for two."""
     return Vector if entries.ndim == 1 else Matrix
 
 

@@ -51,7 +51,6 @@ def make_tensor(t: Tensor, *args: Any) -> Any:
 
 
 def flatten(args: Any) -> list[Any]:
-    """The numbers in nested sequences, in order."""
     flat: list[Any] = []
     for arg in args:
         check_unmasked(arg)

@@ -281,7 +281,6 @@ def compare_outcomes(
 
 
 def is_returned(name: str) -> bool:
-    """True if the array holds a return value."""
     return name.startswith("return.")
 
 

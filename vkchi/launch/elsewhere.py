@@ -59,7 +59,6 @@ class DeviceBlock(SafeContext):
         return self
 
     def leave(self, kind: Any, error: Any, traceback: Any) -> None:
-        """Restore the enclosing device."""
         CHOSEN.set(self.above)
         self.is_entered = False
 

@@ -84,7 +84,6 @@ VALUE_FORMATS = {
 
 
 def slot_format(slot: ArgumentSlot) -> str:
-    """Return the `struct` format letter of a slot."""
     if slot.kind == "value":
         return VALUE_FORMATS[slot.dtype]
     return "q" if slot.dtype in ("i64", "u64") else FORMATS[slot.kind]
@@ -360,7 +359,6 @@ class DispatchStep:
         return self.found.get(numbers) or self._find_parts(numbers)
 
     def counts(self, flat: list[Any]) -> tuple[int, ...]:
-        """Return the iteration counts along each axis."""
         return self.numbers(flat)[: len(self.grid.axes)]
 
     def depends_on(self, name: str) -> bool:
@@ -422,17 +420,14 @@ class DispatchStep:
 
 
 def make_cell(runtime: Runtime, t: Scalar | Tensor) -> Storage:
-    """Allocate the array of one element that holds a return value."""
     return Storage(runtime, t, (), stored=cell_of(t).stored)
 
 
 def make_storage(runtime: Runtime, t: Array) -> Storage:
-    """Allocate a temporary array that is passed between dispatches."""
     return Storage(runtime, t.elem, t.shape or (), stored=t.stored)
 
 
 def gather_getter(indices: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
-    """Return a function that gathers these indices of a list into a tuple."""
     if len(indices) > 1:
         return itemgetter(*indices)
     return (lambda flat: (flat[indices[0]],)) if indices else (lambda flat: ())
@@ -458,7 +453,6 @@ def equivalent_filling(dispatch: Dispatch, homes: Homes) -> BufferFills | None:
 
 
 def fixed_keys(names: frozenset[str], fixed: Homes) -> frozenset[int]:
-    """Return the buffer keys of those names that are fixed arrays."""
     return frozenset(fixed[name].key for name in names if name in fixed)
 
 

@@ -44,7 +44,6 @@ class Explanation(NamedTuple):
     evaluate: Evaluate
 
     def about(self, kind: str, span: Span | None) -> list[Decision]:
-        """The decisions of a kind about a location."""
         return [d for d in self.log if d.kind == kind and d.span == span]
 
     def of_kind(self, *kinds: str) -> list[Decision]:
@@ -113,7 +112,6 @@ def place(span: Span | None) -> str:
 
 
 def loop_lines(found: Explanation) -> Iterator[str]:
-    """Yield the lines about outermost loops."""
     loops = found.of_kind("parallel", "serial")
     if not loops:
         yield "no loops: one invocation runs the kernel"
@@ -150,7 +148,6 @@ def details(found: Explanation, loop: Decision) -> Iterator[str]:
 
 
 def grid_text(grid: Grid, evaluate: Evaluate) -> str:
-    """The workgroups of a grid."""
     if grid.is_serial:
         return "one invocation"
     counts = [evaluate(axis.length) or 0 for axis in grid.axes]
@@ -160,7 +157,6 @@ def grid_text(grid: Grid, evaluate: Evaluate) -> str:
 
 
 def atomic_lines(found: Explanation) -> Iterator[str]:
-    """Yield the lines about atomics that remain."""
     lines = dict.fromkeys(
         f"{place(d.span)}: atomic: {cause_of(found, d)}" for d in found.of_kind("atomic")
     )
@@ -175,7 +171,6 @@ def cause_of(found: Explanation, atomic: Decision) -> str:
 
 
 def access_lines(found: Explanation) -> Iterator[str]:
-    """Yield the lines about accesses that are not proved in range."""
     lines = dict.fromkeys(
         f"{place(d.span)}: an index of `{d.name}` is not proved in range, so that it is tested"
         for d in found.of_kind("unproved")
@@ -184,7 +179,6 @@ def access_lines(found: Explanation) -> Iterator[str]:
 
 
 def copy_lines(found: Explanation) -> Iterator[str]:
-    """Yield the lines about copied arguments."""
     for d in found.of_kind("copy"):
         yield f"argument `{d.name}`: {d.text}"
         yield f"  help: {d.help}"

@@ -97,7 +97,6 @@ class Prepared:
             check(self.flat)
 
     def record(self) -> None:
-        """Record the dispatches with these scalars."""
         record = self.executable.runtime.device.record
         if self.fixed is None:
             for step, reads, writes in self.steps:

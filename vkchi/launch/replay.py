@@ -175,7 +175,6 @@ class RecordedLaunch:
 
 
 def access_keys(commands: list[Command]) -> list[tuple[frozenset[int], frozenset[int]]]:
-    """Return the buffer keys that each command reads and writes."""
     return [(c.reads, c.writes) for c in commands]
 
 
@@ -202,7 +201,6 @@ class Replay:
 
     @property
     def commands(self) -> list[Command]:
-        """The commands of all launches."""
         return [command for unit in self._units for command in unit.commands]
 
     def dispatches(self) -> list[Command]:
@@ -277,7 +275,6 @@ class Replay:
             self._run(at_once if k < many else 1)
 
     def _run(self, times: int) -> None:
-        """Execute the dispatches `times` times by one command."""
         memory = self._memory or self._find_memory()
         if memory is not None:
             return memory.run(self.commands, times)

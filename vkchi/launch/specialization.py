@@ -152,7 +152,6 @@ class ShapeSpecializer:
         met.left = 0
 
     def _begin(self, key: Shape, flat: list[Any]) -> ShapeCounter:
-        """Make a counter for shapes that are new or were evicted."""
         if len(self.made) >= MOST_SHAPES:
             return ShapeCounter(key, self._for_any, 0)
         if not (self._has_next or self.shapes_of(key)):
@@ -201,7 +200,6 @@ class ShapeSpecializer:
         return max(1, int(self._price() / each))
 
     def _price(self) -> float:
-        """Return the estimated compile time in nanoseconds."""
         if not self._has_next:
             return COMPILING
         dispatches = len(self._plain.artifact.dispatches) + 1
@@ -209,7 +207,6 @@ class ShapeSpecializer:
         return max(EACH_OF_TIER * dispatches, OP_OF_TIER * ops)
 
     def _ops(self, flat: list[Any]) -> int:
-        """Return the estimated number of ops that a launch executes."""
         each = zip(self._work, self._rounds(flat), strict=True)
         return sum([ops * max(0, n) for (ops, _), n in each])
 
@@ -233,7 +230,6 @@ class ShapeSpecializer:
         return None if found is None else self._or_plain(lambda: self._form_of(found))
 
     def _make(self, key: Shape) -> CodeVariant:
-        """Build the specialized variant; the generic one if that fails."""
         return self._or_plain(lambda: self._form_of(self._compile(self.shapes_of(key))))
 
     def _compile(self, shapes: dict[str, Shape]) -> Artifact:

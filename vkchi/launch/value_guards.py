@@ -47,7 +47,6 @@ class ValueTest(NamedTuple):
     is_memory: bool = False
 
     def is_current(self, args: tuple[Any, ...]) -> bool:
-        """True if the value is unchanged."""
         return is_current(self.read, self.test, args)
 
 
@@ -72,7 +71,6 @@ class Guard:
 
     @property
     def is_constant(self) -> bool:
-        """True if there is nothing to test."""
         return not (self.watches or self.methods)
 
     def changed(self, args: tuple[Any, ...]) -> Iterator[tuple[Path, Span | None]]:
@@ -84,17 +82,14 @@ class Guard:
 
 
 def call_with(methods: tuple[Seen, ...], args: tuple[Any, ...]) -> bool:
-    """Guard of a kernel that depends on methods only."""
     return are_current(methods)
 
 
 def always_valid(args: tuple[Any, ...]) -> bool:
-    """Guard of a kernel that read nothing."""
     return True
 
 
 def make_value_test(read: Read) -> ValueTest:
-    """Return the test of a value that was read."""
     test = read.test()
     fast = fast_test(read, test)
     return ValueTest(read.path, read._replace(value=None), test, fast, is_memory(read.value))
@@ -129,14 +124,12 @@ class GuardSource:
         return f"{PREFIX}{len(self.constants) - 1}"
 
     def path(self, path: Path) -> str:
-        """Return an expression for the value at a path."""
         if any(kind == "attr" and not is_name(key) for kind, key in path.steps):
             return f"{self.constant(lambda args: value_of(path, args))}({PREFIX}args)"
         steps = [f".{key}" if kind == "attr" else f"[{self.key(key)}]" for kind, key in path.steps]
         return self.root(path) + "".join(steps)
 
     def root(self, path: Path) -> str:
-        """Return an expression for the root of a path."""
         kind, fn, name = path.root
         if kind == "global":
             if fn.__globals__ is self.globals and is_name(name) and not name.startswith(PREFIX):
@@ -153,11 +146,9 @@ class GuardSource:
         return f"{self.constant(fn)}.{name}"
 
     def key(self, key: Any) -> str:
-        """Return an expression for the key of an item."""
         return repr(key) if type(key) in (int, str) else self.constant(key)
 
     def test(self, one: ValueTest) -> str:
-        """Return an expression for a test."""
         if one.path.root.kind == "object":
             return f"{self.constant(one.is_current)}({PREFIX}args)"
         text, given = one.fast
@@ -167,7 +158,6 @@ class GuardSource:
 
 
 def is_name(key: Any) -> bool:
-    """True for an identifier that is not a keyword."""
     return isinstance(key, str) and key.isidentifier() and not iskeyword(key)
 
 
@@ -192,7 +182,6 @@ def generate_guard(
 
 
 def cell_of(value: Any) -> Any:
-    """Return a closure cell that holds the value."""
     return (lambda: value).__closure__[0]  # type: ignore[index]
 
 

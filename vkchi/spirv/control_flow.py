@@ -42,7 +42,6 @@ LESS = {"i": spec.OpSLessThan, "u": spec.OpULessThan}
 
 
 def is_bare(region: Region) -> bool:
-    """True if the region has only its yield."""
     return len(region.ops) == 1
 
 
@@ -56,7 +55,6 @@ def _yielded(em: Emitter, region: Region) -> list[int]:
 
 
 def _assign(em: Emitter, values: tuple[Value, ...], flat: list[int]) -> None:
-    """Bind the values to consecutive scalar ids."""
     at = 0
     for v in values:
         size = getattr(v.type, "size", 1)
@@ -72,7 +70,6 @@ def _scalar_types(values: tuple[Value, ...]) -> list[Scalar]:
 
 
 def lower_if(em: Emitter, op: Op) -> None:
-    """if: see the module's docstring."""
     cond, (then, orelse) = em.ids[op.args[0]][0], op.regions
     if is_bare(then) and is_bare(orelse):
         _select_results(em, op, cond)
@@ -142,7 +139,6 @@ class LoopBlocks:
         self.em.begin_block(self.body)
 
     def begin_next(self) -> None:
-        """End the body."""
         self.em.act(spec.OpBranch, self.next)
         self.em.begin_block(self.next)
 
@@ -159,7 +155,6 @@ class LoopBlocks:
 
 
 def lower_for(em: Emitter, op: Op) -> None:
-    """for: see the module's docstring."""
     begin, end, *first = op.args
     region = op.regions[0]
     t = scalar_of(begin.type)
@@ -178,7 +173,6 @@ def lower_for(em: Emitter, op: Op) -> None:
 
 
 def lower_while(em: Emitter, op: Op) -> None:
-    """while: see the module's docstring."""
     cond, body = op.regions
     first = [k for v in op.args for k in em.ids[v]]
     loop = LoopBlocks(em, _scalar_types(op.results), first)
@@ -197,7 +191,6 @@ def lower_while(em: Emitter, op: Op) -> None:
 
 
 def lower_parallel(em: Emitter, op: Op) -> None:
-    """parallel: see the module's docstring."""
     axes, grid = axes_of(op), em.grid.axes
     if len(grid) != len(axes):
         raise InternalError(f"a grid of {len(grid)} axes cannot run a loop over {len(axes)}")

@@ -157,14 +157,12 @@ class Emitter:
         return self.m.type(spec.OpTypeInt, t.bits, int(t.kind == "i"))
 
     def const(self, t: Scalar, bits: int) -> int:
-        """Id of a constant of type t with these bits."""
         found = self.constants.get((t, bits))
         if found is None:
             found = self.constants[t, bits] = self._new_constant(t, bits)
         return found
 
     def number(self, t: Scalar, value: Any) -> int:
-        """Id of a constant of type t from a Python number."""
         return self.const(t, bits_of(value, t))
 
     def _new_constant(self, t: Scalar, bits: int) -> int:
@@ -225,7 +223,6 @@ class Emitter:
     # --- instructions ----------------------------------------------------------------------
 
     def op(self, opcode: int, t_id: int, *operands: int) -> int:
-        """Append an instruction with a result; return its id."""
         m = self.m
         new = m.bound
         m.bound = new + 1
@@ -233,11 +230,9 @@ class Emitter:
         return new
 
     def act(self, opcode: int, *operands: int) -> None:
-        """Append an instruction without a result."""
         self.code += (len(operands) + 1) << 16 | opcode, *operands
 
     def glsl(self, number: int, t_id: int, *operands: int) -> int:
-        """Append an instruction of GLSL.std.450; return its id."""
         return self.op(spec.OpExtInst, t_id, self.m.glsl_set(), number, *operands)
 
     def once(self, opcode: int, t_id: int, *operands: int) -> int:
@@ -250,14 +245,12 @@ class Emitter:
         return found
 
     def variable(self, pointee: int) -> int:
-        """Id of a new Function variable."""
         new = self.m.new_id()
         t_id = self.m.pointer(StorageClass.Function, pointee)
         self.variables += 4 << 16 | spec.OpVariable, t_id, new, StorageClass.Function
         return new
 
     def begin_block(self, label: int) -> None:
-        """Append a label, which begins a new current block."""
         self.code += 2 << 16 | spec.OpLabel, label
         self.block = label
 

@@ -34,7 +34,6 @@ SELECT_MOST, SELECT_MOST_CONSTANTS = 10, 8
 
 
 def lower_elementwise(em: Emitter, op: Op) -> tuple[int, ...]:
-    """Emit one instruction per component."""
     columns = [em.ids[v] for v in op.args]
     t_id = em.type_id(scalar_of(op.type))
     opcode, *extra = scalar_ops.instruction_of(em, op.kind, scalar_of(op.args[0].type))

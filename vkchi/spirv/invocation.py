@@ -47,7 +47,6 @@ def builtin_part(em: Emitter, number: int, axis: int) -> int:
 
 
 def to_signed(em: Emitter, value: int) -> int:
-    """Bitcast a u32 of the prologue to i32."""
     return em.once(spec.OpBitcast, em.type_id(i32), value)
 
 

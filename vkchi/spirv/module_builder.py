@@ -76,7 +76,6 @@ class SpirvModule:
         return self.bound - 1
 
     def type(self, opcode: int, *operands: int) -> int:
-        """Id of a type without decorations, interned."""
         key = (opcode, *operands)
         found = self.interned.get(key)
         if found is None:
@@ -105,7 +104,6 @@ class SpirvModule:
         return found
 
     def composite(self, t_id: int, parts: Sequence[int]) -> int:
-        """Id of a constant composite, interned."""
         key = (spec.OpConstantComposite, t_id, *parts)
         found = self.interned.get(key)
         if found is None:
@@ -135,7 +133,6 @@ class SpirvModule:
         self.names += encode_instruction(spec.OpMemberName, target, member, *encode_string(text))
 
     def glsl_set(self) -> int:
-        """Id of GLSL.std.450, imported at first use."""
         if not self.glsl:
             self.glsl = self.new_id()
         return self.glsl

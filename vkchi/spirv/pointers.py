@@ -51,7 +51,6 @@ class BufferPlace:
         self.block, self.pointer, self.is_constant, self.is_wide = 0, 0, False, False
 
     def component(self, k: int) -> BufferPlace:
-        """The place of component k."""
         at = self.constant + k
         width = self.width if self.index else _width_of(at)
         found = BufferPlace(self.base, self.stored, self.scalar, self.index, at, width, self.ok)
@@ -157,18 +156,14 @@ def _param(array: object) -> Param:
 
 
 def lower_shape(em: Emitter, op: Op) -> tuple[int, ...]:
-    """shape: a slot of the argument block."""
     return (em.arguments.dim(_param(op.args[0]), op.attr),)
 
 
 def lower_magic(em: Emitter, op: Op) -> tuple[int, ...]:
-    """Return the id of a magic number for division by an array extent: a slot of the argument
-    block."""
     return (em.arguments.magic(op.kind, _param(op.args[0]), op.attr),)
 
 
 def lower_size(em: Emitter, op: Op) -> tuple[int, ...]:
-    """size: a slot of the argument block."""
     t = scalar_of(op.type)
     signed = i64 if t.bits == i64.bits else i32
     size = em.arguments.size(_param(op.args[0]), signed)
@@ -176,7 +171,6 @@ def lower_size(em: Emitter, op: Op) -> tuple[int, ...]:
 
 
 def lower_shared(em: Emitter, op: Op) -> tuple[int, ...]:
-    """shared: a Workgroup variable."""
     t = op.type
     assert isinstance(t, Array) and t.shape is not None
     array = em.length(em.type_id(scalar_of(t.elem)), t.shape[0])
@@ -217,7 +211,6 @@ def lower_word(em: Emitter, op: Op) -> None:
 
 
 def _byte(em: Emitter, low: int) -> int:
-    """Byte of an address within its word."""
     return em.op(spec.OpBitwiseAnd, em.type_id(u32), low, em.const(u32, 3))
 
 
@@ -232,7 +225,6 @@ def lower_word_shift(em: Emitter, op: Op) -> tuple[int, ...]:
 
 
 def lower_local(em: Emitter, op: Op) -> None:
-    """local: Function variables with the initial value."""
     values = em.ids[op.args[0]]
     elem = scalar_of(op.args[0].type)
     t_id, n = em.type_id(elem), len(values)
@@ -345,7 +337,6 @@ def _computed_address(em: Emitter, place: BufferPlace) -> int:
 
 
 def vector_id(em: Emitter, place: BufferPlace) -> int:
-    """Id of the type of the value at a place."""
     t_id = em.stored_id(place.scalar)
     return em.m.type(spec.OpTypeVector, t_id, place.count) if place.count > 1 else t_id
 
@@ -366,7 +357,6 @@ def scalar_pointer(em: Emitter, place: Place) -> int:
 
 
 def lower_load(em: Emitter, op: Op) -> tuple[int, ...]:
-    """load: the components at a place."""
     place = em.places[op.args[0]]
     t_id = em.type_id(place.scalar)
     if isinstance(place, BufferPlace):
@@ -377,7 +367,6 @@ def lower_load(em: Emitter, op: Op) -> tuple[int, ...]:
 
 
 def lower_store(em: Emitter, op: Op) -> None:
-    """store: the components to a place."""
     store_place(em, em.places[op.args[0]], em.ids[op.args[1]], op.attr)
 
 

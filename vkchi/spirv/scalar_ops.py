@@ -79,7 +79,6 @@ def instruction_of(em: Emitter, kind: str, t: Scalar) -> tuple[int, ...]:
 
 
 def missing_instruction_error(kind: str, t: Scalar) -> InternalError:
-    """Return the error for an op that earlier passes must replace."""
     return InternalError(f"no instruction is `{kind}` of {t}; legalize or arithmetic replaces it")
 
 

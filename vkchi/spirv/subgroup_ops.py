@@ -118,7 +118,6 @@ def lower_reduction(em: Emitter, op: Op) -> tuple[int, ...]:
 
 
 def lower_exchange(em: Emitter, op: Op) -> tuple[int, ...]:
-    """Broadcasts, shuffles and votes."""
     opcode, field = EXCHANGES[op.kind]
     _check_type(op, scalar_of(op.args[0].type))
     em.need(field)
