@@ -464,7 +464,7 @@ PLAIN_ACCESSES = (READS | WRITES) - UPDATES
 TIED = kinds_with(Trait.PER_INVOCATION | Trait.OWNED)
 # Depend on how invocations are grouped into workgroups.
 GROUPED = TIED - {"thread_index", "random"}
-# Keep their order within an invocation: iterations are not interleaved around them.
+# Synchronize or report: passes keep their order within an invocation.
 ORDERED = frozenset(k for k, r in TABLE.items() if r.effect in (Effect.SYNC, Effect.REPORT))
 SYNCS = frozenset(k for k, row in TABLE.items() if row.effect is Effect.SYNC)
 TRUTHS = frozenset(k for k, row in TABLE.items() if row.sig.endswith("B(T)"))

@@ -46,7 +46,7 @@ class Trait:
     PLACE = 1 << 6  # a pointer derived from its first operand, a pointer or array
     PER_INVOCATION = 1 << 7  # a leaf that depends on the invocation or on the dispatch's grid
     UNIFORM = 1 << 8  # a workgroup-uniform leaf
-    DISTINCT = 1 << 9  # a leaf that differs between invocations of a workgroup
+    DISTINCT = 1 << 9  # a leaf that is divergent within a workgroup
     LOWERED = 1 << 10  # expanded to other ops before emission (`pipeline.LOWERING`)
     VARIES = 1 << 11  # a leaf that is not dispatch-uniform
     CONVERTS = 1 << 12  # a conversion of one operand to another type

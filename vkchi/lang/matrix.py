@@ -253,8 +253,7 @@ class Matrix(MatrixReductions, Arithmetic):
             return self._apply(ufunc, *inputs)
         return evaluate_elementwise(ufunc, *inputs)
 
-    # --- methods shared with kernels, besides those of `MatrixReductions`
-    # ---------------------------------
+    # --- methods shared with kernels, besides `MatrixReductions` -------------------------------
 
     def normalized(self, eps: float = 0) -> Vector:
         """self / (norm() + eps)."""
@@ -265,8 +264,10 @@ class Matrix(MatrixReductions, Arithmetic):
         return linear.dot(self, _as_matrix(other))
 
     def cross(self, other: Numbers) -> Any:
-        """Cross product with another vector (`other`): a vector for 3 components, a scalar for
-        2."""
+        """Cross product with another vector (`other`): a vector for 3 components, a scalar for 2.
+
+        Raises KernelTypeError for other shapes.
+        """
         return linear.cross(self, _as_matrix(other))
 
     def outer_product(self, other: Numbers) -> Matrix:

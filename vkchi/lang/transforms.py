@@ -54,7 +54,7 @@ def rot_by_axis(axis: Any, ang: Any) -> Any:
 
 @composite
 def rot_yaw_pitch_roll(yaw: Any, pitch: Any, roll: Any) -> Any:
-    """The 4 by 4 matrix of rotations by yaw (about y), pitch (about x) and roll (about z).
+    """The 4 by 4 matrix of rotations by roll (about z), then pitch (about x), then yaw (about y).
 
     It acts on row vectors.
     """
@@ -71,9 +71,10 @@ def rot_yaw_pitch_roll(yaw: Any, pitch: Any, roll: Any) -> Any:
 
 @composite
 def rotation3d(ang_x: Any, ang_y: Any, ang_z: Any) -> Any:
-    """The 4 by 4 matrix of rotations by `ang_x` about x, by `ang_z` about y and by `ang_y` about z.
+    """The 4 by 4 matrix of rotations by `ang_y` about z, then `ang_x` about x, then `ang_z` about
+    y.
 
-    This is Taichi's order of arguments. It acts on row vectors.
+    These are Taichi's axes. It acts on row vectors.
     """
     return rot_yaw_pitch_roll(ang_z, ang_x, ang_y)
 

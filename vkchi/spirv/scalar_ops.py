@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vkchi.spirv.emitter import Emitter
 
 # fmt: off
-# op -> opcodes for i, u, f, b; 0 if the op has no such type or is expanded below.
+# op -> opcodes for i, u, f, b; 0 if the op has no such type or a pass expands it.
 OPCODES: dict[str, tuple[int, int, int, int]] = {
     "add": (spec.OpIAdd, spec.OpIAdd, spec.OpFAdd, 0),
     "sub": (spec.OpISub, spec.OpISub, spec.OpFSub, 0),
