@@ -51,7 +51,7 @@ class Editions:
         """Add the plan for new values in front; drop the least recently used ones beyond
         MOST_EDITIONS.
 
-        Of older plans that use replaced arrays, MOST_ARRAYS - 1 stay.
+        Of older plans that use replaced arrays, at most MOST_ARRAYS - 1 stay.
         """
         plans = self.plans
         if plans and any(uses_replaced_arrays(one.guard, args) for one in plans[MOST_ARRAYS - 1 :]):
@@ -63,7 +63,7 @@ class Editions:
     def count(self, name: str, args: tuple[Any, ...]) -> None:
         """Count a new value for each path that changed since the latest plan.
 
-        If paths exceed MOST_VALUES for the first time, warns about one of them.
+        If paths exceed MOST_VALUES for the first time, warns about the first of them.
         """
         if not self.plans:
             return

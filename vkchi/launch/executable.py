@@ -122,7 +122,8 @@ class CodeVariant(NamedTuple):
 def make_form(
     runtime: Runtime, places: dict[Place, int], fixed: Homes, artifact: Artifact
 ) -> CodeVariant:  # fmt: skip
-    """Load another artifact of the same Func; its dispatches read the same flat list (`places`).
+    """Load another artifact of the same Func as a CodeVariant; it reads the same flat list
+    (`places`).
 
     Allocates its temporaries. Raises DeviceError if that fails.
     """

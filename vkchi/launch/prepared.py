@@ -49,10 +49,8 @@ class Prepared:
         self._take(executable.form if met is None else met.form, bound.arrays)
 
     def _take(self, form: CodeVariant, arrays: Arrays) -> None:
-        """Switch to this code variant.
-
-        Interruptible: the next launch repeats it, as the shape counter is still set.
-        """
+        """Switch to this code variant, and compute its dispatches once if no iteration count
+        depends on the scalars."""
         self.steps: list[tuple[DispatchStep, frozenset[int], frozenset[int]]] = [
             (step, *step.keys(arrays)) for step in form.steps
         ]

@@ -258,8 +258,9 @@ class Replay:
     def run(self, times: int = 1) -> None:
         """Execute all dispatches `times` times; does not wait.
 
-        Up to MOST_AT_ONCE dispatches are one command, or one run if launches draw random numbers.
-        Raises KernelRuntimeError if a field was destroyed, and DeviceError.
+        Runs are batched into commands of at most MOST_AT_ONCE dispatches, if one run has fewer.
+        With random numbers, each run is a command and gets new seeds. Raises KernelRuntimeError if
+        a field was destroyed, and DeviceError.
         """
         self.check_alive()
         count = sum([len(unit.commands) for unit in self._units])
@@ -286,9 +287,10 @@ class Replay:
         self._runtime.device.execute(self._sequences[times])
 
     def _find_memory(self) -> ArgumentMemory | None:
-        """Return a new argument memory, or None until that is worth compiling pipelines.
+        """Return the argument memory, or None until it is worth compiling pipelines.
 
-        That is when MOST_RERECORDED commands per pipeline have been recorded.
+        That is when MOST_RERECORDED commands per distinct pipeline have been recorded. Then it is
+        made and kept.
         """
         if self._rerecorded < MOST_RERECORDED:
             return None

@@ -46,7 +46,7 @@ def survey_func(fn: Func) -> EmissionFacts:
 
 
 def find_dead(fn: Func) -> frozenset[Value]:
-    """Return the ops of the body that are unused in the shader of a `parallel` op.
+    """Return the removable ops of the body that the shader of a `parallel` op does not use.
 
     The ends of the loop do not count as uses, because the launch computes them. Empty for a Func
     without a `parallel` op.
