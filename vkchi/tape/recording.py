@@ -429,8 +429,8 @@ class Recording(SafeContext):
         """Copy a torch tensor that requires or has a gradient, and record that. Return True if it
         did.
 
-        False, without a copy, for arrays of integers, paused recordings, and those without host
-        steps. If the shapes differ, the derivative is lost.
+        False, without a copy, for other tensors, arrays of integers, paused recordings, and
+        recordings without host steps. If the shapes differ, the derivative is lost.
         """
         self.leave_trace()
         can_record = self.records_functions and not self.is_paused
