@@ -71,7 +71,6 @@ def votes_of(op: Op) -> Counter[Order]:
 
 
 def best_of(votes: Counter[Order], plain: Order) -> Order:
-    """Return the order with most votes; on a tie with the plain order, the plain order."""
     best = max(votes, key=lambda order: votes[order], default=plain)
     return best if votes[best] > votes[plain] else plain
 

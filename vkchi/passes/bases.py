@@ -93,6 +93,5 @@ class Marker(Rebuilder):
         return (b.insert(Op(op.kind, args, (constant, NNEG), op.type, op.span, op.name)),)
 
     def is_small(self, offset: Value) -> bool:
-        """True if an offset is proved to be in [0, WIDE_FROM)."""
         found = self.intervals.of(offset)
         return found is not None and found[0] >= 0 and found[1] < WIDE_FROM

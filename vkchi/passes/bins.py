@@ -147,7 +147,6 @@ def is_small(array: Value) -> bool:
 
 
 def size_of(array: Param) -> tuple[int, int]:
-    """Return the number of elements of an array, and the bytes of one."""
     t = array.type
     assert isinstance(t, Array) and t.shape is not None
     return prod(t.shape), t.scalars_per_element * scalar_of(t.elem).size_bytes
@@ -191,7 +190,6 @@ class HistogramEmitter:
         self.where(has_any, self.flush)
 
     def where(self, condition: Value | None, act: Callable[[], object]) -> None:
-        """Emit the output of `act`, inside an `if` on `condition` unless that is None."""
         b = self.b
         if condition is None:
             act()
@@ -233,8 +231,6 @@ class HistogramEmitter:
         return b.emit("bitcast", b.emit("min", b.emit("bitcast", found, type=u32), most), type=i32)
 
     def element(self, array: Value, number: Value) -> Op:
-        """Append the pointer to the bin with linear index `number`; to this invocation's own bin if
-        each invocation has its own."""
         own = (self.lane,) if self.plan.has_own else ()
         return self.b.emit("elem", self.bins[array], number, *own, attr="inbounds")
 

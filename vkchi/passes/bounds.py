@@ -85,7 +85,6 @@ def eliminate_bounds_checks(fn: Func) -> Func:
 
 
 def may_rewrite(op: Op) -> bool:
-    """True if the pass might rewrite an op, without regard to facts."""
     return op.kind in REWRITES or is_unmarked(op) or is_check(op) or distance(op) is not None
 
 
@@ -163,7 +162,6 @@ class Prover:
         self.guesses = 0
 
     def region(self, region: Region) -> None:
-        """Analyze the ops of a region. Precondition: its parameters have facts."""
         for op in region.ops:
             if op.regions:
                 WALKS[op.kind](self, op)

@@ -114,7 +114,6 @@ def simplify_for(s: Simplifier, op: Op, args: Args) -> Sequence[Value] | None:
 
 
 def trip_count(begin: Value, end: Value) -> int | None:
-    """Return the trip count of constant bounds, 0 if both bounds are one value, else None."""
     if begin is end:
         return 0
     first, last = constant_int(begin), constant_int(end)

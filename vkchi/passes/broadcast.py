@@ -103,7 +103,6 @@ class LikelyDivergence(Flow):
         return super().transfer(op, v)
 
     def is_long(self, op: Op, v: Value) -> bool:
-        """True if `v` is the dividend, and the divisor is unknown or at least the subgroup size."""
         n = constant_int(op.args[1])
         return op.args[0] is v and (n is None or n >= self.width)
 
@@ -165,7 +164,6 @@ def own_values(grid: Op) -> Iterator[Value]:
 
 
 def is_long(loop: Op, width: int) -> bool:
-    """True unless a loop is known to have fewer than BY_TURNS * width iterations."""
     (axis,) = axes_of(loop)
     begin, end = constant_int(axis.begin), constant_int(axis.end)
     return begin is None or end is None or end - begin >= BY_TURNS * width

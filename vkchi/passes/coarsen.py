@@ -158,7 +158,6 @@ def count_strips(b: Builder, args: Sequence[Value], axis: int, least: int) -> Va
 def build_loop(
     b: Builder, op: Op, outer: dict[Value, Value], axis: int, strips: Sequence[Value]
 ) -> None:
-    """Append an invocation's serial loop over its strip, with a stride of the number of strips."""
     begin, end, count = strips
     index = op.regions[0].params[axis]
     k = Param(i32, index.name)

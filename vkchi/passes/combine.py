@@ -132,7 +132,6 @@ def isolated(ops: Collection[Op], body: Region) -> Iterator[Op]:
 
 
 def parts_of(body: Region) -> Iterator[list[Op]]:
-    """Yield all accesses in a body, split at its top-level barriers."""
     part: list[Op] = []
     for op in body.ops:
         if op.kind == "barrier":

@@ -41,7 +41,6 @@ class ChainedLoad(NamedTuple):
 
     @property
     def elem(self) -> Op:
-        """The `elem` op of the address."""
         (place,) = self.op.args
         assert isinstance(place, Op)
         return place

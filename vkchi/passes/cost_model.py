@@ -18,7 +18,7 @@ The cost of a tile (`cost_of`) is the number of invocations per iteration, plus 
 
 - GUARD for each axis whose extent is not known to be a multiple of the tile's length,
 - ROWS for more than one row, on GPUs where one row is best,
-- STRAY for each factor of two between a row's or a workgroup's length and the best one,
+- a penalty for each factor of two between a row's or a workgroup's length and the best one,
 - half of that for each factor of two in the slowest of three lengths.
 
 Unknown extents add almost no idle invocations at edges: the launch selects another tile if they are
@@ -352,7 +352,6 @@ def idle_in_row(extents: Sequence[int | None], caps: Caps) -> float:
 
 
 def tiles(extents: Sequence[int | None], caps: Caps, wish: PreferredTile) -> list[tuple[int, ...]]:
-    """Return the candidate tiles that the device supports."""
     most = min(caps.workgroup_invocations, max(wish.size, LARGEST_EXACT_BLOCK))
     fast_first = [
         lengths(extent, min(limit, most), caps, wish)

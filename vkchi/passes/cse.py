@@ -36,7 +36,6 @@ class Available:
         self.entered: list[Key] = []
 
     def swapped(self, kind: str, args: tuple[Value, ...], attr: Any, t: Type) -> Value | None:
-        """Return the available value of a commutative op with exchanged operands, or None."""
         return None if not may_swap(kind, args) else self.values.get((kind, args[::-1], attr, t))
 
     def enter(self, key: Key, op: Op) -> None:

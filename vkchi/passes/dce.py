@@ -96,7 +96,6 @@ class Liveness:
             self.owners[p] = (op, k - index)
 
     def scan_effect(self, op: Op) -> None:
-        """Record an op with an effect: a writer of private memory, or a root."""
         base = base_memory(op.args[0]) if op.args else None
         if base in self.hidden or (isinstance(base, Op) and base.kind in PRIVATE):
             assert base is not None

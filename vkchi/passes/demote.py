@@ -54,7 +54,6 @@ def demote_but_sums(fn: Func) -> Func:
 
 
 def private_atomics(survey: DependenceTest) -> Iterator[WriteAccess]:
-    """Yield the atomics that provably cannot conflict with another invocation."""
     for base, writes in survey.writes.items():
         atomics = [a for a in writes if a.op.kind in UPDATES]
         if atomics and survey.is_private(base, [a.op.args[0] for a in writes]):
@@ -86,7 +85,6 @@ def replace_atomics(
 
 
 def update(b: Builder, op: Op, args: tuple[Value, ...]) -> Value:
-    """Append an atomic as plain ops; return the old value."""
     old = b.emit("load", args[0], name=op.name)
     b.emit("store", args[0], combined_value(b, op, old, args))
     return old

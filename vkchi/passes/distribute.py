@@ -85,7 +85,6 @@ def is_worth_it(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd], caps: Caps)
 
 
 def repeated_for(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd]) -> set[Op]:
-    """Return the ops that each iteration of the new loop recomputes."""
     return shifts.copied_for(sums, with_places=True).difference(sums[0].loops)
 
 

@@ -8,7 +8,8 @@ becomes
 Motivation: `distribute` and `gather` transform loops of scatter-adds so that iterations do not
 conflict, at the price of recomputing the added values. They cannot do so if the values need a loop,
 or memory that the iteration overwrites. Examples are gradients of norms, and of layers and
-convolutions with an activation. After this pass, the added value is a load.
+convolutions with an activation. In the second loop, the added values are cheap to recompute from
+the stored ones.
 
 Legality:
 
@@ -129,8 +130,6 @@ def sums_that_may_leave(shifts: ScatterAnalysis) -> list[Op]:
 
 
 def are_own(shifts: ScatterAnalysis, base: Value, writes: Sequence[WriteAccess]) -> bool:
-    """True if the writes are proved to access disjoint elements of an array in different
-    iterations."""
     return shifts.survey.have_own(base, [element_under(write.op.args[0]) for write in writes])
 
 
@@ -180,7 +179,6 @@ def is_worth_it(
 
 
 def slots_for(cut: RematerializationPlan, first: int) -> dict[Value, Param]:
-    """Return the temporary array of each stored value, numbered from `first`."""
     return {
         v: Param(slot_type(cut, v), f"{TEMP}{first + k}", ALIGNED) for k, v in enumerate(cut.handed)
     }
@@ -221,7 +219,6 @@ class Half(Cloner):
         return self.b.emit("elem", self.slots[v], *[self.count(a.param, a.begin) for a in axes])
 
     def count(self, index: Value, begin: Value) -> Value:
-        """Return the zero-based iteration number of a loop index, as i32."""
         t = scalar_of(index.type)
         v = self.b.emit("sub", self.get(index), self.get(begin))
         return v if t is i32 else self.b.emit("cast", v, type=i32)
@@ -231,7 +228,6 @@ class Head(Half):
     """The first loop: all but the scatter-adds, and stores of values for the second loop."""
 
     def visit(self, op: Op) -> None:
-        """Copy an op, and store its results if the second loop loads them."""
         if op not in self.cut.sums:
             super().visit(op)
             self.keep(op.results)
@@ -242,7 +238,6 @@ class Head(Half):
         return super().inline(region, values)
 
     def keep(self, values: Iterable[Value]) -> None:
-        """Store those of the values that the second loop loads."""
         for v in values:
             if v in self.slots:
                 new, kept = self.get(v), self.slots[v].type
@@ -261,7 +256,6 @@ class Tail(Half):
         self.original: dict[Op, Op] = {}
 
     def visit(self, op: Op) -> None:
-        """Copy an op if it is needed, and load its stored results."""
         if op in self.cut.sums:
             self.original[self.copy(op)] = op
         elif op in self.cut.around:
@@ -286,7 +280,6 @@ class Tail(Half):
         self.b.insert(Op(op.kind, args, op.attr, None, op.span, op.name, tuple(regions)))
 
     def bring(self, values: Iterable[Value]) -> None:
-        """Load those of the values that the first loop stored."""
         for v in values:
             if v in self.slots:
                 new = self.b.emit("load", self.place(v), name=v.name)

@@ -91,7 +91,6 @@ def copy_sign(x: Num, sign: Num) -> Num:
 
 
 def keep_nan(result: Num, *args: Num) -> Num:
-    """Return the result, or NaN where an argument is NaN."""
     for x in args:
         result = where(x.op("isnan"), x, result)
     return result

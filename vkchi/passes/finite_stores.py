@@ -61,7 +61,6 @@ class StoreWatcher(Rebuilder):
         return made
 
     def visit_op(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        """Append a watched store and its test; return None to keep any other op."""
         root = base_memory(op.args[0]) if op.kind in WRITES else None
         if not isinstance(root, Param) or root.name not in self.names:
             return None
@@ -117,7 +116,6 @@ class StoreWatcher(Rebuilder):
         return b.emit("ne", exponent, b.const(mask, t))
 
     def report(self, b: Builder, op: Op, name: str, stored: Value, rank: Value) -> None:
-        """Emit the report of a store, and add its site to `sites`."""
         record = RecordedValues()
         iteration = tuple(
             [
@@ -153,7 +151,6 @@ class RecordedValues:
         self.words = RECORD_HEAD
 
     def place(self, v: Value) -> int:
-        """Return the position of a value in the record; append it if it is not there yet."""
         if v not in self.places:
             self.places[v] = len(self.values)
             self.values.append(v)

@@ -52,7 +52,6 @@ def cut_long_loops(fn: Func) -> Func:
 
 
 def is_long(loop: Op) -> bool:
-    """True if a loop has more than MOST accesses, and may be split."""
     ops = list(walk(loop.regions[0]))
     accesses = sum(op.kind in ACCESSES for op in ops)
     return accesses > MOST and all(is_plain(op) for op in ops)
@@ -105,7 +104,6 @@ class FissionLoop:
     # --- what hangs together
 
     def find(self, k: int) -> int:
-        """Return the representative of the set that contains op k."""
         while self.leader[k] != k:
             self.leader[k] = k = self.leader[self.leader[k]]
         return k
@@ -185,7 +183,6 @@ class FissionPart(Rebuilder):
         return region
 
     def bring(self, v: Value) -> None:
-        """Append a recomputed value and its operands, if not done yet."""
         if v in self.loop.repeats and v not in self.made:
             assert isinstance(v, Op)
             self.made.add(v)

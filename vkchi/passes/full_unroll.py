@@ -15,7 +15,6 @@ from vkchi.types import Scalar
 
 
 def constant_trip_count(loop: Op) -> int | None:
-    """Return the trip count of a `for` if it is constant, else None."""
     begin, end = map(constant_int, loop.args[:2])
     return None if begin is None or end is None else max(0, end - begin)
 
@@ -44,12 +43,10 @@ class Unroller(Cloner):
             super().visit(op)
 
     def results(self, op: Op) -> Sequence[Value]:
-        """Append the unrolled loop; return the values of its results."""
         self.rounds(op)
         return [self.get(v) for v in op.results]
 
     def rounds(self, op: Op) -> None:
-        """Append the unrolled iterations of a loop, and map its results."""
         body, begin = op.regions[0], constant_int(op.args[0])
         t = body.params[0].type
         assert begin is not None and isinstance(t, Scalar)

@@ -41,12 +41,10 @@ def expand_power(b: Builder, op: Op, args: Args) -> Value:
 
 
 def expand_quotient(b: Builder, op: Op, args: Args) -> Value:
-    """Expand `floordiv`, `mod` or `rem` of f32 or f64."""
     return quotient.FUNCTIONS[op.kind](*[Num(b, v) for v in args]).v
 
 
 def expand_f16(b: Builder, op: Op, args: Args) -> Value:
-    """Evaluate an f16 function in f32, by `in_f32`."""
     wide = [Num(b, v).cast(f32) for v in args]
     return in_f32(op.kind, wide).cast(scalar_of(args[0].type)).v
 

@@ -95,7 +95,6 @@ class LoopFuser:
         self.forms = ExactPolynomials(Intervals({}))
 
     def join(self, first: Op, between: Sequence[Op], second: Op) -> FusedLoop | None:
-        """Return the fused loop of two loops; None if fusion is illegal or not profitable."""
         if not self.are_same(first, second) or not is_worth_it(first, second):
             return None
         parts = part(between, first, second)
@@ -107,8 +106,6 @@ class LoopFuser:
         return FusedLoop(parts[0], loop, parts[1])
 
     def are_same(self, first: Op, second: Op) -> bool:
-        """True if two loops are proved to have equal bounds, and their iterations may be
-        interleaved."""
         if len(first.args) != len(second.args) or not (
             may_interleave(first) and may_interleave(second)
         ):

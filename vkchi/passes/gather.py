@@ -75,7 +75,6 @@ class ScatterRange(NamedTuple):
 
     @property
     def last(self) -> int | None:
-        """The last index of the array's axis, if it is known."""
         return self.first + self.extent - 1 if isinstance(self.extent, int) else None
 
     def may_leave(self, by: Interval | None, every: int, axis: LoopAxis) -> tuple[bool, bool]:
@@ -204,7 +203,6 @@ def repeated_for(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd]) -> list[Op
 
 
 def terms_of(sums: Sequence[ScatterAdd]) -> list[Term]:
-    """Group scatter-adds by their shifts and enclosing serial loops."""
     found: dict[tuple[tuple[SubscriptOffset, ...], tuple[Op, ...]], list[ScatterAdd]] = {}
     for one in sums:
         found.setdefault((one.shifts, one.loops), []).append(one)
@@ -251,7 +249,6 @@ class Gathering:
         b.parallel(ends, body)
 
     def sum_of(self, place: ScatterTarget) -> ScatterAdd:
-        """Return the first scatter-add to this target."""
         return next(one for one in self.sums if one.place == place)
 
     def ends(self, k: int) -> tuple[Value, Value]:
@@ -288,7 +285,6 @@ class Gathering:
     def add(
         self, term: Term, indices: Sequence[Value], totals: Mapping[ScatterTarget, Value]
     ) -> dict[ScatterTarget, Value]:
-        """Append the contributions of a term; return the new totals."""
         places = list(dict.fromkeys(one.place for one in term.sums))
         values = self.rounds(term, indices, 0, [totals[p] for p in places], places)
         return dict(zip(places, values, strict=True))

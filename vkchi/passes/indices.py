@@ -41,7 +41,6 @@ def order_indices(fn: Func) -> Func:
 
 
 def record_depths(region: Region, depth: int, depths: dict[Value, int]) -> None:
-    """Record the nesting depth at which each value is defined."""
     depths.update((p, depth) for p in region.params)
     for op in region.ops:
         depths.update((v, depth) for v in op.results)

@@ -104,8 +104,6 @@ class JamPlan(NamedTuple):
 
 
 def may_jam(op: Op) -> bool:
-    """True if iterations of a `parallel` may be interleaved, and its body has at most MOST_IN_WORDS
-    ops."""
     return has_small_body(op, MOST_IN_WORDS) and may_interleave(op)
 
 
@@ -301,7 +299,6 @@ def has_enough(op: Op, k: int, factor: int, caps: Caps) -> bool:
 
 
 def is_multiple(axis: LoopAxis, factor: int) -> bool:
-    """True if an axis's trip count is known to be a multiple of `factor`."""
     ends = constant_int(axis.begin), constant_int(axis.end)
     return ends[0] is not None and ends[1] is not None and (ends[1] - ends[0]) % factor == 0
 
@@ -324,7 +321,6 @@ def scalars(t: Type) -> int:
 
 
 def build_jammed(b: Builder, op: Op, args: Sequence[Value], choice: JamPlan) -> None:
-    """Append the `parallel` with these bounds, over groups of iterations."""
     k, _, factor = choice
     begin, end = args[2 * k : 2 * k + 2]
     t = scalar_of(begin.type)

@@ -92,7 +92,6 @@ class Threader(Rebuilder):
         return self.is_straight and will_be_if_converted(op)
 
     def thread(self, chain: Chain) -> None:
-        """Append a chain as one `if`."""
         first, *rest = chain.ifs
         results = [r for op in chain.ifs for r in op.results]
         regions = []
@@ -119,7 +118,6 @@ class Threader(Rebuilder):
         self.map.update(zip(op.results, yielded, strict=True))
 
     def choose(self, ifs: Sequence[Op], regions: Sequence[Region]) -> None:
-        """Append copies of these regions in place of the `if`s."""
         copy = Cloner(self.b, dict(self.map))
         for op, region in zip(ifs, regions, strict=True):
             copy.run(region.ops)
@@ -157,7 +155,6 @@ def is_apart(op: Op, ifs: Sequence[Op]) -> bool:
 
 
 def selected_region(op: Op, values: dict[Value, Value]) -> Region | None:
-    """Return the region that an `if` selects, if its condition maps to a constant; else None."""
     cond = values.get(op.args[0])
     if cond is None or not is_constant(cond):
         return None

@@ -184,7 +184,6 @@ def inside(op: Op) -> Iterator[Op]:
 
 
 def loops_in(op: Op) -> int:
-    """Depth of the loop nest in an op, including the op itself."""
     inner = [loops_in(x) for region in op.regions for x in region.ops if x.regions]
     return (op.kind in LOOPS) + max(inner, default=0)
 

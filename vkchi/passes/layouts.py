@@ -328,7 +328,6 @@ def is_whole(place: ElementLocation) -> bool:
 
 
 def may_be_vectors(place: ElementLocation) -> bool:
-    """True if vector accesses are possible: global memory, stored in the value's scalar type."""
     assert isinstance(place.array.type, Array)
     return place.stored is scalar_of(place.type) and place.array.type.space == "global"
 

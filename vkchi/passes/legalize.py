@@ -311,12 +311,10 @@ def lacking_type(t: Scalar, span: Span | None, what: str = "") -> DeviceError:
 
 
 def render(sentence: str, span: Span | None, help: str) -> str:
-    """Format a message with the source line."""
     return str(CompilationError(sentence, span, help=help))
 
 
 def refuse_wide_atomic(b: Builder, op: Op, args: Args) -> Value:
-    """Raise DeviceError for a 64-bit atomic."""
     _, name, space = expansion_key(op)
     where_ = "shared arrays" if space == "shared" else "arrays"
     raise DeviceError(
@@ -329,7 +327,6 @@ def refuse_wide_atomic(b: Builder, op: Op, args: Args) -> Value:
 
 
 def refuse_subgroup(b: Builder, op: Op, args: Args) -> Value:
-    """Raise DeviceError for a subgroup operation."""
     name = op.kind.removeprefix("subgroup_")
     raise DeviceError(
         render(f"subgroup {name} is not available on this device", op.span, "use another device")
@@ -337,26 +334,22 @@ def refuse_subgroup(b: Builder, op: Op, args: Args) -> Value:
 
 
 def refuse_wide_subgroup(b: Builder, op: Op, args: Args) -> Value:
-    """Raise DeviceError for a subgroup reduction of 64-bit integers."""
     name = op.kind.removeprefix("subgroup_")
     sentence = f"subgroup {name} of {op.type} is not available on this device"
     raise DeviceError(render(sentence, op.span, "use 32 bits, or another device"))
 
 
 def refuse_ballot(b: Builder, op: Op, args: Args) -> Value:
-    """Raise DeviceError for a 32-bit ballot in subgroups of more than 32 lanes."""
     sentence = "subgroups of this device have more invocations than a ballot's 32 bits"
     raise DeviceError(render(sentence, op.span, "use ti.simt.subgroup.ballot64"))
 
 
 def refuse_wide_ballot(b: Builder, op: Op, args: Args) -> Value:
-    """Raise DeviceError for a 64-bit ballot without 64-bit integers, or with larger subgroups."""
     sentence = "this device has no 64-bit integers, or larger subgroups than a ballot's 64 bits"
     raise DeviceError(render(sentence, op.span, "use ti.simt.subgroup.all_true or any_true"))
 
 
 def refuse_function(b: Builder, op: Op, args: Args) -> Value:
-    """Raise DeviceError for a function or integral quotient of f64 without 64-bit integers."""
     raise DeviceError(
         render(
             f"{op.kind} of f64 needs 64-bit integers, which this device lacks",
@@ -370,19 +363,16 @@ def refuse_function(b: Builder, op: Op, args: Args) -> Value:
 
 
 def combined_value(b: Builder, op: Op, old: Value, args: Args) -> Value:
-    """Append the computation of the value that an atomic stores over `old`."""
     return updated_value(b, op.kind, old, args[1:])
 
 
 def expand_private(b: Builder, op: Op, args: Args) -> Value:
-    """Expand an atomic on private memory to load and store."""
     old = b.emit("load", args[0])
     b.emit("store", args[0], combined_value(b, op, old, args))
     return old
 
 
 def expand_swap(b: Builder, op: Op, args: Args) -> Value:
-    """Expand an atomic to a compare-and-swap loop."""
     if isinstance(args[1].type, Tensor):
         return by_components(b, op, args, expand_swap)
     return emit_cas_loop(b, args[0], lambda old: combined_value(b, op, old, args))

@@ -48,7 +48,6 @@ class InvariantHoister(Rebuilder):
         return b.insert(op if unchanged else self.copy(op, args, slim)).results
 
     def hoist_from(self, region: Region, changes: SideEffects) -> Region:
-        """Append the region's invariant ops before the loop; return the region without them."""
         moved = find_invariants(region, changes)
         if not moved:
             return region

@@ -106,7 +106,6 @@ class AddressLowering(ArithmeticBuilder):
         return (op,)
 
     def shape(self, op: Op, args: Args) -> Sequence[Value] | None:
-        """Replace a static extent by a constant; keep a dynamic one."""
         t = op.args[0].type
         assert isinstance(t, Array)
         return None if t.shape is None else (self.number(t.shape[op.attr], i32),)
@@ -114,7 +113,6 @@ class AddressLowering(ArithmeticBuilder):
     # --- places
 
     def elem(self, op: Op, args: Args) -> Sequence[Value]:
-        """Record the location of an element."""
         root = self.root(op.args[0])
         inside = op.attr == "inbounds"
         if not inside and isinstance(op.args[0], Param):
@@ -123,7 +121,6 @@ class AddressLowering(ArithmeticBuilder):
         return (op,)
 
     def member(self, op: Op, args: Args) -> Sequence[Value] | None:
-        """Record the location of a component."""
         place = self.places.get(op.args[0])
         if place is None:
             return None
@@ -146,7 +143,6 @@ class AddressLowering(ArithmeticBuilder):
         return ()
 
     def update(self, op: Op, args: Args) -> Sequence[Value] | None:
-        """Lower an atomic op."""
         place = self.places.get(op.args[0])
         if place is None:
             return None

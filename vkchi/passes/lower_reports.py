@@ -86,7 +86,6 @@ class ReportLowering(Rebuilder):
                 self.line(site, words)
 
     def failure(self, site: int, words: list[Value]) -> None:
-        """As `first`, and end the invocation if `may_leave`."""
         self.first(site, words)
         if self.may_leave:
             self.b.emit("exit_invocation")
@@ -106,7 +105,6 @@ class ReportLowering(Rebuilder):
     # --- the buffer
 
     def word(self, at: int, offset: Num | None = None) -> Value:
-        """Address of word `at` of the buffer, plus an offset in words."""
         operands = () if offset is None else (offset.v,)
         return self.b.emit("address", self.buffer, *operands, attr=at, type=WORD)
 

@@ -246,7 +246,6 @@ def build_digits(
 
 
 def size_rows(fn: Func, caps: Caps, options: Options) -> Func:
-    """Choose a workgroup size for loops over one axis that have none."""
     if all(op.kind != "parallel" or op.attr is not None for op in fn.body.ops):
         return fn
     ops = [

@@ -72,7 +72,6 @@ class CompiledRule(NamedTuple):
     build: Build
 
     def apply(self, s: RuleBuilder, args: Sequence[Value], attr: Any, t: Type) -> Value | None:
-        """Return the replacement of an op, or None if the rule does not match."""
         env: Env = {}
         for k, match in self.operands:
             if not match(args[k], env):
@@ -119,7 +118,6 @@ def parse(text: str) -> PatternNode:
 
 
 def read(tokens: Iterator[str]) -> Iterator[PatternNode]:
-    """Yield nodes up to the closing parenthesis or the end."""
     for token in tokens:
         if token == ")":
             return
@@ -181,7 +179,6 @@ def matcher(node: PatternNode) -> Matcher:
 
 
 def bind(env: Env, letter: str, v: Value) -> bool:
-    """Bind a letter to v; False if it is bound to an unequal value."""
     return is_equal_value(env.setdefault(letter, v), v)
 
 

@@ -48,7 +48,6 @@ class ScalarRun(NamedTuple):
     end: int
 
     def meets(self, other: ScalarRun) -> bool:
-        """True if two runs from the same offset overlap."""
         return self.first < other.end and other.first < self.end
 
 
@@ -157,7 +156,6 @@ class VectorizationPlan:
         self.sharing: dict[tuple[Value, Value], bool] = {}
 
     def region(self, region: Region) -> None:
-        """Select the accesses to rewrite in a region and its nested regions."""
         for op in region.ops:
             for inner in op.regions:
                 self.region(inner)
@@ -169,7 +167,6 @@ class VectorizationPlan:
                 self.group(region)
 
     def group(self, region: Region) -> None:
-        """Group the accesses directly in a region."""
         for k, op in enumerate(region.ops):
             if op.regions:
                 if any(self.groups.values()):
@@ -240,7 +237,6 @@ class VectorizationPlan:
             self.close(groups, list(groups))
 
     def close(self, groups: dict[Start, AccessGroup], starts: Sequence[Start]) -> None:
-        """Close groups, and split their scalars into chunks."""
         for start in starts:
             members = sorted(groups.pop(start).members, key=lambda m: m[1].first)
             for near in stretches(members):
@@ -295,12 +291,10 @@ class VectorizationPlan:
 
 
 def to_next(k: int, step: int) -> int:
-    """Distance to the next multiple of `step`, or `WIDEST` at a multiple."""
     return step - k % step if k % step else WIDEST
 
 
 def stretches(members: list[tuple[Op, ScalarRun]]) -> Iterator[list[tuple[Op, ScalarRun]]]:
-    """Split accesses, sorted by start, at gaps."""
     near: list[tuple[Op, ScalarRun]] = []
     end = 0
     for member in members:
@@ -357,7 +351,6 @@ class AccessVectorizer(ArithmeticBuilder):
         return from_components(self, found, t)
 
     def loaded(self, chunk: AccessChunk) -> list[Value]:
-        """Return the scalars of a chunk. Appends its load at the first call."""
         if chunk not in self.parts:
             at, t = self.address(chunk), chunk.type
             whole = self.b.insert(Op("load", (at,), alignment(chunk), t, self.b.span))
@@ -366,7 +359,6 @@ class AccessVectorizer(ArithmeticBuilder):
         return self.parts[chunk]
 
     def unpacked(self, word: Value, chunk: AccessChunk) -> Iterator[Value]:
-        """Yield the scalars of a word, lowest bits first."""
         scalar, many = chunk.run.scalar, chunk.per_word
         if many == 1:
             yield word

@@ -106,7 +106,6 @@ class BitPositions(NamedTuple):
     is_all: bool
 
     def take(self, word: Value) -> Value:
-        """Extract the slots from a word."""
         whole = Num(self.b, word)
         slots = [self.layout.take(whole, k).v for k in self.shifts]
         return self.b.emit("pack", *slots, type=self.type) if self.is_tensor else slots[0]
@@ -117,7 +116,6 @@ class BitPositions(NamedTuple):
         return reduce(operator.or_, map(self.layout.put, parts, self.shifts))
 
     def others(self) -> Num:
-        """Mask of all other bits of the word."""
         t, layout = self.layout.word, self.layout
         known = [layout.ones << k for k in self.shifts if isinstance(k, int)]
         if len(known) == len(self.shifts):

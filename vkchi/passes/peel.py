@@ -57,12 +57,10 @@ class AxisSplit(NamedTuple):
 
     @property
     def edge(self) -> int:
-        """Number of indices outside the interior."""
         return self.end - self.begin - self.middle
 
     @property
     def middle(self) -> int:
-        """Number of indices in the interior."""
         return self.last - self.first
 
 
@@ -99,7 +97,6 @@ def may_split(op: Op, caps: Caps) -> bool:
 
 
 def ends_of(op: Op) -> list[tuple[int, int]]:
-    """Return the bounds of the axes whose bounds are i32 constants."""
     ends = [constant_int(v) if scalar_of(v.type) is i32 else None for v in op.args]
     return [(b, e) for b, e in zip(ends[::2], ends[1::2]) if b is not None and e is not None]
 
@@ -144,7 +141,6 @@ class DecidableOps:
         self.open = [x for x in self.asking if decide(x, self.intervals({})) is None]
 
     def intervals(self, known: Mapping[Value, Interval]) -> Intervals:
-        """Interval analysis in which the indices in `known` are restricted to subranges."""
         return Intervals(self.axes, found={**self.own, **known})
 
     def along(self, k: int, begin: int, end: int) -> tuple[int, int]:
@@ -178,7 +174,6 @@ class DecidableOps:
         return least
 
     def is_decided(self, x: Op, k: int, part: Interval) -> bool:
-        """True if an op is proved to have one outcome in a part of an axis."""
         known = self.intervals({self.params[k]: (part[0], part[1] - 1)})
         return decide(x, known) is not None
 
@@ -261,7 +256,6 @@ class InteriorCloner(Cloner):
 
 
 def build_middle(b: Builder, op: Op, ask: DecidableOps, spans: Sequence[AxisSplit]) -> None:
-    """Append the loop over the interior."""
     body = op.regions[0]
     known = ask.intervals(
         {p: (s.first, s.last - 1) for p, s in zip(ask.params, spans, strict=True)}

@@ -448,7 +448,6 @@ def note_dispatches(program: Program, log: Log) -> None:
 
 
 def outermost_loops(region: Region) -> Iterator[Op]:
-    """Yield the loops of a region that are in no other loop."""
     for op in region.ops:
         if op.kind in LOOPS or op.kind == "parallel":
             yield op
@@ -554,13 +553,11 @@ class PassTimer:
         self.last = time.perf_counter()
 
     def tick(self, name: str) -> None:
-        """Add the time since the last tick to `name`."""
         now = time.perf_counter()
         self.seconds[name] = self.seconds.get(name, 0.0) + now - self.last
         self.last = now
 
     def show(self) -> None:
-        """Print one line to stderr, in milliseconds, if VKCHI_TIME is set."""
         if self.on:
             parts = ", ".join(f"{name} {1e3 * s:.2f}" for name, s in self.seconds.items())
             print(f"vkchi: {self.title}: passes (ms): {parts}", file=sys.stderr)

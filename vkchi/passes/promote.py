@@ -82,7 +82,6 @@ def promote_elements(fn: Func) -> Func:
 
 
 def find_elements(loop: Op) -> list[ReplacedElement]:
-    """Return the elements of a loop whose replacement is legal and profitable."""
     body = loop.regions[0]
     if keeps_order(body):
         return []
@@ -186,7 +185,6 @@ def is_worth_it(group: Sequence[ElementAccess]) -> bool:
 
 
 def promote(fn: Func, body: Region, elements: Sequence[ReplacedElement]) -> Func:
-    """Replace these elements of a loop's body by private variables."""
     starts: dict[Op, list[ReplacedElement]] = {}
     for element in elements:
         starts.setdefault(element.start, []).append(element)

@@ -103,7 +103,6 @@ def take_apart(a: Num, b: Num, f: FloatFormat) -> DecomposedOperands:
 
 
 def least(f: FloatFormat) -> int:
-    """The sign bit, as an integer."""
     return -(1 << (f.word.bits - 1))
 
 

@@ -147,7 +147,6 @@ class _Reducer:
             self.build_atomic(b, claim, v)
 
     def build_guarded(self, b: Builder, condition: Value, claim: ReducibleAtomic, v: Value) -> None:
-        """Emit the atomic under a condition."""
         with b.region() as then:
             self.build_atomic(b, claim, v)
             b.emit("yield")
@@ -272,7 +271,6 @@ def differs_from_identity(b: Builder, kind: str, v: Value) -> Op:
 
 
 def over_subgroup(b: Builder, kind: str, v: Value) -> Op:
-    """Append the subgroup reduction for an atomic of this kind."""
     combined = "subgroup_" + ATOMICS[kind].combine
     if not isinstance(v.type, Tensor):
         return b.emit(combined, v)
@@ -335,7 +333,6 @@ def find_claims(
 
 
 def walk_guarded(regions: Sequence[Region], guarded: bool = False) -> Iterator[tuple[Op, bool]]:
-    """Yield every op of the regions, also nested ones, with True if an `if` encloses it."""
     for region in regions:
         for op in region.ops:
             yield op, guarded

@@ -20,13 +20,10 @@ from vkchi.types import i32
 
 
 def is_one_row(op: Op) -> bool:
-    """True if a loop has one axis that is not split into digits."""
     return len(op.args) == 2 and not find_order(op)
 
 
 def collapse_loops(fn: Func, wanted: Container[Op]) -> Func:
-    """Collapse the `parallel` loops in `wanted` to one axis."""
-
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if op not in wanted or is_one_row(op):
             return None

@@ -87,7 +87,6 @@ class PathStep(NamedTuple):
 
     @property
     def inner(self) -> Op:
-        """The next op of the path."""
         return self.region.ops[self.at]
 
     @property
@@ -96,12 +95,10 @@ class PathStep(NamedTuple):
 
     @property
     def after(self) -> list[Op]:
-        """Ops after the next op, without the yield."""
         return self.region.ops[self.at + 1 : -1]
 
     @property
     def is_tail(self) -> bool:
-        """True if the ops after the next op are only constants."""
         return all(op.kind == "const" for op in self.after)
 
 
@@ -178,7 +175,6 @@ class NestingLimiter(Rebuilder):
         return None if self.heights[op] <= room else next(self.ways(op, room, room // 2), None)
 
     def room(self) -> int:
-        """Number of constructs that may nest here, at least LEAST."""
         return max(self.deepest - self.depth, LEAST)
 
     def ways(self, op: Op, room: int, length: int) -> Iterator[list[PathStep]]:
@@ -293,7 +289,6 @@ class NestingCut:
         return list(results[:size]), list(results[size:])
 
     def write_other(self, k: int, region: Region) -> list[Value]:
-        """Emit the region that does not contain the cut; return its yields."""
         self.walk.ops(region.ops[:-1])
         own = [self.walk.map.get(v, v) for v in region.yielded]
         return own + [self.zero(v) for v in self.exports[k]]
@@ -326,7 +321,6 @@ class NestingCut:
 
 
 def group_steps(steps: Sequence[PathStep]) -> Iterator[StepGroup]:
-    """Yield the groups, inner ones first."""
     first = len(steps) - 1
     while first >= 0:
         last = first
@@ -337,7 +331,6 @@ def group_steps(steps: Sequence[PathStep]) -> Iterator[StepGroup]:
 
 
 def is_place(v: Value) -> TypeGuard[Op]:
-    """True if v is a private variable or workgroup array."""
     return isinstance(v, Op) and TABLE[v.kind].effect is Effect.ALLOC
 
 

@@ -165,7 +165,6 @@ class Simplifier:
         return v
 
     def const(self, attr: Any, t: Type) -> Value:
-        """Return a constant with these bits."""
         return self.walk.merge(Op("const", (), attr, t, self.b.span), ())[0]
 
     def truth(self, v: Value) -> bool | None:
@@ -185,7 +184,6 @@ class Simplifier:
         return self.walk.map.get(v, v)
 
     def inline(self, region: Region, values: Sequence[Value]) -> list[Value]:
-        """Append the region's ops with these values for its parameters; return its yields."""
         self.walk.map.update(zip(region.params, values, strict=True))
         self.walk.ops(region.ops[:-1])
         return [self.new(v) for v in region.yielded]
@@ -199,7 +197,6 @@ class Simplifier:
         return new
 
     def finish(self, op: Op, args: tuple[Value, ...], regions: tuple[Region, ...]) -> Op:
-        """Append the control op with rewritten regions; the same op if nothing changed."""
         self.b.span = op.span
         if args == op.args and regions == op.regions:
             return self.b.insert(op)

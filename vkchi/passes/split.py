@@ -81,7 +81,6 @@ def given_temps(fn: Func) -> list[Param]:
 
 
 def split_body(ops: Sequence[Op]) -> list[list[Op]]:
-    """Split the body's ops into segments: each `parallel` alone, and the serial runs between."""
     segments: list[list[Op]] = [[]]
     for op in ops:
         if op.kind == "parallel":
@@ -157,7 +156,6 @@ class _Plan:
         return found
 
     def spill(self, v: Value) -> Param:
-        """Mark v to be stored by its segment; return its temporary."""
         assert isinstance(v.type, Scalar | Tensor)
         if v not in self.temps:
             self.spilled.setdefault(self.home[v], []).append(v)
@@ -271,7 +269,6 @@ class _DispatchBuilder:
         self.kept = self._kept_ops()
 
     def _kept_ops(self) -> list[Op]:
-        """Live ops of the segment: those with effects, and those that they need."""
         needed: set[Value] = set(self.stored)
         kept = []
         for op in reversed(self.plan.segments[self.k]):
@@ -288,7 +285,6 @@ class _DispatchBuilder:
         return not self.plan.uses[op].kinds.isdisjoint(KEPT)
 
     def build(self) -> tuple[tuple[Param, ...], Region]:
-        """Return the parameters and the body."""
         self.rebuilder = Rebuilder(self.visit)
         self.map, b = self.rebuilder.map, self.rebuilder.b
         with b.region() as body:

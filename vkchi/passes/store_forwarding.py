@@ -157,7 +157,6 @@ class StoreForwarder:
         return self.known.element(place)
 
     def drop_covered(self, place: MemoryLocation) -> None:
-        """Remove pending stores that a store to this location overwrites."""
         covered = [place]
         if place.component is None:
             covered = [p for p in self.pending if p[:2] == place[:2]]
@@ -174,7 +173,6 @@ class StoreForwarder:
         return self.walk.keep(op, args).results
 
     def visit_local(self, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
-        """Append a new variable, and record its initial value."""
         new = self.walk.keep(op, args)
         self.known.learn(self.place(new), KnownElement(args[0]))
         return new.results

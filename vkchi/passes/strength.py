@@ -72,7 +72,6 @@ class Strengthener(Rebuilder):
         return is_rounded_down or self.is_natural(op.args[0])
 
     def is_natural(self, v: Value) -> bool:
-        """True if an integer is proved non-negative."""
         found = self.intervals.of(v)
         return found is not None and found[0] >= 0
 
@@ -97,5 +96,4 @@ def divide_any(b: Builder, op: Op, args: Sequence[Value]) -> Value:
 
 
 def is_constant_power(v: Value) -> bool:
-    """True if v is a constant power of two."""
     return isinstance(v, Op) and v.kind == "const" and is_power_of_two(as_constant(v))

@@ -147,7 +147,6 @@ def _are_components(args: Args, v: Value) -> bool:
 
 
 def transpose(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
-    """Simplify a double transposition, or that of a splat."""
     op = op_of(args[0], "transpose", "splat")
     if op is None:
         return None
@@ -158,7 +157,6 @@ def transpose(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
 
 
 def holds_all(wide: Scalar, narrow: Scalar) -> bool:
-    """True if type `wide` represents every value of `narrow`."""
     if narrow is wide or narrow.kind == "b":
         return True
     if wide.kind == "f" and narrow.kind != "f":
@@ -221,7 +219,6 @@ def compare_truth(kind: str) -> Callable[[RuleBuilder, Args, Any, Type], Value |
 
 
 def shape(s: RuleBuilder, args: Args, attr: Any, t: Type) -> Value | None:
-    """Replace an extent of static shape by a constant."""
     array = args[0].type
     assert isinstance(array, Array)
     return None if array.shape is None else s.const(array.shape[attr], i32)

@@ -45,7 +45,6 @@ def _limit(t: Scalar, sign: int) -> int:
 
 
 def exchange_narrow(b: Builder, op: Op, args: Args) -> Value:
-    """Exchange a narrow scalar between lanes, in 32 bits."""
     t = scalar_of(args[0].type)
     result = b.emit(op.kind, widen(b, args[0]), *args[1:])
     if t is u1:
@@ -54,7 +53,6 @@ def exchange_narrow(b: Builder, op: Op, args: Args) -> Value:
 
 
 def compare_narrow(b: Builder, op: Op, args: Args) -> Value:
-    """Emit a test that a narrow scalar is subgroup-uniform."""
     return b.emit(op.kind, widen(b, args[0]))
 
 
@@ -64,7 +62,6 @@ def _halves(b: Builder, v: Value) -> tuple[Value, Value]:
 
 
 def exchange_wide(b: Builder, op: Op, args: Args) -> Value:
-    """Exchange a 64-bit integer between lanes, in two halves."""
     return _exchange_halves(b, op.kind, *args)
 
 
@@ -75,7 +72,6 @@ def _exchange_halves(b: Builder, kind: str, v: Value, *more: Value) -> Value:
 
 
 def compare_wide(b: Builder, op: Op, args: Args) -> Value:
-    """Emit a test that both halves of a 64-bit integer are subgroup-uniform."""
     low, high = (b.emit(op.kind, half) for half in _halves(b, args[0]))
     return b.emit("and", low, high)
 

@@ -55,7 +55,6 @@ class UnrollFactor(NamedTuple):
 
 
 def unroll_loops(fn: Func, choose: Callable[[Op], UnrollFactor | None]) -> Func:
-    """Partially unroll the serial loops for which `choose` returns a factor."""
     return rebuild_chosen(
         fn, "for", choose, lambda r, op, args, way: PartialUnroller(r.b, op, r.map, way).build(args)
     )
@@ -113,7 +112,6 @@ class PartialUnroller:
         self.b, self.body, self.known, self.way = b, loop.regions[0], known, way
 
     def build(self, args: Sequence[Value]) -> Sequence[Value]:
-        """Append the unrolled loop, with a remainder loop if needed; return the results."""
         b = self.b
         begin, first = self.skip(args[0], args[2:])
         groups, rest = split_into_tiles(b, begin, args[1], self.way.rounds)
@@ -126,7 +124,6 @@ class PartialUnroller:
         return b.for_(rest, args[1], found, region).results
 
     def skip(self, begin: Value, first: Sequence[Value]) -> tuple[Value, Sequence[Value]]:
-        """Append the peeled iterations; return the next index and the carried values."""
         for _ in range(self.way.skipped):
             first = self.round(begin, first)
             begin = self.b.const((constant_int(begin) or 0) + 1, i32)
@@ -147,5 +144,4 @@ class PartialUnroller:
         return b.for_(b.const(0, i32), groups, first, region).results
 
     def round(self, index: Value, carried: Sequence[Value]) -> Sequence[Value]:
-        """Append one iteration; return its carried values."""
         return Cloner(self.b, dict(self.known)).inline(self.body, (index, *carried))

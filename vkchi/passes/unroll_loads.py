@@ -103,7 +103,6 @@ class LoadUnrollSelector:
         self.size = unrolled_size(fn.body.ops, ())
 
     def chosen(self) -> UnrollPlan:
-        """Return the loops to unroll and the addresses of their loads."""
         loads = [
             load
             for outer in walk(self.fn.body)

@@ -110,7 +110,6 @@ def is_plain(op: Op) -> bool:
 
 
 def may_mix_up(accesses: Sequence[Op]) -> bool:
-    """True if a written array may alias another accessed one; accesses are then not merged."""
     bases = {base_memory(op.args[0]) for op in accesses}
     written = {base_memory(op.args[0]) for op in accesses if op.kind == "store"}
     return any(a is not b and bases_may_alias(a, b) for a in written for b in bases)

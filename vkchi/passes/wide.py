@@ -78,7 +78,6 @@ def length(b: Builder, begin: Value, end: Value) -> Value:
 
 
 def saturated_product(b: Builder, x: Value, y: Value) -> Value:
-    """x * y of u64, saturating at the largest u64."""
     most, one = b.const((1 << 64) - 1, u64), b.const(1, u64)
     fits = b.emit("le", x, b.emit("floordiv", most, b.emit("max", y, one)))
     return b.emit("select", fits, b.emit("mul", x, y), most)

@@ -80,7 +80,6 @@ def pad_to_workgroup(fn: Func, caps: Caps = SMALLEST) -> Func:
 
 
 def is_full(op: Op, caps: Caps) -> bool:
-    """True if the iterations of a `parallel` are proved to fill its workgroups."""
     count = host_count(op)
     return count is not None and fills_groups(count, block_of(op, caps))
 
