@@ -6,10 +6,10 @@ the numbers are kernel code, which is inlined.
     x[i] = v            # active[i // 8] = 1; x[i] = v
     for i in x: ...     # for i in range(n): if active[i // 8] != 0: ...
 
-A top-level serial loop, and a parallel loop that may change the activity that it tests, iterate
-over the cells that were active at their start. They test a copy of the numbers (`chosen`), made
-before the loop. Other loops test the numbers themselves. An inner loop therefore also iterates over
-later cells that it activates.
+Some loops iterate over the cells that were active at their start. They test a copy of the numbers
+(`chosen`), made before the loop. These are top-level serial loops, and parallel loops that may
+change the activity that they test. Other loops test the numbers themselves. An inner loop therefore
+also iterates over later cells that it activates.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def note_constant(cx: Context, numbers: Any, kind: str, t: Scalar, into: Convers
 def is_held(number: float, kind: str, t: Scalar) -> bool:
     """True if the conversion of a Python number to type t needs no caution.
 
-    For an integer type t, an integer must fit its bits, signed or unsigned (-1 as u32), and a float
+    For an integer type t, an integer must fit its bits, signed or unsigned (-1 as u32). A float
     must be integral and in its range. For a float type, a finite float must not become infinite.
     Lost digits do not count.
     """

@@ -2,7 +2,7 @@
 
 The text is searched in linecache, the command line, a file redirected to standard input, and the
 histories of readline and IPython. A candidate is accepted only if it compiles to the same
-instructions, names, constants and lines as the code, up to a shift of all lines.
+instructions, names, constants and lines as the code. All lines may be shifted.
 
     >>> find_lines(fn.__code__)      # `@ti.kernel` typed at the prompt
     ['@ti.kernel\\n', 'def f():\\n', '    pass\\n']

@@ -48,9 +48,8 @@ class CarriedVariable(NamedTuple):
     """A variable by which iterations depend on each other.
 
     - node: the syntax that shows it; `{line}` in `sentence` is its line.
-    - kind: "after" if it is read after the loop, "inside" if a later iteration may read it,
-      "reduction" if it is "inside" and the atomic statement `update` could replace the
-      assignment.
+    - kind: "after" if it is read after the loop, "inside" if a later iteration may read it. It is
+      "reduction" if the atomic statement `update` could replace the assignment.
     """
 
     name: str
@@ -288,8 +287,8 @@ def assigned_by(n: ast.Assign | ast.AugAssign | ast.NamedExpr | ast.AnnAssign) -
 def why_carried(cx: Lowering, n: ast.For, name: str) -> CarriedVariable | None:
     """Return how a loop carries an assigned name between its iterations; None if it is private.
 
-    It is private if each iteration is proved to assign the whole of it before reading it, and
-    `carried_out` finds no read outside of the loop.
+    It is private if each iteration is proved to assign the whole of it before reading it. Besides,
+    `carried_out` must find no read outside of the loop.
     """
     found = carried_inside(n, name)
     if found is not None and found.node in [*reads(n, name)]:

@@ -1,8 +1,8 @@
 """Loop bounds as values: integers of any type become i32 or i64.
 
 A run-time bound beyond the range of that type is clamped to it. The host rejects a launch with such
-a bound if it can compute the bound and the loop always runs; in debug mode the kernel reports it. A
-run-time step of 0 is rejected by the host or reported by the kernel in every mode.
+a bound, if it can compute the bound and the loop always runs. In debug mode the kernel reports it.
+A run-time step of 0 is rejected by the host or reported by the kernel in every mode.
 
     begin = materialise(cx, as_bound(cx, x), i32)
 """

@@ -176,8 +176,8 @@ class PythonLaunch:
         """Return an array's memory as numpy: in place, or a copy that is written back after the
         launch.
 
-        For an array of numpy or torch that was copied to the device, the user's array is used
-        instead of a copy, if its type and shape fit.
+        An array of numpy or torch that was copied to the device is used itself instead of a copy,
+        if its type and shape fit.
         """
         array.ready_to_write()
         if id(array) in self.copies:
