@@ -143,8 +143,8 @@ class DependenceTest(Iterations):
     ) -> set[Symbol] | None:
         """Symbols that are proved equal in two executions that access one element of `base`.
 
-        `some` and `others` are the subscripts of the two accesses. None if no two executions access
-        one element.
+        `some` and `others` are the subscripts of the two accesses. None if it is proved that no two
+        executions access one element.
         """
         return determine(self, some, others, bits_of_indices(base), extents_of(base))
 

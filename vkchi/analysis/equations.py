@@ -399,7 +399,10 @@ class Solver:
 
     def comes_round_once(self, op: Op) -> bool:
         """True if an op is a remainder whose dividend takes, provably, at most `divisor`
-        consecutive values."""
+        consecutive values.
+
+        For a `rem`, the dividend must also be non-negative.
+        """
         if op.kind not in REMAINDERS:
             return False
         dividend, divisor = map(self.forms.exact, op.args)

@@ -79,7 +79,7 @@ def lengths_of(shifts: ScatterAnalysis, v: Value) -> list[int]:
 
 
 def executions_of(shifts: ScatterAnalysis, v: Value) -> int:
-    """Number of times that a launch of the loop computes a value; 0 if unknown."""
+    """Number of times that a launch of the loop computes a value; 0 also if unknown."""
     return prod(lengths_of(shifts, v))
 
 
@@ -174,7 +174,7 @@ class RematerializationCut:
     def price_of_slot(self, v: Value) -> float:
         """Cost of storing and reloading a value.
 
-        Infinite for pointers and for values whose number of executions is unknown.
+        Infinite for pointers, and for values whose number of executions is unknown or 0.
         """
         made = executions_of(self.shifts, v) if isinstance(v.type, Scalar | Tensor) else 0
         if not made:

@@ -167,7 +167,11 @@ class ScatterAnalysis:
         ]
 
     def read_inner(self, write: WriteAccess) -> ScatterAdd | None:
-        """Match a write as an update for `inner_targets`; None if it is none."""
+        """Match a write to an array whose subscripts do not follow all axes of the loop.
+
+        They must consist of loop indices and invariants, and of one index at least. None for other
+        writes.
+        """
         element = element_under(write.op.args[0])
         if element is None or not is_global(write.place.base):
             return None

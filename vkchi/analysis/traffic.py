@@ -68,7 +68,11 @@ def size_of(fn: Func) -> DispatchSize:
 
 
 def traffic_per_iteration(loop: Op, params: frozenset[Param]) -> Traffic:
-    """Bytes that an iteration of a parallel loop reads and writes; each address counts once."""
+    """Bytes that one iteration of a parallel loop reads and writes.
+
+    Accesses with the same address and direction count once, those in inner loops once per
+    iteration.
+    """
     moved = find_moved(loop.regions[0], params)
     sums: dict[bool, BoundedCount | None] = {False: constant_count(0), True: constant_count(0)}
     for (_, is_write), found in moved.items():
@@ -95,7 +99,8 @@ def combine(kind: str, a: BoundedCount | None, b: BoundedCount | None) -> Bounde
 def find_moved(region: Region, params: frozenset[Param]) -> Moved:
     """Bytes of the accesses to array parameters in a region, by array and direction.
 
-    Accesses with the same address and direction count once.
+    Accesses with the same address and direction count once. They are multiplied by the trip counts
+    of the loops around. None if the host cannot compute the number.
     """
     moved: Moved = {}
     seen: set[tuple[object, bool]] = set()

@@ -60,8 +60,9 @@ class SparseElements(Storage):
             super().from_numpy(self._among_active(values) if self.is_sparse else values)
 
     def fill(self, value: Numbers) -> None:
-        """Set every element, in sparse blocks every active one, to a `value`: a scalar, vector
-        or matrix. Raises ArgumentError if it does not have the shape of an element."""
+        """Set every element, in sparse blocks every active one, to a `value`: a scalar, vector or
+        matrix. Raises ArgumentError if it does not have the shape of an element, and under `strict`
+        for losses in the cast."""
         if self.is_sparse:
             values = fit_element_shape(host_views.to_number_array(value), shape_of(self.elem))
             self.warn_of_losses(values)

@@ -241,8 +241,8 @@ class BitpackedFields:
         Place the word with `block.place(bitpacked)` afterwards.
 
         Raises ArgumentError for other fields and if the word is full, Unsupported for
-        `shared_exponent`. Raises KernelRuntimeError for a field that has a place, DeviceError if
-        the device lacks its type.
+        `shared_exponent` and for single components. Raises KernelRuntimeError for a field that has
+        a place, DeviceError if the device lacks its type.
         """
         if shared_exponent:
             raise Unsupported(

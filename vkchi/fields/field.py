@@ -43,9 +43,10 @@ COMPANIONS = {"grad": "gradient", "dual": "dual"}
 class Field(SparseElements):
     """A global array. Kernels access it by name, Python as `x[i]`.
 
-    `node` is its place in a field tree, or None before placement. `needs` names the companions
-    (grad, dual) to place with it. `kind` is its own companion kind, "" for a primal field.
-    `is_copy`: a deep copy, which shares the place of the original but has its own memory.
+    `node` is its place in a field tree, or None before placement. `needs` names the companion
+    fields ("grad", "dual") to place with it. `kind` is "grad" or "dual" if it is such a companion
+    itself, otherwise "". `is_copy`: a deep copy, which has the place of the original but its own
+    memory.
     """
 
     node: SNode | None = None
@@ -359,7 +360,7 @@ class MatrixField(Field):
         return self.component_field(places[0] * self.m + places[1])
 
     def component_field(self, k: int) -> ComponentField:
-        """The field of component k in row-major order."""
+        """The field of component k in row-major order, created on first use."""
         found = self._parts.get(k)
         if found is None:
             found = self._parts[k] = PendingComponentField(self, k)

@@ -114,7 +114,7 @@ root = CurrentRoot()
 
 
 class FieldsBuilder(ParentNode):
-    """Builder of a field tree that can be destroyed. Its fields are usable after `finalize`."""
+    """Builder of field trees that can be destroyed. Their fields are usable after `finalize`."""
 
     kind = "root"
 
@@ -195,7 +195,8 @@ class SNodeTree:
         self._trees, self.destroyed = trees, False
 
     def destroy(self) -> None:
-        """Free the fields' memory. Later uses, and a second `destroy`, raise KernelRuntimeError."""
+        """Free the fields' memory. Later uses of the fields, and a second `destroy`, raise
+        KernelRuntimeError."""
         if self.destroyed:
             raise KernelRuntimeError("this tree has been destroyed already")
         self.destroyed = True

@@ -41,7 +41,7 @@ class ValueBounds(NamedTuple):
 
 @lru_cache(maxsize=256)
 def bounds_of(t: Scalar | Quantised) -> ValueBounds | None:
-    """The bounds of a type.
+    """The values that a type represents, as `ValueBounds`.
 
     None for types that accept every number as documented: bools, and bit-packed floats and 32-bit
     fixed-point numbers, which saturate.
