@@ -89,7 +89,8 @@ class Facts:
     # --- queries
 
     def of(self, key: Key) -> ValueFact:
-        """The fact about an integer or bool under the current assumptions, memoized."""
+        """The fact about an integer or bool, or about a tensor component, under the current
+        assumptions. Memoized."""
         found = self._memo.get(key)
         if found is None:
             t = scalar_of(key.type if isinstance(key, Value) else key[0].type)

@@ -87,8 +87,8 @@ class LateLoads:
         self.visit(ops, {})
 
     def visit(self, ops: Sequence[Op], dirty: Dirty) -> None:
-        """Visit ops in order. `dirty` holds the locations written so far, by base, and is extended
-        in place."""
+        """Visit ops in order, and add loads from written locations to `found`. `dirty` holds the
+        locations written so far, by base, and is extended in place."""
         for op in ops:
             if op.kind in LOOPS:  # an iteration may read the writes of an earlier one
                 for x in (x for r in op.regions for x in walk(r) if x.kind in WRITES):

@@ -40,7 +40,7 @@ class ArraySnapshot:
 
 def take_snapshot(array: Storage) -> ArraySnapshot:
     """Take a snapshot, which is valid as long as the result is referenced. An array exposed to
-    other libraries is copied immediately. Then this waits for the device, and raises DeviceError if
+    other libraries is copied immediately; this waits for the device, and raises DeviceError if
     memory is exhausted."""
     kept, device = ArraySnapshot(array), array.device
     if is_exposed(array):

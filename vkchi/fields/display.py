@@ -199,8 +199,8 @@ def picture_of(array: Storage) -> bytes | None:
 
 
 def sampled(array: Storage) -> NDArray[Any] | None:
-    """Every n-th element of the contents, at most 1024 per axis. None if the host cannot address
-    the array, and it has more than MOST_PICTURE_BYTES."""
+    """Every n-th element of the contents, at most 1024 per axis. None if the whole array would have
+    to be copied, and has more than MOST_PICTURE_BYTES."""
     step = tuple([slice(None, None, -(-n // MOST_PIXELS)) for n in array.shape])
     if array.is_mapped_directly:
         array.ready()

@@ -211,9 +211,9 @@ class ParentNode:
     def quant_array(
         self, axes: Along, dimensions: Shape, max_num_bits: int
     ) -> SNode:  # fmt: skip
-        """A block like `dense` (axes, dimensions), stored in one word of `max_num_bits` bits, 32
-        or 64. It holds one field of bit-packed numbers, one per cell. Raises ArgumentError, or
-        DeviceError if the device does not support such words."""
+        """A block like `dense` (axes, dimensions), whose cells share one word of `max_num_bits`
+        bits, 32 or 64. It holds one field of bit-packed numbers, one per cell. Raises the errors of
+        `dense`, and DeviceError if the device does not support such words."""
         word = word_of(self.runtime, max_num_bits)
         block = self.adopt("quant_array", pair_axes(axes, dimensions))
         block.word = word

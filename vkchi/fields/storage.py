@@ -364,9 +364,9 @@ class Storage(Elements):
         self.buffer.write(0, raw)
 
     def fill(self, value: Numbers) -> None:
-        """Set every element to a `value`: a scalar (for all components), a vector or a matrix,
-        cast as in `from_numpy`. Raises ArgumentError if it does not have the shape of an
-        element."""
+        """Set every element to a `value`: a scalar (for all components), a vector or a matrix, cast
+        as in `from_numpy`. Raises ArgumentError if it does not have the shape of an element, and
+        under `strict` for losses in the cast."""
         self.check_alive()
         if self._fills_plainly(value):
             self.tell(ArrayAccess("fill"))

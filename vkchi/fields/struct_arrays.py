@@ -140,8 +140,8 @@ class StructArrays(PythonScope):
         return {name: array.to_numpy() for name, array in self.__vkchi_arrays__.items()}
 
     def from_numpy(self, source: Mapping[str, Any]) -> None:
-        """Copy from one numpy array per member, by name (`source`). Raises ArgumentError unless
-        `source` is a dict with these names, and for other shapes."""
+        """Copy from one numpy array per member, or dict for a struct member, by name (`source`).
+        Raises ArgumentError unless `source` is a dict with these names, and for other shapes."""
         self._take(source, "from_numpy")
 
     def to_torch(self, device: Any = None) -> dict[str, Any]:
