@@ -73,8 +73,8 @@ class IterationSpace(NamedTuple):
 
     @property
     def is_cheap(self) -> bool:
-        """True if all extents but the slowest are constant powers of two, so divisions in `split`
-        are shifts."""
+        """True if all extents but the slowest are constant powers of two, by which `split` divides
+        cheaply."""
         extents = [constant_int(digit.extent) for digit in self.digits[1:]]
         return all(n is not None and n > 0 and n & (n - 1) == 0 for n in extents)
 

@@ -1,4 +1,4 @@
-"""IR printer. `parse` is the inverse: printing a parsed text gives the same text.
+"""IR printer. `parse` reads its output, and printing that again gives the same text.
 
     func @saxpy(%a: f32, %x: array<f32[?]>) {
       %n = shape %x [0] : i32

@@ -78,7 +78,7 @@ def counts_launches(runtime: Runtime) -> bool:
 class Plan:
     """A kernel compiled for one signature on one device.
 
-    - path: the kernel's module, class (of a method) and name.
+    - path: module and qualified name of the kernel's function.
     - guard: tests that the Python values read at compile time are unchanged.
     - renew: returns the plan for arguments and the current Python values.
     - in_order: numbers of the racing loops that it serializes.
