@@ -326,9 +326,10 @@ def choose_tile(
     is_square: bool = False,
     demand: int | None = None,
 ) -> tuple[int, ...] | None:
-    """Return the workgroup's length along each of two or three axes, slowest first. Returns None if
-    all tiles waste too much, and in three cases: an extent is 0, no tile has the size `demand`, or
-    the device allows only one workgroup along one of the axes.
+    """Return the workgroup's length along each of two or three axes, slowest first. Cached.
+
+    Returns None if all tiles waste too much, and in three cases: an extent is 0, no tile has the
+    size `demand`, or the device allows only one workgroup along one of the axes.
 
     `extents`: None where unknown. `is_square`: memory lines are used along both fast axes.
     `demand`: mandatory number of invocations.

@@ -43,7 +43,7 @@ def array_of(c: Constant) -> Any:
 @lru_cache(maxsize=8192)
 def fold(kind: str, args: tuple[Constant, ...], attr: Any, t: Number) -> Any:
     """Return the `const` attr of the op's result, or None for an integer division by zero in any
-    component.
+    component. Cached.
 
     Precondition: the op is FOLDABLE. Raises InternalError if the numpy result does not have type
     `t`.

@@ -138,7 +138,8 @@ def _pick(w: ArithmeticBuilder, components: tuple[int, ...], k: Value) -> Value:
 
 @lru_cache(maxsize=4096)
 def runs_of(components: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Runs of consecutive components as (first offset, count), of at most `WIDEST`."""
+    """Return the runs of consecutive components, of at most `WIDEST`, as pairs of first offset and
+    count. Cached."""
     runs: list[tuple[int, int]] = []
     for c in components:
         if runs and c == sum(runs[-1]) and runs[-1][1] < WIDEST:
@@ -209,13 +210,13 @@ def layout_of(t: Array) -> Layout:
 
 @lru_cache(maxsize=4096)
 def is_row(t: Array) -> bool:
-    """True if an array of static shape has one axis with a constant stride."""
+    """True if an array of static shape has one axis with a constant stride. Cached."""
     return t.ndim == 1 and t.shape is not None and step_of_last(t.shape, layout_of(t)) is not None
 
 
 @lru_cache(maxsize=4096)
 def has_spare(t: Array) -> bool:
-    """True if the memory of an array of static shape ends with a spare element.
+    """True if the memory of an array of static shape ends with a spare element. Cached.
 
     That is so if its mixed-radix layout fills the memory without gaps. In a group of fields, cells
     are larger than one field (`fields.tree_layout`). False for layouts without digits.

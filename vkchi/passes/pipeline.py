@@ -312,7 +312,8 @@ def disabled_passes() -> frozenset[str]:
 
 @cache
 def load_pass(name: str) -> Callable[..., Any]:
-    """Return the function of a pass. Raises KeyError for an unknown name."""
+    """Return the function of a pass; its module is imported at the first call. Raises KeyError for
+    an unknown name."""
     if name not in ENTRIES:
         raise KeyError(f"no pass is called {name!r}; there are {', '.join(ENTRIES)}")
     module, _, function = ENTRIES[name].where.partition(":")

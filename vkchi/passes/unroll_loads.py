@@ -149,7 +149,8 @@ class LoadUnrollSelector:
 
     @cached_property
     def varying(self) -> AxisVariance | None:
-        """Values that vary along the fastest axis; None for a dispatch of one invocation."""
+        """Analysis of the values that vary along the fastest axis; None for a dispatch of one
+        invocation."""
         grid = find_parallel(self.fn)
         return None if grid is None else AxisVariance(grid.regions[0], axes_of(grid)[-1].param)
 
