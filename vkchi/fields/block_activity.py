@@ -86,8 +86,8 @@ class BlockActivity:
 
     @property
     def chosen(self) -> ScalarField:
-        """A second field like `numbers`, created on first use. Loops whose iterations change
-        activity copy `numbers` to it at their start."""
+        """A second field like `numbers`, created on first use. Some loops iterate over the cells
+        that were active at their start; they copy `numbers` to it."""
         if self._chosen is None:
             self._chosen = self._make("chosen")
         return self._chosen

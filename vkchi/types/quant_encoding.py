@@ -2,7 +2,7 @@
 
 A number is in the highest bits of a *slot*, an integer of 32 or 64 bits; the lower bits are zero.
 So sums of slots of integers and fixed-point numbers overflow exactly as sums of the numbers.
-Additions, bit operations, minima and maxima can be applied to slots of these two kinds directly.
+Additions and bit operations can be applied to slots of these two kinds directly.
 
 Encoding and decoding are written once, with the operators of `Lane`. Kernels pass values that emit
 ops, Python passes numpy arrays. Types can be printed and parsed.
