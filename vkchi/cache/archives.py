@@ -34,10 +34,10 @@ MOST_RATIO, LEAST_BYTES = 200, 16 << 20  # SPIR-V and JSON compress to a tenth
 
 
 def pack(store: CacheStore, path: str, names: Sequence[str]) -> int:
-    """Write the entries whose kernel name matches one of `names` (`*` and `?` are wildcards) to a
-    gzip tar file at `path`; return the number written.
+    """Write entries to a gzip tar file at `path`; return their number.
 
-    Unreadable and damaged entries are skipped. Raises OSError.
+    Written are entries whose kernel name matches one of `names` (`*` and `?` are wildcards), except
+    unreadable and damaged ones. Raises OSError.
     """
     count = 0
     with tarfile.open(path, "w:gz") as archive:

@@ -7,8 +7,9 @@ The survey runs without lowering the kernel. It starts at the kernel's function:
 - into objects, classes and modules by the attributes whose names occur in any visited source.
 
 The survey is meant to reach all objects that lowering reads. It raises NoDigestError for an object
-without a digest, such as a random generator, a file, or an instance of a C class. `id` is used only
-to detect repeated objects, which are encoded by number.
+without a digest, such as a random generator, a file, or an instance of a C class. Such an object is
+skipped instead if the bytecode does not read it as a global. `id` is used only to detect repeated
+objects, which are encoded by number.
 
     survey = KernelSurvey(kernel.__vkchi_func__)
     survey.parts                    # {"n_grid in __main__": "int 128", ...}

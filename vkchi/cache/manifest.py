@@ -73,8 +73,8 @@ def get_or_compile(
 ) -> Compiled:  # fmt: skip
     """Return the compiled kernel, from the cache or from `make`. Raises the errors of `make`.
 
-    A kernel from `make` is stored, unless it has no key, its key changed during compilation, it
-    cannot be encoded, or the compiler's sources have changed.
+    A kernel from `make` is stored, unless it has no key or cannot be encoded, or its key or the
+    compiler's sources have changed during compilation.
     """
     found = survey_kernel(fn, args, options, caps, shelf.version)
     if found is not None:

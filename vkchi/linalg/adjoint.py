@@ -1,8 +1,9 @@
 """Adjoint method for iterative solvers in tapes: derivatives of x in A x = b, where A is a kernel.
 
 `solve_on_tape` records a solver run as one call of the tape. Its gradient solves the transposed
-system A^T s = dx once, with the same solver. s is added to the gradient of b. The arrays that A
-depends on get -s^T dA x, by the gradient of the kernel. The initial guess has no influence.
+system A^T s = dx once, with the same solver; dx is the gradient of x. s is added to the gradient of
+b. The arrays that A depends on get -s^T dA x, by the gradient of the kernel. The initial guess has
+no influence.
 
 Precondition: A is linear. The gradient raises GradientError if a solver run did not converge, and
 for `MatrixFreeCG` if A is not symmetric. It does nothing if dx is 0.

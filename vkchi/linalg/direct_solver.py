@@ -1,8 +1,9 @@
 """Direct solvers for linear systems, including singular ones (minimum-norm solution A^+ b).
 
-A singular matrix gets one pin per null vector: the largest magnitude is added to one entry of the
-balanced matrix, so that the sum is regular. For a consistent right side the sum has the same
-solution, with 0 at the pins. Its projection off the null space is the solution of least norm.
+A singular matrix gets one pin per null vector: one entry of the balanced matrix is increased by the
+largest magnitude. The pins are chosen so that the sum is regular. For a consistent right side the
+sum has the same solution, with 0 at the pins. Its projection off the null space is the solution of
+least norm.
 
     DirectSolver(square, "LU", np.float32).solve(b).x       # square: a SquareTriplets
 """
@@ -198,10 +199,11 @@ class DirectSolver:
     def differentiate(self, b: Values, slope: Values) -> tuple[str, Values, Outer]:
         """Derivatives of x, given the gradient `slope` of x.
 
-        Returns the reason why x is no solution (or ""), the gradient of b, and that of A as outer
-        products (u, v): the sum of u v^T. A singular matrix has derivatives for changes that
-        preserve its rank. Source: G. Golub and V. Pereyra, "The differentiation of pseudo-inverses
-        and nonlinear least squares problems whose variables separate", 1973.
+        Returns the reason why x is no solution (or ""), the gradient of b, and that of A. The
+        latter is a list of outer products (u, v), whose sum of u v^T it is. A singular matrix has
+        derivatives for changes that preserve its rank. Source: G. Golub and V. Pereyra, "The
+        differentiation of pseudo-inverses and nonlinear least squares problems whose variables
+        separate", 1973.
         """
         x, by = self.solve(b)
         s = self.solve_transposed(slope, by)

@@ -121,10 +121,11 @@ def _has_solved(
     square: float,
     log: _Log,
 ) -> bool:
-    """True if both residuals have converged; sets r to the true one, b - A x.
+    """True if the iterations' residual, of norm sqrt(`square`), is below tol, and the true one is
+    small too.
 
-    The iterations' residual, of norm sqrt(`square`), must be below tol. The true residual must be
-    at most tol, or small relative to b: they differ by rounding if x is much larger than b.
+    The true residual b - A x must be at most tol, or small relative to b: they differ by rounding
+    if x is much larger than b. It is computed in r, unless the first test fails.
     """
     if not math.sqrt(square) < tol:
         return False

@@ -155,11 +155,11 @@ def guess_constant(square: SquareTriplets, blocks: ComponentBlocks) -> NullSpace
 def find_null_spaces(
     square: SquareTriplets, blocks: ComponentBlocks, *, is_symmetric: bool, precision: float
 ) -> NullSpaces | None:
-    """The null spaces of a balanced matrix. Singular values up to EXACT times the largest count as
-    zero. So do those up to `precision` times the largest, if the next one is GAP times larger.
+    """The null spaces of a balanced matrix.
 
-    None if the factorization or the iteration fails, if a component has 2 * MOST null vectors or
-    more, or if the ranks of rows and columns differ.
+    Singular values up to EXACT times the largest count as zero. So do those up to `precision` times
+    the largest, if the next one is GAP times larger. None if the factorization or the iteration
+    fails, if a component has 2 * MOST null vectors or more, or if row and column ranks differ.
     """
     operators = shifted_inverses(square, is_symmetric=is_symmetric)
     if operators is None:

@@ -81,8 +81,8 @@ class ReportBuffer:
         """Wait for the recorded launch, then print, warn and raise its reports.
 
         `is_muted`: the launch is a replay; it neither prints nor warns. Raises KernelAssertionError
-        or a subclass of it if a check failed: for the first one, by dispatch and invocation, of the
-        at most FAILURE_SLOTS that were recorded. Without one, errors of printing and warnings that
+        or a subclass of it if a check failed. It reports the first one, by dispatch and invocation,
+        of at most FAILURE_SLOTS recorded ones. Without one, errors of printing and warnings that
         are turned into errors propagate. Raises InternalError for a line of an unknown site.
         """
         head = self._read(0, FLAGS_AT).tolist()

@@ -53,7 +53,7 @@ def _profiler() -> KernelProfiler | None:
 
 
 def print_kernel_profiler_info(mode: str = "count") -> None:
-    """Print the execution times of kernels; nothing if profiling is off.
+    """Print the execution times of kernels; a log warning alone if profiling is off.
 
     `mode` is "count" for a line per dispatch name (`step.0`), or "trace" for a line per dispatch,
     of the first `timings.MOST_TRACED`. Raises ArgumentError for another mode.

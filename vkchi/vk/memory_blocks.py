@@ -38,8 +38,8 @@ DEVICE_ADDRESS = 0x2  # VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT; `vulkan` lacks th
 class MemoryPlacement(NamedTuple):
     """Preferences for a memory type, which must have all flags of `needs`.
 
-    Among such types, the best is decided by having each flag of `likes`, in this order, then by
-    having no flag of `dislikes`, then by the size of the heap.
+    The best such type has the flags of `likes`, of which earlier ones count more. Ties are decided
+    by having no flag of `dislikes`, then by the size of the heap.
     """
 
     needs: int

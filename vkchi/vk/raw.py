@@ -65,7 +65,7 @@ class StructMemory(bytearray):
     """Memory of a struct or an array that keeps the objects it points to alive.
 
     A destructor (`ffi.gc`) cannot do this: the garbage collector runs all destructors of a cycle
-    before it sees that an object of the cycle is resurrected.
+    before it detects a resurrection.
     """
 
     __slots__ = ("kept",)
