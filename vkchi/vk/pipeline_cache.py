@@ -50,8 +50,8 @@ class PipelineCache:
         )
 
     def keep_on(self, shelf: CodeStore | None) -> None:
-        """Persist the cache in `shelf`, from which it is loaded at its first use. Call before that.
-        It is not persisted if `shelf` is None or VKCHI_PIPELINE_CACHE=0."""
+        """Persist the cache in `shelf`, unless that is None or VKCHI_PIPELINE_CACHE=0. Call it
+        before the first use of the cache, which loads the stored data."""
         self._shelf = shelf if env.is_on("VKCHI_PIPELINE_CACHE") else None
 
     @property
