@@ -11,7 +11,7 @@
 - A `Value` is a `Param`, an `Op` with a result, or a `Result`. Equality is identity; there are no
   ids, parent links or use lists. `name` is a printing hint, except that parameters of a Func have
   unique names.
-- Passes do not change the ops of a Func: they return a new Func, which may share unchanged ops with
+- Passes do not change the ops of a Func. They return a new Func, which may share unchanged ops with
   the old one, or the old Func itself.
 - A constant is (type, bit pattern). The attr of a `const` is an int of the scalar's width, or a
   tuple of ints for a tensor. It is never a Python float.

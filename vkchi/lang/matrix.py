@@ -300,9 +300,9 @@ class Matrix(MatrixReductions, Arithmetic):
     def captured(self, default_fp: Scalar, default_ip: Scalar) -> Matrix:
         """Return the value as kernels capture it.
 
-        If the component type promotes to the default type, default_fp or default_ip, it is dropped:
-        components get 64 bits and no declared type, so kernels use the default. Others stay as they
-        are.
+        A component type that promotes to the default type, default_fp or default_ip, is dropped.
+        Components then get 64 bits and no declared type, so kernels use the default. Others stay as
+        they are.
         """
         t = scalar_of_dtype(self.entries.dtype)
         default = default_fp if t is not None and t.kind == "f" else default_ip

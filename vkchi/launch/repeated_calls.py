@@ -73,8 +73,9 @@ class RepeatedCall:
     def takes(self, args: tuple[Any, ...]) -> bool:
         """True if a call with these arguments can use this entry.
 
-        That is so if the objects are the same, arrays have their former memory, and a gradient if
-        they had one, and scalars are of the cached types and in range.
+        - The objects are the same.
+        - Arrays have their former memory, and a gradient if they had one.
+        - Scalars are of the cached types and in range.
         """
         for k, found in self.objects:
             if found() is not args[k]:

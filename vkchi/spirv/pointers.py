@@ -285,7 +285,7 @@ def _cast(em: Emitter, address: int, pointee: int, *, is_constant: bool = False)
     """Return a pointer to a value of type `pointee` at an address.
 
     For constants, and without `chain_casts`, the address is cast to a struct, and the pointer is to
-    its member: SPIRV-Cross supports casts to structs, and atomics on members.
+    its member. SPIRV-Cross supports casts to structs, and atomics on members.
     """
     m, storage = em.m, StorageClass.PhysicalStorageBuffer
     p_id = m.pointer(storage, pointee)
