@@ -76,7 +76,7 @@ def is_written(*accesses: Sequence[Op]) -> bool:
 
 
 class FusedLoopBody:
-    """The fused body, for conflict tests between its two halves."""
+    """Conflict tests between the two halves of the body of a fused loop."""
 
     def __init__(self, loop: Op, ranges: Intervals | None) -> None:
         body = loop.regions[0]

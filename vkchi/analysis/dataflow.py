@@ -144,7 +144,6 @@ class Dependence(Flow):
 
 
 def ops_inside(op: Op) -> Iterator[Op]:
-    """Ops in the regions of an op, at any depth."""
     for region in op.regions:
         yield from walk(region)
 

@@ -307,7 +307,6 @@ class Solver:
     # --- ranges of monomials
 
     def numbers(self, m: Monomial) -> Window:
-        """The constant range of a monomial."""
         low, high = self.forms.term_range((m, 1))
         return constant_polynomial(low), constant_polynomial(high)
 
@@ -379,7 +378,6 @@ class Solver:
                 yield self.same(s.args[0])
 
     def same(self, v: Value) -> Equation:
-        """The equation that a value is equal in both executions."""
         assert isinstance(v.type, Scalar)
         p = self.forms.of(v)
         return Equation(p, p, v.type.bits)

@@ -46,8 +46,8 @@ def fills_of(fn: Func) -> tuple[MemoryFill, ...]:
 def words_in(fn: Func) -> dict[Param, int] | None:
     """Map each stored array to the 32-bit word that all stores to it repeat.
 
-    None if a store has no such word, if the words of an array differ, or if another op is neither
-    pure, a counted loop nor a `yield`.
+    None if a store has no such word, or if the words of an array differ. Also None for an op that
+    is neither a store nor pure, a counted loop or a `yield`.
     """
     found: dict[Param, int] = {}
     for op in walk(fn.body):
@@ -80,7 +80,6 @@ def bits_at(number: int, bits: int, at: int) -> int:
 
 
 def numbers_of(value: Value) -> tuple[int, ...]:
-    """The bit patterns of a constant's components."""
     assert isinstance(value, Op)
     return value.attr if isinstance(value.type, Tensor) else (value.attr,)
 
@@ -100,12 +99,10 @@ def is_piece(t: Array) -> bool:
 
 
 def numbers_in(t: Array) -> int:
-    """Number of scalars in an array of static shape."""
     return prod(t.shape or ()) * t.scalars_per_element
 
 
 def size_of(t: Array) -> int:
-    """Size of a contiguous array of static shape in bytes."""
     return numbers_in(t) * t.stored.size_bytes
 
 

@@ -107,7 +107,6 @@ def element_of(ptr: Value) -> Op:
 
 
 def element_under(ptr: Value) -> Op | None:
-    """The `elem` op that a pointer is based on, or None."""
     while isinstance(ptr, Op) and ptr.kind in PLACES and ptr.kind != "elem":
         ptr = ptr.args[0]
     return ptr if isinstance(ptr, Op) and ptr.kind == "elem" else None

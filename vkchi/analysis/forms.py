@@ -259,7 +259,6 @@ def is_wide_integer(t: Type | None) -> bool:
 
 
 def only_digit(p: Polynomial) -> MixedRadixDigit | None:
-    """The digit that the polynomial equals, or None."""
     s = only_symbol(p)
     return s if isinstance(s, MixedRadixDigit) else None
 

@@ -59,8 +59,8 @@ def plan_rematerialization(
 ) -> RematerializationPlan | None:
     """Split a loop between the reductions `sums` and all other ops.
 
-    None if the reductions need a value that can neither be stored nor recomputed, if one of them is
-    in a `while`, or if the loop has more than MOST_OPS ops.
+    None if the reductions need a value that can neither be stored nor recomputed. Also None if one
+    of them is in a `while`, or if the loop has more than MOST_OPS ops.
     """
     return RematerializationCut(shifts, sums).cut()
 
@@ -164,7 +164,6 @@ class RematerializationCut:
         return maker_of(v) in self.shifts.number
 
     def add(self, v: Value) -> None:
-        """Add the edges of a node."""
         self.network.add((v, "in"), (v, "out"), self.price_of_slot(v))
         self.network.add(SOURCE, (v, "in"), self.price_of_op(v))
         for arg in self.made_of(v):

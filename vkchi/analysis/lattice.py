@@ -75,7 +75,6 @@ class ValueFact(NamedTuple):
 
 
 def top_fact(t: Scalar) -> ValueFact:
-    """The fact that holds for every value of a type."""
     return ValueFact(*type_range(t))
 
 

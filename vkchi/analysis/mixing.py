@@ -1,8 +1,8 @@
 """Reordering legality of `parallel` iterations: dependence on order, neighbours or invocation.
 
 Iterations of a `parallel` may run in any order and concurrently, so every interleaving is legal by
-default. Exceptions are ops that read ids or sizes of invocations and workgroups, use random numbers
-or workgroup memory, synchronize, report to the host, or end the invocation.
+default. Exceptions are ops that synchronize, report to the host, or end the invocation. Others read
+ids or sizes of invocations and workgroups, or use random numbers or workgroup memory.
 
     >>> may_interleave(loop)       # reports in its body
     False

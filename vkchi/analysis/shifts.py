@@ -458,8 +458,8 @@ class ScatterAnalysis:
     def is_before(self, read: Op, write: Op) -> bool:
         """True if a read certainly returns the value from before the loop despite `write`.
 
-        The locations are disjoint, or both are the same element, private to the iteration, outside
-        serial loops, and the write does not come before the read.
+        Either the locations are disjoint. Or both are the same element, private to the iteration,
+        outside serial loops, and the write is not before the read.
         """
         a, b = read.args[0], write.args[0]
         if self.are_apart(a, b):

@@ -164,7 +164,6 @@ def times(a: Polynomial, b: Polynomial) -> Polynomial:
 
 
 def merged(m: Monomial, n: Monomial) -> Monomial:
-    """The product of two monomials."""
     powers = Counter(dict(m))
     powers.update(dict(n))
     return frozenset(powers.items())
@@ -188,12 +187,10 @@ def factor_of(v: Value, p: Polynomial) -> int:
 
 
 def constant_of(p: Polynomial) -> int:
-    """The constant term."""
     return p.get(ONE, 0)
 
 
 def only_term(p: Polynomial) -> Term | None:
-    """The single term of a polynomial, or None."""
     return next(iter(p.items())) if len(p) == 1 else None
 
 

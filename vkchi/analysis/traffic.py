@@ -178,7 +178,6 @@ def bytes_of(array: Param, elem: Type) -> BoundedCount | None:
 
 
 def bytes_of_array(array: Value) -> BoundedCount | None:
-    """Bytes of all elements of an array."""
     t = array.type
     assert isinstance(t, Array)
     total: BoundedCount | None = constant_count(t.stored.size_bytes * t.scalars_per_element)

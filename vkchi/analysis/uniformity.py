@@ -119,11 +119,11 @@ class BarrierChecker:
         return Uniformity.DIVERGENT if self.limit(op) is not None else Uniformity.UNKNOWN
 
     def is_certain(self, op: Op) -> bool:
-        """True for a comparison, unless it provably has both results within one workgroup.
-
-        It has if one operand is a position in the workgroup and the other a constant, and the
-        results at positions 0, at the last one and next to the constant are not all equal. False
+        """True for a comparison, unless it provably has both results within one workgroup. False
         for other ops.
+
+        The proof needs a position in the workgroup and a constant as operands. The comparison is
+        evaluated at position 0, at the last position and at the one nearest to the constant.
         """
         if op.kind not in COMPARISONS:
             return False

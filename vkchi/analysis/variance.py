@@ -1,8 +1,8 @@
 """Variance analysis along one axis of a `parallel` loop, for unroll-and-jam.
 
 A value varies if it depends, by data or control, on the axis's index, on memory allocated in the
-body, or on results of ops with side effects, such as atomics. All other values are invariant along
-the axis, loads from invariant addresses of arrays included. Iterations that execute the body in
+body, or on results of atomics and other side effects. All other values are invariant along the
+axis, loads from invariant addresses of arrays included. Iterations that execute the body in
 lockstep therefore load them at the same time, from the same address.
 
     >>> AxisVariance(body, i).found

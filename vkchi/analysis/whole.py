@@ -303,7 +303,6 @@ def divides(p: Polynomial, term: Term) -> bool:
 
 
 def is_part(some: Monomial, of: Monomial) -> bool:
-    """True if monomial `some` divides `of`."""
     powers = dict(of)
     return all(k <= powers.get(s, 0) for s, k in some)
 

@@ -122,7 +122,6 @@ class QuantisedField(PendingField):
         self._store_stored(index, changed.v)
 
     def _bit(self, index: tuple[int, ...]) -> int:
-        """First bit of a component within its word."""
         elements, place = index[: len(self.digits)], index[len(self.digits) :]
         k = int(np.ravel_multi_index(place, shape_of(self.elem))) if place else 0
         return int(self.packed.bit(elements)) + self.packed.starts[k]

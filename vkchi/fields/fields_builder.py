@@ -81,7 +81,6 @@ class CurrentRoot(ParentNode):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Empty: the root exists once."""
         return ()
 
     def adopt(self, kind: str, cells: tuple[tuple[int, int], ...] = ()) -> SNode:
@@ -132,7 +131,6 @@ class FieldsBuilder(ParentNode):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Empty: the root exists once."""
         return ()
 
     def adopt(self, kind: str, cells: tuple[tuple[int, int], ...] = ()) -> SNode:

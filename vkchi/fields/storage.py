@@ -124,8 +124,8 @@ class Storage(Elements):
         self.tell_written()
 
     def tell_written(self) -> None:
-        """Let the tape, if any, save the contents after a write from Python, so that it does not
-        take this write for one by another library. No effect unless arrays are exported."""
+        """Let the tape, if any, save the contents after a write from Python. So it does not take
+        the write for one by another library. No effect unless arrays are exported."""
         tape = self.runtime.tape if self.runtime.exported else None
         ledger = tape.ledger if tape is not None else None
         if ledger is not None:

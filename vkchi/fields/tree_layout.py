@@ -109,7 +109,6 @@ def first_content(placements: list[FieldPlacement]) -> Any:
 
 
 def element_bytes(node: SNode) -> int:
-    """Size in bytes of one element of a place's field, all components included."""
     assert node.content is not None
     return node.content.stored.size_bytes * node.content.components
 

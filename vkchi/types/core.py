@@ -279,7 +279,6 @@ def with_shape(elem: Scalar, shape: tuple[int, ...]) -> Scalar | Tensor:
 
 
 def with_scalar(t: Type, elem: Scalar) -> Scalar | Tensor:
-    """t with its scalar replaced by `elem`."""
     return with_shape(elem, shape_of(t))
 
 

@@ -90,11 +90,9 @@ class Quantised:
         self.bits, self.slot, self.compute, self.facts = bits, slot, compute, facts
 
     def encode(self, x: L) -> L:
-        """The slots of numbers of type `compute`."""
         raise NotImplementedError
 
     def decode(self, slot: L) -> L:
-        """The numbers in slots."""
         raise NotImplementedError
 
     def raised(self, bits: L) -> L:
