@@ -40,10 +40,8 @@ AnyKernel = Kernel | BoundKernel
 
 
 class KernelTemplate:
-    """A kernel with template parameters, in a module.
-
-    Each `instantiate` saves it for other template values, as NAME[parameter=value,...].
-    """
+    """A kernel with template parameters, in a module. Each `instantiate` saves it for other
+    template values, as NAME[parameter=value,...]."""
 
     def __init__(self, kernel: AnyKernel, module: Module) -> None:
         self._kernel, self._module = kernel, module

@@ -37,8 +37,8 @@ def query_driver(
     """Compile an entry's shaders for statistics, store these in its header and return them.
 
     `device` is part of the name of a present device (empty: any), or the name of a described
-    device, for which RADV compiles. If that fails, nothing is stored and `why` of the result is the
-    reason. Raises VkchiError.
+    device, for which RADV compiles. If the device does not match the entry or has no statistics,
+    nothing is stored, and `why` of the result is the reason. Raises VkchiError.
     """
     shaders = [d.shader for d in made.dispatches]
     parts = header.get("parts", {})

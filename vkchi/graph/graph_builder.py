@@ -180,10 +180,8 @@ class GraphRecording:
 
 
 class Graph:
-    """A compiled sequence of kernels, which `run` launches in order.
-
-    `args`: its arguments by name. `nodes`: the kernels with their arguments.
-    """
+    """A compiled sequence of kernels, which `run` launches in order. `args`: its arguments by name.
+    `nodes`: the kernels with their arguments."""
 
     def __init__(self, nodes: Iterable[GraphNode]) -> None:
         self.nodes = list(nodes)

@@ -126,10 +126,8 @@ class CachedLookup(NamedTuple):
 
 
 class HostArrays:
-    """Cache of the host memory that one device has imported.
-
-    `can_import`: the device can import host memory, and debug mode is off.
-    """
+    """Cache of the host memory that one device has imported. `can_import`: the device can import
+    host memory, and debug mode is off."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime

@@ -53,10 +53,8 @@ _FORMAT_OF_C = r"(?P<head>[-+ #0]*\d*(\.\d+)?)(hh?|ll?|[Lqjzt])?(?P<letter>[difF
 
 
 class ValuePlaceholder(NamedTuple):
-    """Placeholder in a text: index of the value, and its format.
-
-    `spec` is a format for `format_number`; "" selects Taichi's format.
-    """
+    """Placeholder in a text: index of the value, and its format. `spec` is a format for
+    `format_number`; "" selects Taichi's format."""
 
     value: int
     spec: str = ""
@@ -64,10 +62,7 @@ class ValuePlaceholder(NamedTuple):
 
 class FloatStep(NamedTuple):
     """An op of the expression that a store evaluates: positions of its operands and its result in
-    the record.
-
-    `kind` is "" for the stored value.
-    """
+    the record. `kind` is "" for the stored value."""
 
     kind: str
     operands: tuple[int, ...]

@@ -67,10 +67,8 @@ class DispatchRuns:
 
 
 class KernelProfiler:
-    """Measures all dispatches of a device from the profiler's creation on.
-
-    `runs` includes all since the last `clear` by name, `trace` the first MOST_TRACED of them.
-    """
+    """Measures all dispatches of a device from the profiler's creation on. `runs` includes all
+    since the last `clear` by name, `trace` the first MOST_TRACED of them."""
 
     is_left = False
 

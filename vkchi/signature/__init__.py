@@ -201,10 +201,8 @@ class TensorParameter(Parameter):
 
 
 class ArrayParameter(Parameter):
-    """An ndarray, or an array of another library in host or CUDA memory.
-
-    The kernel accesses its memory in place, or a copy that is copied back after writes.
-    """
+    """An ndarray, or an array of another library in host or CUDA memory. The kernel accesses its
+    memory in place, or a copy that is copied back after writes."""
 
     kind = "array"
 
@@ -322,10 +320,8 @@ class ArrayParameter(Parameter):
 
 
 class TemplateParameter(Parameter):
-    """A compile-time value: any object but an ndarray.
-
-    The kernel is compiled for each value that `value_key` distinguishes.
-    """
+    """A compile-time value: any object but an ndarray. The kernel is compiled for each value that
+    `value_key` distinguishes."""
 
     kind = "template"
 
@@ -339,10 +335,8 @@ class TemplateParameter(Parameter):
 
 
 class SelfParameter(TemplateParameter):
-    """`self` of a method: its attributes are compile-time values.
-
-    `spec` raises KernelSyntaxError if it is an instance of a class that is not data-oriented.
-    """
+    """`self` of a method: its attributes are compile-time values. `spec` raises KernelSyntaxError
+    if it is an instance of a class that is not data-oriented."""
 
     kind = "self"
 

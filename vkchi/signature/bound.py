@@ -55,11 +55,8 @@ class WritingKernel(Protocol):
 
 
 class BoundArguments:
-    """Result of binding the arguments of one call.
-
-    `flat` holds the scalars, `arrays` the arrays by name, `imports` the imported ones. `owners`
-    keep imported memory alive.
-    """
+    """Result of binding the arguments of one call. `flat` holds the scalars, `arrays` the arrays by
+    name, `imports` the imported ones. `owners` keep imported memory alive."""
 
     __slots__ = ("arrays", "flat", "held", "imports", "owners", "runtime")
 

@@ -33,9 +33,7 @@ class MemoryFill(NamedTuple):
 
 class DispatchSize(NamedTuple):
     """Work of a dispatch, for profilers: iterations of its loop, and bytes that it moves at least.
-
-    None: not known at a launch. `is_serial`: it runs a loop in one invocation or workgroup.
-    """
+    None: not known at a launch. `is_serial`: it runs a loop in one invocation or workgroup."""
 
     iterations: Count | None = None
     moved: Count | None = None
@@ -43,10 +41,8 @@ class DispatchSize(NamedTuple):
 
 
 class Dispatch(NamedTuple):
-    """One shader and the names of the array parameters that it reads and writes.
-
-    `fills`: equivalent memory fills, which may run instead of the shader; empty if there are none.
-    """
+    """One shader and the names of the array parameters that it reads and writes. `fills`:
+    equivalent memory fills, which may run instead of the shader; empty if there are none."""
 
     shader: Shader
     reads: frozenset[str]

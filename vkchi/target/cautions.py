@@ -32,11 +32,8 @@ STRICT = ("conversion", "constant")  # kinds that are errors under `ti.init(stri
 
 
 class Caution(NamedTuple):
-    """A warning about a location in the user's source.
-
-    `kind` is a key of `KINDS`; `{line}` in `sentence` and `help` is replaced by the line of
-    `origin`, if there is one.
-    """
+    """A warning about a location in the user's source. `kind` is a key of `KINDS`; `{line}` in
+    `sentence` and `help` is replaced by the line of `origin`, if there is one."""
 
     kind: str
     sentence: str
@@ -58,10 +55,8 @@ class Caution(NamedTuple):
 
 
 class LoopCaution(NamedTuple):
-    """A warning that a launch issues if a loop has more than MOST_SERIAL iterations.
-
-    `{count}` in the caution's sentence is replaced by their number.
-    """
+    """A warning that a launch issues if a loop has more than MOST_SERIAL iterations. `{count}` in
+    the caution's sentence is replaced by their number."""
 
     trips: Count
     caution: Caution

@@ -27,10 +27,8 @@ DOUBLINGS = 2
 
 
 class MemorySpan(NamedTuple):
-    """Part of block `number`: `size_bytes` from `offset`, both multiples of 256.
-
-    Imported memory (`heap`) has the number -1, and any offset and size.
-    """
+    """Part of block `number`: `size_bytes` from `offset`, both multiples of 256. Imported memory
+    (`heap`) has the number -1, and any offset and size."""
 
     block: Any
     number: int

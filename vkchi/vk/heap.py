@@ -59,10 +59,8 @@ class HeapMemory(NamedTuple):
 
 
 class _Live(NamedTuple):
-    """A span in use.
-
-    The dying pointer appends `place` to the release queue; `holder` refers weakly to the pointer.
-    """
+    """A span in use. The dying pointer appends `place` to the release queue; `holder` refers weakly
+    to the pointer."""
 
     place: Any
     span: MemorySpan

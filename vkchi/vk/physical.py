@@ -132,10 +132,7 @@ class MemoryType(NamedTuple):
 
 class Physical(NamedTuple):
     """One physical device. `queue_family` is the index of its queue family for compute, -1 if there
-    is none.
-
-    `host_pointer_alignment` is 0 if buffers cannot use host memory.
-    """
+    is none. `host_pointer_alignment` is 0 if buffers cannot use host memory."""
 
     handle: Any
     name: str

@@ -54,10 +54,7 @@ class Pipeline:
 
 class BufferFills:
     """Memory fills recorded in place of a pipeline's dispatch: each sets a range to one 32-bit
-    word.
-
-    `fills` has one (VkBuffer, offset, bytes, word) per range.
-    """
+    word. `fills` has one (VkBuffer, offset, bytes, word) per range."""
 
     __slots__ = ("__weakref__", "fills", "has_run", "name", "plain", "work")
     indirect, args_bytes, push_bytes = False, 0, 0

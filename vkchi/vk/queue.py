@@ -32,10 +32,8 @@ WAITS_WITHOUT_SPIN = 16
 
 
 class Outgoing:
-    """A command buffer to be submitted under a number.
-
-    `ended`, `sent`: VkResults of vkEndCommandBuffer and vkQueueSubmit2; empty before the call.
-    """
+    """A command buffer to be submitted under a number. `ended`, `sent`: VkResults of
+    vkEndCommandBuffer and vkQueueSubmit2; empty before the call."""
 
     __slots__ = ("commands", "ended", "number", "sent")
 
@@ -47,9 +45,7 @@ class Outgoing:
 
 class Queue:
     """Submission queue. Submissions are numbered from 1; `submitted` is the last number.
-
-    `outgoing`, set by the caller, is the submission that `send` makes next.
-    """
+    `outgoing`, set by the caller, is the submission that `send` makes next."""
 
     def __init__(self, logical: Logical) -> None:
         self._logical = logical

@@ -47,10 +47,8 @@ SENTENCES: dict[int, str] = {
 
 
 class OutOfMemory(DeviceError):
-    """Error: the host or the device is out of memory.
-
-    `Device.allocate` catches it, frees garbage, and retries.
-    """
+    """Error: the host or the device is out of memory. `Device.allocate` catches it, frees garbage,
+    and retries."""
 
 
 class NoDriver(DeviceError):
@@ -185,10 +183,8 @@ EXCEPTIONS: dict[int, type[DeviceError]] = {
 
 
 class DeviceCalls:
-    """Functions of one logical device, loaded at first use: `calls.vkCmdDispatch(...)`.
-
-    Raises DeviceError for a function that the driver lacks.
-    """
+    """Functions of one logical device, loaded at first use: `calls.vkCmdDispatch(...)`. Raises
+    DeviceError for a function that the driver lacks."""
 
     def __init__(self, vk: Vulkan, device: Any) -> None:
         self._vk, self._device = vk, device

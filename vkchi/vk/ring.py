@@ -34,11 +34,8 @@ class RingSlice(NamedTuple):
 
 
 class Ring:
-    """Pieces of up to `chunk_bytes`, aligned to 64 bytes.
-
-    With 16 full chunks, `allocate` waits for the oldest, unless that was used by the submission
-    being recorded.
-    """
+    """Pieces of up to `chunk_bytes`, aligned to 64 bytes. With 16 full chunks, `allocate` waits for
+    the oldest, unless that was used by the submission being recorded."""
 
     def __init__(self, logical: Logical, queue: Queue, chunk_bytes: int) -> None:
         self._logical, self._queue = logical, queue

@@ -16,10 +16,8 @@ from vkchi.vk.logical import Logical
 
 
 class DispatchWork(NamedTuple):
-    """Work of a dispatch: iterations, least bytes that it moves, workgroups and their shape.
-
-    None where it is not known. `is_serial`: it runs a loop in one invocation or workgroup.
-    """
+    """Work of a dispatch: iterations, least bytes that it moves, workgroups and their shape. None
+    where it is not known. `is_serial`: it runs a loop in one invocation or workgroup."""
 
     iterations: int | None
     moved: int | None
@@ -29,10 +27,8 @@ class DispatchWork(NamedTuple):
 
 
 class DispatchTime(NamedTuple):
-    """Duration of a dispatch, and its start on the device's clock, both in seconds.
-
-    `is_first`: the first run of its pipeline, in which drivers may compile.
-    """
+    """Duration of a dispatch, and its start on the device's clock, both in seconds. `is_first`: the
+    first run of its pipeline, in which drivers may compile."""
 
     name: str
     seconds: float
@@ -42,10 +38,8 @@ class DispatchTime(NamedTuple):
 
 
 class Timer:
-    """Two timestamps per dispatch, for up to `capacity` dispatches between two `collect`s.
-
-    The constructor raises DeviceError if the queue has no timestamps.
-    """
+    """Two timestamps per dispatch, for up to `capacity` dispatches between two `collect`s. The
+    constructor raises DeviceError if the queue has no timestamps."""
 
     def __init__(self, logical: Logical, capacity: int) -> None:
         if not logical.physical.timestamp_bits:

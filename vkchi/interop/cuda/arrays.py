@@ -132,10 +132,8 @@ class CudaArgument:
 
 
 class ImportedAllocation:
-    """A CUDA allocation imported as a whole into Vulkan, from CUDA address `start` on.
-
-    `owners` are the owners of the arrays seen in it. It is kept until all are gone.
-    """
+    """A CUDA allocation imported as a whole into Vulkan, from CUDA address `start` on. `owners` are
+    the owners of the arrays seen in it. It is kept until all are gone."""
 
     def __init__(self, start: int, buffer: Buffer) -> None:
         self.start, self.buffer = start, buffer

@@ -37,10 +37,8 @@ class ExportableAllocation(NamedTuple):
 
 
 class AllocationIdentity(NamedTuple):
-    """A CUDA allocation: its device, its unique number, its start address.
-
-    The number is 0 if CUDA counts none, as for some virtual memory.
-    """
+    """A CUDA allocation: its device, its unique number, its start address. The number is 0 if CUDA
+    counts none, as for some virtual memory."""
 
     device: int
     number: int
@@ -48,11 +46,8 @@ class AllocationIdentity(NamedTuple):
 
 
 class CudaDriver(Protocol):
-    """Operations on one CUDA device.
-
-    Streams are CUDA's handles as integers; 0 is the default stream. Work on a stream is
-    asynchronous and in order.
-    """
+    """Operations on one CUDA device. Streams are CUDA's handles as integers; 0 is the default
+    stream. Work on a stream is asynchronous and in order."""
 
     ordinal: int
 

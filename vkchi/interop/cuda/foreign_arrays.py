@@ -22,10 +22,8 @@ LEGACY = 1  # handle of CUDA's default stream; torch uses 0
 
 
 class CudaArrayInfo(NamedTuple):
-    """Description of an array in CUDA memory.
-
-    Strides are in bytes, `stream` is the stream that orders its use, `device` the device's number.
-    """
+    """Description of an array in CUDA memory. Strides are in bytes, `stream` is the stream that
+    orders its use, `device` the device's number."""
 
     address: int
     dtype: np.dtype[Any]
