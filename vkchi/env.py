@@ -92,8 +92,10 @@ def stages_to_print() -> frozenset[str]:
 
 
 def shows_stages() -> bool:
-    """True if VKCHI_PRINT, VKCHI_DUMP, VKCHI_DUMP_SPV or VKCHI_PASSES is set: caches are then not
-    used."""
+    """True if VKCHI_PRINT, VKCHI_DUMP, VKCHI_DUMP_SPV or VKCHI_PASSES is set.
+
+    The cache of compiled kernels is then not used.
+    """
     return any(map(flag, ("VKCHI_PRINT", "VKCHI_DUMP", "VKCHI_DUMP_SPV", "VKCHI_PASSES")))
 
 

@@ -149,9 +149,9 @@ class Kernel:
         """Print how a call with these arguments would run; compiles the kernel, but does not run
         it.
 
-        For each outermost loop: parallel or serial and why, iterations, workgroups, bytes per
-        iteration. Also atomics that remain, accesses that are not proved in range, and arguments
-        that are copied.
+        For each outermost loop: parallel, or the reason why it is serial; iterations, workgroups,
+        bytes per iteration. Also atomics that remain, accesses that are not proved in range, and
+        arguments that are copied.
         """
         from vkchi.launch.explain import explain_call  # few programs need it
 
@@ -679,7 +679,8 @@ def kernel(fn: FunctionType) -> Kernel:
         The kernel, called like the function. `kernel.grad` runs its gradient.
 
     Raises:
-        KernelSyntaxError: for anything but a plain function, and for a parameter without a type.
+        KernelSyntaxError: for anything but a plain function, for `*args` and `**kwargs`, and for a
+            parameter without a type of kernels (string annotations: at the first call).
     """
     return Kernel(checked_function(fn, "kernel"))
 

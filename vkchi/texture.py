@@ -154,7 +154,7 @@ class Texture:
 
 
 class TextureParameter(Parameter):
-    """A kernel parameter that is a texture; the kernel is compiled for its format and any shape."""
+    """A kernel parameter that is a texture; the kernel is compiled for its format."""
 
     kind = "texture"
 

@@ -2,7 +2,8 @@
 
 A row names a command and the function that adds its arguments to a parser. That function also sets
 the default `run`, a function from the parsed arguments to the exit status. The module of a command
-is imported when the command is used. Options and other words may be in any order.
+is imported when the command is used. Options and other words may be mixed, except words that go to
+a program (`rest`).
 
     COMMANDS = (Command("doctor", "check this machine", "vkchi.cli.doctor:configure"),)
 
