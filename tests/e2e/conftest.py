@@ -22,7 +22,7 @@ LACKING = ("not available on this device", "cannot keep")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Any:
-    """Tests of the language skip on devices that lack a type they use; others ask with `need`."""
+    """Skip language tests that fail because the device lacks a scalar type; others use `need`."""
     try:
         return (yield)
     except ti.DeviceError as e:
@@ -45,13 +45,13 @@ def start() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def session_device() -> None:
-    """Every test of this folder finds an initialised runtime."""
+    """Initialize vkchi for the tests of this folder."""
     start()
 
 
 @pytest.fixture(autouse=True)
 def is_open(session_device: None) -> None:
-    """Open it again where tests of other folders that ran in between closed it."""
+    """Initialize vkchi again if it is closed, as tests of other folders may do."""
     try:
         current_runtime()
     except KernelRuntimeError:
@@ -60,7 +60,7 @@ def is_open(session_device: None) -> None:
 
 @pytest.fixture
 def own_runtime() -> Iterator[None]:
-    """For tests that call ti.init or ti.reset themselves: the session's device comes back after."""
+    """For tests that call ti.init or ti.reset: initialize vkchi again afterwards."""
     yield
     start()
 
@@ -73,7 +73,8 @@ def caps() -> Any:
 
 @pytest.fixture
 def need(caps: Any) -> Callable[..., None]:
-    """`need("f64", "i8")` skips the test where the device cannot compute with or store a type."""
+    """Function that skips the test if the device lacks one of the scalar types: `need("f64",
+    "i8")`."""
 
     def check(*names: str) -> None:
         for name in names:
@@ -98,7 +99,7 @@ def is_fast() -> bool:
 
 @pytest.fixture(scope="session")
 def cache_environment() -> Callable[[Path], dict[str, str]]:
-    """Environment of a process with the given cache folder; the session's own tests have none."""
+    """Function that returns the environment of a process with the given cache folder."""
 
     def environment(folder: Path) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("VKCHI_DUMP")}
@@ -111,7 +112,7 @@ def cache_environment() -> Callable[[Path], dict[str, str]]:
 
 @pytest.fixture
 def display() -> Iterator[str]:
-    """The name of an X server that lasts as long as the test."""
+    """Start Xvfb for the test; yield its display name. Skips the test without Xvfb or xdotool."""
     if not (shutil.which("Xvfb") and shutil.which("xdotool")):
         pytest.skip("Xvfb or xdotool is not installed")
     reading, writing = os.pipe()

@@ -1,6 +1,5 @@
-"""Kernels on numpy arrays between two pages that nobody may touch: an access there ends all.
+"""Kernels on numpy arrays between two inaccessible pages: an access there ends the process.
 
-Contents: the arrays, the kernels, and the comparison with ndarrays.
 `test_host_array_bounds.py` runs it as a program.
 """
 
@@ -47,7 +46,7 @@ def own(values: np.ndarray, axes: int) -> Any:
 
 
 def compare(kernel: Any, *arrays: np.ndarray, axes: int = 0) -> None:
-    """The same is computed in place as on arrays of ours."""
+    """Assert that a kernel computes the same on fenced arrays in place as on ndarrays."""
     ours = [own(values, axes) for values in arrays]
     kernel(*ours)
     for given in each_fenced(kernel, arrays, axes):
@@ -56,7 +55,7 @@ def compare(kernel: Any, *arrays: np.ndarray, axes: int = 0) -> None:
 
 
 def each_fenced(kernel: Any, arrays: Any, axes: int = 0, numbers: tuple[int, ...] = ()) -> Any:
-    """The arrays at either fence, after the kernel ran on them."""
+    """Yield fenced copies of the arrays, at either fence, after the kernel ran on them in place."""
     for at_end in (True, False):
         given = [fenced(values, at_end=at_end) for values in arrays]
         for values in given:
@@ -68,7 +67,7 @@ def each_fenced(kernel: Any, arrays: Any, axes: int = 0, numbers: tuple[int, ...
 
 
 def stray(kernel: Any, values: np.ndarray, count: int, axes: int = 0) -> None:
-    """A kernel that goes outside."""
+    """Run a kernel that has out-of-range accesses at either fence."""
     for _ in each_fenced(kernel, [values], axes, (count,)):
         pass
 

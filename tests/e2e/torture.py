@@ -1,7 +1,6 @@
-"""Interrupts at any line, bytecode or moment of small programs, and whether all is well after each.
+"""Interrupts at any line, bytecode or time of small programs, and checks after each.
 
-Contents: the programs, the two ways to interrupt them, the check after each.
-`scripts/interrupt-torture` does it thousands of times, `test_interrupts.py` some.
+`scripts/interrupt-torture` interrupts thousands of times, `test_interrupts.py` less often.
 
     torture = Torture(seed=1)
     torture.run(1000)
@@ -39,19 +38,21 @@ MOST_WRONG = 20
 
 
 def start_opcodes() -> None:
-    """To be called before `sys.settrace`: Python 3.12 tells no frame of its bytecodes that was
-    entered before some frame has asked for them."""
+    """Enable events for bytecodes. Call it before `sys.settrace`.
+
+    Python 3.12 reports no bytecodes of frames that were entered before a frame has enabled them.
+    """
     sys._getframe().f_trace_opcodes = True
 
 
 def ask_for_opcodes(frame: FrameType, trace: Callable[..., Any]) -> None:
-    """Let a frame tell its trace function of bytecodes: Python 3.13 wants to have that first."""
+    """Enable events for the bytecodes of a frame; Python 3.13 needs `f_trace` set first."""
     frame.f_trace = trace
     frame.f_trace_opcodes = True
 
 
 class Trace:
-    """Raises KeyboardInterrupt, or another kind, at the `at`-th line or bytecode of vkchi."""
+    """Raises an exception of class `kind` at the `at`-th line or bytecode of vkchi."""
 
     def __init__(
         self, at: int, *, opcodes: bool, kind: type[BaseException] = KeyboardInterrupt
@@ -82,7 +83,7 @@ class Trace:
         return self
 
     def run(self, program: Callable[[], None]) -> bool:
-        """Run a program; whether it was interrupted."""
+        """Run a program; True if the exception left it."""
         before = sys.gettrace()
         if self.opcodes:
             start_opcodes()
@@ -97,14 +98,13 @@ class Trace:
 
 
 class Alarm:
-    """Interrupts by a signal after some seconds."""
-
     def __init__(self, after_s: float) -> None:
         self.after_s, self.where = after_s, f"signal after {after_s * 1e6:.0f} us"
         self.is_on, self.is_done = True, False
 
     def run(self, program: Callable[[], None]) -> bool:
-        """Run a program again and again until the signal comes."""
+        """Repeat a program until the signal comes, for 5 seconds at most; True if it was
+        interrupted."""
         before = signal.signal(signal.SIGALRM, self._raise)
         try:
             self._repeat(program)
@@ -117,8 +117,10 @@ class Alarm:
         return False
 
     def _repeat(self, program: Callable[[], None]) -> None:
-        """In a frame of its own: the `try` around a loop misses a signal at its jump back (Python
-        3.13)."""
+        """Repeat a program for 5 seconds, with the alarm set.
+
+        A separate frame: in Python 3.13 a `try` around a loop misses a signal at its jump back.
+        """
         signal.setitimer(signal.ITIMER_REAL, self.after_s)
         end = time.monotonic() + 5.0
         while time.monotonic() < end:
@@ -235,7 +237,7 @@ def symbols() -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def environment(name: str, value: str) -> Iterator[None]:
-    """A flag is set, and then as it was."""
+    """Context manager that sets an environment variable."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:
@@ -247,7 +249,7 @@ def environment(name: str, value: str) -> Iterator[None]:
 
 
 class Worker(threading.Thread):
-    """Launches kernels of its own while the main thread does and is interrupted."""
+    """Thread that launches kernels of its own while the main thread is interrupted."""
 
     LAUNCHES = 20
 
@@ -270,10 +272,10 @@ class Worker(threading.Thread):
             self.error = f"{type(error).__name__} in a thread: {error}"
 
     def check(self) -> None:
-        """True if it did its work, if it began. Raises AssertionError.
+        """Join the thread, if it has begun. Raises AssertionError if it hangs or failed.
 
-        An interrupt in `start` leaves a thread on its threshold, or, without one, the object in a
-        list of Python's own for ever: so the array is let go here.
+        An interrupt in `start` can leave an object that Python never drops, so its array is dropped
+        here.
         """
         end = time.monotonic() + LONGEST_START_S
         while not self.has_begun and self in threading.enumerate() and time.monotonic() < end:
@@ -286,7 +288,10 @@ class Worker(threading.Thread):
 
 
 class Torture:
-    """`done`: interrupts by program; `wrong`: a line for each after which something was wrong."""
+    """Programs, and interrupts of them.
+
+    `done`: number of interrupts by program; `wrong`: a line for each failed check.
+    """
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -405,13 +410,13 @@ class Torture:
             square(v.v, v.loss)
 
     def follow_tapes(self) -> None:
-        """Tapes that repeat an earlier one, and two that leave its trace."""
+        """Run tapes that repeat an earlier one, and two whose calls differ from its trace."""
         for way in ("", "call", "read"):
             self.follow_tape(way)
 
     def follow_tape(self, way: str) -> None:
-        """One of them; where it is interrupted, the program goes on before it lets the exception
-        leave the tape."""
+        """Run one of these tapes. After an interrupt, run other calls before the exception leaves
+        the tape."""
         self.arrays.v.fill(1.0)
         with ti.ad.Tape(self.arrays.loss):
             try:
@@ -453,7 +458,8 @@ class Torture:
         assert keys[0] == 1 and keys[39] == 40, "not sorted"
 
     def write_late(self) -> None:
-        """Python writes to arrays that kernels are at work on: a few times in a row, then more."""
+        """Write to arrays from Python while kernels use them: a few times in a row, then more
+        often."""
         v = self.arrays
         for k in range(12):
             scale(v.pairs)
@@ -466,8 +472,10 @@ class Torture:
             v.x[k] = k
 
     def meet_shapes(self) -> None:
-        """A kernel that gets code for the extents of its arrays at their first launch: one of a
-        thousand, so that the cache has it at times only."""
+        """Launch a kernel that is specialized for the shapes of its first launches.
+
+        It is one of 1,000 kernels, so that the cache has it only sometimes.
+        """
         by = time.time_ns() // 1000 % 1000
 
         @ti.kernel
@@ -488,7 +496,8 @@ class Torture:
         assert (b.to_numpy() == np.arange(rows)[:, None] + 2 + by).all(), "wrong code for extents"
 
     def open_devices(self) -> None:
-        """One that nobody closes, one that is closed while its memory is looked at."""
+        """Open a device that is not closed, and one that is closed while a view of its memory
+        exists."""
         abandoned = open_device()
         abandoned.allocate(64)
         device = open_device()
@@ -499,7 +508,7 @@ class Torture:
     # --- the check -------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """True if everything works as if nothing had happened. Raises AssertionError."""
+        """Assert that locks are free, results are right and new memory is zero."""
         v = self.arrays
         while self.workers:
             self.workers.pop().check()
@@ -533,14 +542,16 @@ class Torture:
         assert (made.to_numpy() == 0).all(), "new memory is not zero"
 
     def check_traces(self) -> None:
-        """The same for tapes that repeat an earlier one, perhaps an interrupted one."""
+        """Assert that tapes that repeat an earlier one, perhaps an interrupted one, give right
+        gradients."""
         for way, last in ("", 4), ("call", 6), ("read", 4):
             self.follow_tape(way)
             found = self.arrays.v.grad.to_numpy()
             assert (found == 2 * (1 + 4 + last**2)).all(), f"wrong gradient of a trace: {way}"
 
     def check_modes(self) -> None:
-        """The same for fields that were placed, and for other derivatives than those of tapes."""
+        """Assert right results of placed fields, forward mode, Hessian products and tapes in little
+        memory."""
         v = self.arrays
         if v.placed is not None:
             v.placed.fill(1)
@@ -556,7 +567,6 @@ class Torture:
         assert (v.v.grad.to_numpy() == 128).all(), "wrong gradient in little memory"
 
     def check_graphs(self) -> None:
-        """The same for recorded work."""
         v = self.arrays
         v.a.fill(0.0)
         self.run_graph()
@@ -567,7 +577,7 @@ class Torture:
         assert (v.x.to_numpy() == 8).all(), "wrong recording"
 
     def check_writes(self) -> None:
-        """The same for Python writes while the device is at work."""
+        """Assert right results of Python writes while the device runs kernels."""
         v = self.arrays
         v.x.fill(0)
         v.pairs.fill(0)
@@ -583,7 +593,6 @@ class Torture:
         assert v.pairs.to_numpy()[:12].tolist() == expected, "wrong late writes of vectors"
 
     def check_soon(self) -> None:
-        """True if the next launches are right. Raises AssertionError."""
         x = self.arrays.x
         x.fill(0)
         add(x)
@@ -592,7 +601,6 @@ class Torture:
         assert (x.to_numpy() == 2).all(), "wrong sums"
 
     def is_lock_free(self, lock: Any) -> bool:
-        """True if another thread can have it."""
         found: list[bool] = []
 
         def take() -> None:
@@ -606,7 +614,7 @@ class Torture:
         return found[0]
 
     def count_memory(self) -> int:
-        """Bytes in use on the device, after all that can be freed is."""
+        """Bytes in use on the device, after garbage is freed and the device is idle."""
         gc.collect()
         close_abandoned()
         ti.sync()
@@ -616,7 +624,7 @@ class Torture:
     # --- interrupting ----------------------------------------------------------------------------
 
     def run(self, count: int, signals: float = 0.5) -> None:
-        """Interrupt so many programs, that share of them by signals."""
+        """Interrupt programs `count` times; the fraction `signals` of them by signals."""
         while sum(self.done.values()) < count:
             name = self.random.choice(list(self.programs))
             if self.random.random() < signals:
@@ -627,7 +635,7 @@ class Torture:
                 self.interrupt(name, Trace(at, opcodes=opcodes))
 
     def run_every_line(self, name: str) -> None:
-        """Interrupt a program once at every line of vkchi that it runs."""
+        """Interrupt a program once at each line of vkchi that it runs; check later launches."""
         trace = Trace(0, opcodes=False)
         trace.run(self.programs[name])
         for at in trace.first.values():
@@ -651,7 +659,7 @@ class Torture:
         return self.counts[key]
 
     def interrupt(self, name: str, how: Trace | Alarm) -> None:
-        """Interrupt a program once, then see whether all is well."""
+        """Interrupt a program once, and run all checks; errors are noted in `wrong`."""
         try:
             if not how.run(self.programs[name]):
                 assert not how.is_done, "the interrupt was lost"
@@ -664,12 +672,12 @@ class Torture:
             self.used = self.count_memory()
 
     def check_memory(self) -> int:
-        """Bytes in use, all else being well."""
+        """Run `check`, and return the bytes in use."""
         self.check()
         return self.count_memory()
 
     def note(self, name: str, how: Trace | Alarm, error: Exception) -> None:
-        """Note an error; enough is enough."""
+        """Add an error to `wrong`; raise it if there are more than MOST_WRONG."""
         text = f"{type(error).__name__}: {error}".splitlines()[0]
         self.wrong.append(f"{name}, {how.where}: {text}")
         if len(self.wrong) > MOST_WRONG:

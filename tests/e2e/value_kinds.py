@@ -1,6 +1,6 @@
 """Kinds of compile-time values and their operations in kernels: a small program per pair.
 
-Contents: KINDS, OPERATIONS, `answer`, which lowers the program of a pair, and `table`, all answers.
+`answer` lowers the program of a pair, `table` the programs of all pairs.
 
     answer(KINDS["a string"], OPERATIONS["len(x)"], surroundings())     # ("3", "")
 """
@@ -29,8 +29,11 @@ from vkchi.signature import Signer, read_parameters
 
 
 class Kind(NamedTuple):
-    """An expression of the kind; `before` are statements in front of it, `params` the kernel's
-    parameters beside n and c, which are i32."""
+    """An expression of the kind, `x`.
+
+    `before` are statements in front of it, `params` the kernel's parameters beside n and c, which
+    are i32.
+    """
 
     x: str
     before: str = ""
@@ -121,8 +124,6 @@ class Colour(enum.Enum):
 
 
 class Made:
-    """A class that kernels make objects of."""
-
     def __init__(self, x: Any) -> None:
         self.x = x
 
@@ -172,7 +173,7 @@ def surroundings() -> dict[str, Any]:
 
 
 def said(x: Any) -> str:
-    """A compile-time value in a cell: kernel values by their types."""
+    """Text of a compile-time value for a cell of the table; of a kernel value its type."""
     if isinstance(x, Value):
         return str(x.type)
     if isinstance(x, list | tuple) and type(x) in (list, tuple):
@@ -186,7 +187,8 @@ def said(x: Any) -> str:
 
 
 def answer(kind: Kind, operation: str, names: dict[str, Any]) -> tuple[str, str]:
-    """Result of the program for a pair; or the error's sentence, and its help."""
+    """Lower the program for a pair: (text of the probed values, ""), or ("", error sentence and
+    help)."""
     text = "def program(n: ti.i32, c: ti.i32{}):\n{}".format(
         f", {kind.params}" if kind.params else "",
         "".join(f"    {line}\n" for line in (kind.before, operation.format(x=kind.x)) if line),
@@ -228,13 +230,12 @@ def lower(fn: Any) -> None:
 
 
 def number_of(text: str) -> str:
-    """A number that an error has whatever others there are."""
+    """An error's number, a hash of its text, which does not depend on other errors."""
     return f"E{zlib.crc32(text.encode()) & 0xFFFFF:05x}"
 
 
 def table(names: dict[str, Any]) -> str:
-    """A row per kind and a column per operation. Errors have numbers, made of their words, which
-    are below."""
+    """Text of the table: a row per kind, a column per operation, then the numbered errors."""
     errors: dict[str, str] = {}
     rows = [["", *OPERATIONS]]
     for name, kind in KINDS.items():

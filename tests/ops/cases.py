@@ -1,8 +1,8 @@
-"""Inputs for every elementwise row of the op table, and Funcs that apply a row to arrays of them.
+"""Inputs for each elementwise row of the op table, and Funcs that apply a row to arrays of them.
 
-For whoever compares two ways to compute an op: the interpreter, the constant folder, a device.
-Left out are inputs whose result the row leaves open: integer division by zero or overflowing,
-floats cast to integers that cannot hold them, powers of negative numbers, min and max of 0 and -0.
+They serve to compare two evaluations of an op: interpreter, constant folder, device. Inputs whose
+result the row leaves open are left out: integer division by zero or with overflow, floats cast to
+integers that cannot hold them, powers of negative numbers, min and max of 0 and -0.
 
     for kind, types in signatures():          # ("add", (i32, i32)), ("cast", (f32, u8)), ...
         inputs = cases(kind, types)           # [(np.int32(0), np.int32(1)), ...]
@@ -39,12 +39,12 @@ def _divides_badly(t: Scalar, v: _Inputs) -> bool:
 
 
 def _is_signless(t: Scalar, v: _Inputs) -> bool:
-    """Zeros of both signs: either may come out."""
+    """True for zeros of different sign: either may be the result."""
     return bool(v[0] == 0 and v[1] == 0 and v[0].tobytes() != v[1].tobytes())
 
 
 def _has_no_power(t: Scalar, v: _Inputs) -> bool:
-    """A base with a sign, or zero to a power that is not positive."""
+    """True for a negative base, and for zero to a power that is not positive."""
     return bool(np.signbit(v[0]) or (v[0] == 0 and not v[1] > 0))
 
 
@@ -57,7 +57,7 @@ _OPEN: dict[str, Callable[[Scalar, _Inputs], bool]] = {
 
 
 def edge_values(t: Scalar) -> list[Any]:
-    """Values of t, the interesting ones first: zeros, extremes, subnormals, inf, nan, ordinary."""
+    """Values of type t: zeros, extremes, subnormals, inf and nan first, then ordinary ones."""
     if t is u1:
         return [np.False_, np.True_]
     with np.errstate(all="ignore"):
@@ -78,15 +78,17 @@ def edge_values(t: Scalar) -> list[Any]:
 
 
 def is_ordinary(v: Any) -> bool:
-    """True if v is no float that devices may flush or treat freely: inf, nan, subnormal."""
+    """True unless v is a float that is inf, nan or subnormal."""
     if v.dtype.kind != "f":
         return True
     return bool(np.isfinite(v) and (v == 0 or abs(v) >= np.finfo(v.dtype).tiny))
 
 
 def signatures() -> Iterator[tuple[str, tuple[Scalar, ...]]]:
-    """Every elementwise row with every combination of scalar types that it takes; for `cast` and
-    `bitcast` the type from and the type to."""
+    """Yield each elementwise row with each combination of scalar types that it accepts.
+
+    For `cast` and `bitcast`: the source type and the result type.
+    """
     for kind in sorted(ELEMENTWISE):
         if kind in CONVERSIONS:
             pairs = itertools.product(SCALARS.values(), SCALARS.values())
@@ -124,7 +126,7 @@ def _takes(kind: str, types: tuple[Scalar, ...]) -> bool:
 
 
 def cases(kind: str, types: tuple[Scalar, ...], *, ordinary: bool = False) -> list[_Inputs]:
-    """Input tuples for a row; with `ordinary`, none that holds inf, nan or a subnormal."""
+    """Input tuples for a row; with `ordinary`, none that has inf, nan or a subnormal."""
     count = count_args(kind)
     values = [edge_values(t)[: MANY if count == 1 else FEW] for t in types[:count]]
     inputs = itertools.product(*values)
@@ -148,7 +150,7 @@ def columns(inputs: list[_Inputs], types: tuple[Scalar, ...]) -> list[Any]:
 
 
 def build_func(kind: str, types: tuple[Scalar, ...], shape: tuple[int, ...] = ()) -> Func:
-    """`out[i] = kind(a[i], b[i], c[i])` over 1-D arrays of elements of `shape`."""
+    """Func for `out[i] = kind(a[i], b[i], c[i])` over 1-D arrays of elements of `shape`."""
     wide = tuple(with_shape(t, shape) for t in types)
     out_type = result_type(kind, wide)
     ins = [Param(Array.of(t, 1), name) for t, name in zip(wide[: count_args(kind)], "abc")]

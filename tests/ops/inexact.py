@@ -1,10 +1,9 @@
 """A device that computes as inexactly as Vulkan allows, for the reference interpreter.
 
-Operations with a row in precision.py are off by the whole allowed error, down, up, or by a part of
-it that depends on the operands, as on a device that multiplies with a rounded reciprocal. Results
-that the specification leaves undefined are NaN. Sums, products and conversions may be rounded
-toward zero, and a product that is added to something may not be rounded at all (of f64 it always
-is).
+Operations with a row in precision.py are off by the whole allowed error, down or up, or by a part
+of it that depends on the operands. Results that the specification leaves undefined are NaN. In mode
+"truncated", sums, products and conversions of f32 and f16 are rounded toward zero. In mode
+"contracted", products of f32 and f16 that are added are not rounded.
 
     run(fn, args, compute=Inexact("down"))
 """
@@ -24,7 +23,7 @@ TRUNCATED = ("add", "sub", "mul", "cast")
 
 
 def scatter(args: Sequence[Any]) -> Any:
-    """A number from -1 to 1 that the operands' bits decide."""
+    """A number from -1 to 1, a hash of the operands' bits."""
     mixed: Any = np.uint64(0)
     for a in args:
         bits = np.asarray(a, np.float64).view(np.uint64)
@@ -43,8 +42,10 @@ MODES: dict[str, Callable[[Sequence[Any]], Any]] = {
 
 
 class Inexact:
-    """`evaluate` on such a device; `mode` is a key of MODES. `used` collects the inexact
-    operations."""
+    """Replacement for `evaluate` in the interpreter; `mode` is a key of MODES.
+
+    `used` collects the operations with a row in precision.py.
+    """
 
     def __init__(self, mode: str) -> None:
         self.mode, self.choose = mode, MODES[mode]
@@ -67,7 +68,11 @@ class Inexact:
         return exact
 
     def move(self, kind: str, args: Sequence[Any], attr: Any, t: Type, exact: Any) -> Any:
-        """The result as far away as may be, and not farther."""
+        """The result moved by the share of the allowed error that the mode chooses, never beyond
+        it.
+
+        Zero and non-finite operands and results are not moved.
+        """
         elem = scalar_of(t)
         wide = [np.asarray(a, np.float64) for a in args]
         result = evaluate(kind, wide, attr, with_scalar(t, f64))
@@ -91,7 +96,8 @@ class Inexact:
         )
 
     def fuse(self, kind: str, args: Sequence[Any], attr: Any, t: Type, exact: Any) -> Any:
-        """The result with products as they were before they were rounded, which it remembers."""
+        """The result computed from products before their rounding; remembers the last nine
+        products."""
         wide = [self.whole(a) for a in args]
         result = np.asarray(evaluate(kind, wide, attr, with_scalar(t, f64)))
         if kind not in ("mul", "neg"):
@@ -100,6 +106,6 @@ class Inexact:
         return exact
 
     def whole(self, a: Any) -> Any:
-        """A value in double precision; of a product, the value before rounding."""
+        """A value in double precision; of a remembered product, the value before rounding."""
         found = [result for product, result in self.products if product is a]
         return found[0] if found else np.asarray(a, np.float64)

@@ -1,4 +1,4 @@
-"""Run split Funcs on a device with numpy arrays: a launch in the plainest way.
+"""Launch of split Funcs on a device with numpy arrays, without the runtime.
 
 launch(device, fn, {"x": x, "out": out}, {"a": np.float32(2)}, count=len(x))    # changes `out`
 launch_program(device, program, temps, case.args())
@@ -49,7 +49,8 @@ def lacks_of(fn: Func, caps: Caps) -> list[str]:
 
 
 def store_truths_as_words(fn: Func, caps: Caps) -> None:
-    """Let arrays of u1 be stored as u32 where the device has no bytes. Changes the parameters."""
+    """Store arrays of u1 as u32 if the device has no 8-bit storage. Changes the types of
+    `fn.params`."""
     for param in fn.params:
         t = param.type
         if isinstance(t, Array) and scalar_of(t.elem) is u1 and not (caps.storage8 and caps.int8):
@@ -60,7 +61,7 @@ def store_truths_as_words(fn: Func, caps: Caps) -> None:
 
 
 def offsets_of(layout: Layout, shape: tuple[int, ...]) -> Any:
-    """Position of each component of each element, as an array of `shape` and one axis more."""
+    """Offset of each component of each element, as an array of `shape` and one more axis."""
     first = np.zeros(shape, np.int64) + layout.offset([*np.indices(shape)])
     return first[..., None] + np.array(layout.components)
 
@@ -83,7 +84,7 @@ class Memory:
 
     @staticmethod
     def _places(t: Array, array: Any) -> Any:
-        """Offsets of all scalars of the logical array, or None where it is row-major memory."""
+        """Offsets of all scalars of a logical array; None if it is row-major memory."""
         if t.layout is None or t.shape is None or array.shape != (*t.shape, *shape_of(t.elem)):
             return None  # raw memory is given as it is
         return offsets_of(t.layout, t.shape).reshape(array.shape)
@@ -113,7 +114,7 @@ class Memory:
 
 
 def pack_block(shader: Shader, give: Callable[[ArgumentSlot], Any]) -> bytes:
-    """The argument block; `give(slot)` is a slot's value."""
+    """The argument block; `give(slot)` returns the value of a slot."""
     block = bytearray(shader.size_bytes)
     for slot in shader.slots:
         letter = "Q" if slot.kind in ("ptr", "trash") else FORMATS[slot.dtype]
@@ -147,7 +148,7 @@ def record(
 
 
 def grid_for(fn: Func, block: int = BLOCK) -> Grid:
-    """A guarded grid for a Func with a parallel loop, a serial one for others."""
+    """A guarded grid for a Func with a parallel loop, a serial grid for others."""
     loop = find_parallel(fn)
     if loop is None:
         return SERIAL
@@ -162,7 +163,10 @@ def launch(
     count: int = 1,
     groups: tuple[int, int, int] | None = None,
 ) -> Shader:
-    """Emit, load and run one Func for `count` iterations; all arrays travel there and back."""
+    """Emit, load and run one Func for `count` iterations; return the shader.
+
+    The arrays are copied to the device and back.
+    """
     shader = emit(
         lower_dispatch(legalize(fn, device.caps), device.caps), grid_for(fn), device.caps, fn.name
     )

@@ -2,9 +2,8 @@
 
 Source: Vulkan 1.3, appendix A, "Precision and Operation of SPIR-V Instructions". Each row gives the
 allowed absolute error from the type, the exact arguments and the exact result, all as float64; inf
-stands for "undefined". Doubles need only be as precise as floats; operations without a row are
-exact. Everywhere a subnormal may be flushed to zero, and the rounding mode is the driver's: one ULP
-more.
+means "undefined". f64 need only be as precise as f32; operations without a row are exact.
+`allowed_error` adds one ULP for the rounding mode, and subnormals may be flushed to zero.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Row = Callable[..., Any]
 
 
 class Format:
-    """A binary format: `ulp` of values in it."""
+    """Precision that is required of a float type: that of f16, or of f32 for wider ones."""
 
     def __init__(self, t: Scalar) -> None:
         info = np.finfo(t.dtype if t is f16 else f32.dtype)
@@ -30,13 +29,15 @@ class Format:
         self.max = float(np.finfo(t.dtype).max)
 
     def ulp(self, x: Any) -> Any:
-        """The unit in the last place of x, no smaller than that of the least normal number."""
+        """The unit in the last place of x, at least that of the least normal number."""
         magnitude = np.maximum(np.abs(x), self.tiny)
         return np.exp2(np.floor(np.log2(magnitude)) - self.digits)
 
     def log_error(self, x: Any, result: Any) -> Any:
-        """log and log2: 3 ULP outside [0.5, 2], an absolute error inside; of subnormals, which may
-        be read as less than they are, anything."""
+        """Absolute error of log and log2: 3 ULP outside [0.5, 2], a constant inside.
+
+        Infinite for subnormals, which may be flushed.
+        """
         is_near = (x >= 0.5) & (x <= 2)
         error = np.where(is_near, 2.0 ** (-7 if self.is_half else -21), 3 * self.ulp(result))
         return np.where((x > 0) & (x < self.tiny), np.inf, error)
@@ -47,7 +48,7 @@ class Format:
 
     @property
     def sine(self) -> float:
-        """sin and cos: this absolute error inside [-pi, pi]."""
+        """Absolute error of sin and cos in [-pi, pi]."""
         return 2.0 ** (-7 if self.is_half else -11)
 
     @property
@@ -106,7 +107,7 @@ def _arc2(f: Format, y: Any, x: Any, r: Any) -> Any:
 
 
 def _arc_sine(f: Format, x: Any, r: Any) -> Any:
-    """atan2(x, sqrt(1 - x * x)), and the like for acos."""
+    """As atan2(x, sqrt(1 - x * x)), and similarly for acos."""
     square = np.maximum(1 - x * x, 0)
     root = np.sqrt(square)
     eps = 2 * f.ulp(1.0)
@@ -115,7 +116,7 @@ def _arc_sine(f: Format, x: Any, r: Any) -> Any:
 
 
 def _hyperbolic(f: Format, x: Any, r: Any) -> Any:
-    """(exp(x) +- exp(-x)) * 0.5; tanh their quotient."""
+    """As (exp(x) +- exp(-x)) * 0.5, for sinh and cosh."""
     grown = np.exp(np.abs(x))
     error = f.exp_ulps(x) * f.ulp(grown) + f.ulp(grown)
     return np.where(grown < f.max, error, np.inf)
@@ -128,7 +129,7 @@ def _tanh(f: Format, x: Any, r: Any) -> Any:
 
 
 def _floordiv(f: Format, a: Any, b: Any, r: Any) -> Any:
-    """Exact where the type holds the quotient; as imprecise as `/` beyond."""
+    """Exact if the type holds the quotient exactly, otherwise as for `/`."""
     is_held = (np.abs(r) < 2.0 ** (f.digits + 1)) | (b == 0) | ~np.isfinite(a) | ~np.isfinite(b)
     return np.where(is_held, 0, _div(f, a, b, r))
 
@@ -147,7 +148,7 @@ ROUNDED = frozenset({"add", "sub", "mul", "cast", "mod"}) | frozenset(ROWS)
 
 
 def allowed_error(kind: str, t: Scalar, args: list[Any], exact: Any) -> Any:
-    """The allowed absolute error of `kind`'s result, of float type t, per case."""
+    """The allowed absolute error of results of the op `kind` of float type t, per element."""
     f = Format(t)
     exact64 = exact.astype(np.float64)
     with np.errstate(all="ignore"):
@@ -160,7 +161,7 @@ def allowed_error(kind: str, t: Scalar, args: list[Any], exact: Any) -> Any:
 
 
 def is_near(kind: str, t: Scalar, args: list[Any], got: Any, exact: Any) -> Any:
-    """Bool array: results within the specification. `exact` may be float64."""
+    """Bool array: results `got` that the specification permits. `exact` may be float64."""
     allowed = allowed_error(kind, t, args, exact)
     top = float(np.finfo(t.dtype).max)
     with np.errstate(all="ignore"):

@@ -1,6 +1,6 @@
-"""The meaning of rows once more, in Python's own integers and `math`: a check of the op table.
+"""A second definition of the rows of the op table, in Python's integers and `math`, to check it.
 
-Integer rows are exact and wrap; float rows are judged in units in the last place.
+Integer rows are exact and wrap; float rows are compared in units in the last place.
 """
 
 from __future__ import annotations
@@ -77,6 +77,6 @@ CORRECTLY_ROUNDED = frozenset(
 
 
 def wrap(value: int, t: Scalar) -> int:
-    """An integer as t holds it."""
+    """Wrap an integer to the range of the integer type t."""
     value &= (1 << t.bits) - 1
     return value - (1 << t.bits) if t.kind == "i" and value >> (t.bits - 1) else value

@@ -60,13 +60,17 @@ class Beginning(importlib.abc.MetaPathFinder):
 
 
 def begin_with_vkchi(system: str) -> None:
-    """Begin the emulation when vkchi is imported. Raises KeyError for an unknown system."""
+    """Install a finder that begins the emulation when vkchi is imported.
+
+    Raises KeyError for an unknown system.
+    """
     assert PLATFORMS[system]
     sys.meta_path.insert(0, Beginning(system))
 
 
 def begin(system: str) -> None:
-    """Emulate a system in this process."""
+    """Emulate a system in this process: change `sys`, `os` and `open`, and remove names and
+    modules."""
     for name in LOADED_BEFORE:
         importlib.import_module(name)
     changed = {
@@ -95,7 +99,7 @@ def begin(system: str) -> None:
 
 
 class Unchanged(types.ModuleType):
-    """A module as it was: names that are removed or replaced have their old values."""
+    """Proxy of a module in which names that are removed or replaced keep their old values."""
 
     def __init__(self, module: types.ModuleType, names: set[str]) -> None:
         super().__init__(module.__name__)
@@ -113,7 +117,7 @@ class Unchanged(types.ModuleType):
 
 
 def show_to_loaded_modules(proxies: dict[str, Unchanged]) -> None:
-    """Let the globals of all loaded modules refer to proxies, in place of the modules."""
+    """Replace the modules by their proxies in the globals of the loaded modules."""
     by_id = {id(sys.modules[name]): proxy for name, proxy in proxies.items()}
     for module in list(sys.modules.values()):
         if type(module) is types.ModuleType and module.__name__ not in UNTOUCHED:
@@ -123,7 +127,8 @@ def show_to_loaded_modules(proxies: dict[str, Unchanged]) -> None:
 
 
 def link_loader(name: str) -> None:
-    """Put the Vulkan loader under a system's name into a folder, and name that in VULKAN_SDK."""
+    """Link the Vulkan loader into a new folder under the system's name; set VULKAN_SDK to the
+    folder."""
     ctypes.CDLL(REAL_LOADER)
     with open("/proc/self/maps", encoding="utf-8") as maps:
         path = next(line.split()[-1] for line in maps if "/libvulkan.so" in line)
@@ -231,7 +236,7 @@ def is_called_by(package: str) -> bool:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Print the names that are to be removed and that this Python has not."""
+    """Print the names in NAMES that this Python's modules do not have."""
     for system, modules in NAMES.items():
         for name, names in modules.items():
             try:

@@ -1,4 +1,4 @@
-"""Gradients in the interpreter, and expected gradients by differences.
+"""Gradients computed by the interpreter, compared with central differences.
 
 check(fn, x=np.ones(4), loss=np.zeros(()))    # fn: a plain function with ndarray arguments
 """
@@ -30,14 +30,14 @@ Arrays = dict[str, Any]
 
 
 def lower(fn: Callable[..., Any], args: Arrays) -> Func:
-    """The kernel's Func, prepared, for arguments of these types."""
+    """The kernel's Func for arguments of these types, simplified for differentiation."""
     specs = [ArgSpec(name, *kind_of(fn, name, args[name])) for name in args]
     func = lower_kernel(fn, tuple(specs), Options(default_fp=f64)).func  # type: ignore[arg-type]
     return simplify_for_gradient(func, frozenset(p.name for p in func.params))
 
 
 def kind_of(fn: Callable[..., Any], name: str, value: Any) -> tuple[str, Any]:
-    """Passing mode of an argument; `name: Tensor` in the annotation gives elements."""
+    """(passing mode, type) of an argument; a Tensor in its annotation is the element type."""
     if not isinstance(value, np.ndarray):
         t = f64 if isinstance(value, float) else scalar_of_dtype(np.int32)
         return "scalar", t
@@ -51,7 +51,7 @@ def kind_of(fn: Callable[..., Any], name: str, value: Any) -> tuple[str, Any]:
 
 
 def differentiate(fn: Callable[..., Any], args: Arrays) -> GradientFunc:
-    """The gradient's Func by all arrays of floats, unread results removed."""
+    """The reverse-mode gradient by all float arrays in `args`, without unread results."""
     func = lower(fn, args)
     names = [k for k, v in args.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f"]
     made = differentiate_reverse(func, GradientRequest(frozenset(names)))
@@ -60,7 +60,10 @@ def differentiate(fn: Callable[..., Any], args: Arrays) -> GradientFunc:
 
 
 def backward(made: GradientFunc, args: Arrays, seeds: Arrays) -> Arrays:
-    """The adjoints of all arrays after a run with these adjoints of the kernel's outputs."""
+    """Run the gradient, and return the adjoints of all arrays by name.
+
+    seeds: adjoints of the kernel's outputs; missing ones are 0.
+    """
     adjoints = {name: np.array(seeds.get(name, np.zeros_like(args[name])))
                 for name in made.adjoints}  # fmt: skip
     bound = {k: np.array(v) for k, v in args.items()}
@@ -96,7 +99,7 @@ def make_buffer(save: SaveBuffer, positions: Any, invocations: int) -> Any:
 
 
 def differences(fn: Callable[..., Any], args: Arrays, seeds: Arrays, step: float) -> Arrays:
-    """The same by central differences of sum(seeds * results)."""
+    """Central differences of sum(seeds * results) by each float array in `args`."""
     func = lower(fn, args)
 
     def value(changed: Arrays) -> float:
@@ -119,7 +122,8 @@ def differences(fn: Callable[..., Any], args: Arrays, seeds: Arrays, step: float
 
 def check(fn: Callable[..., Any], *, seeds: Arrays | None = None, step: float = 1e-5,
           tolerance: float = 1e-6, **args: Any) -> Arrays:  # fmt: skip
-    """Compare both for every array of floats; the gradients."""
+    """Assert that the gradient of `fn` equals differences, for each float array; return the
+    adjoints."""
     random = np.random.default_rng(7)
     arrays = [k for k, v in args.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f"]
     seeds = seeds or {k: np.asarray(random.normal(size=args[k].shape)) for k in arrays}
@@ -133,7 +137,7 @@ def check(fn: Callable[..., Any], *, seeds: Arrays | None = None, step: float = 
 
 def check_forward(fn: Callable[..., Any], *, tolerance: float = 1e-6, step: float = 1e-5,
                   **args: Any) -> None:  # fmt: skip
-    """Compare derivatives along a random direction, of every array, with differences."""
+    """Assert that forward-mode derivatives along a random direction equal differences."""
     random = np.random.default_rng(11)
     func = lower(fn, args)
     names = [k for k, v in args.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f"]

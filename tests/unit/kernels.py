@@ -42,7 +42,7 @@ from vkchi.types.array_attributes import ArrayArgument, Attributes
 
 
 class Field:
-    """An array that a kernel can capture. `data` has the elements' axes last."""
+    """Stand-in for a field that a kernel can capture. `data` has the elements' axes last."""
 
     def __init__(self, data: Any, *, element_axes: int = 0, offset: tuple[int, ...] = ()) -> None:
         self.data = data
@@ -65,8 +65,6 @@ class Field:
 
 
 class Func:
-    """Stands for `@ti.func`."""
-
     __vkchi_kind__ = "func"
 
     def __init__(self, fn: Any) -> None:
@@ -80,8 +78,6 @@ class Func:
 
 
 class Bound:
-    """A Func of an object."""
-
     __vkchi_kind__ = "func"
 
     def __init__(self, func: Func, obj: Any) -> None:
@@ -99,7 +95,7 @@ class Kernel:
 
 
 def define(text: str, **names: Any) -> Any:
-    """The function that `text` defines, with its source where the frontend looks for it."""
+    """Execute `text`, and return the last function that it defines; `linecache` gets its source."""
     file = f"<test {len(linecache.cache)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     scope: dict[str, Any] = {"ti": ti, **names}
@@ -108,7 +104,7 @@ def define(text: str, **names: Any) -> Any:
 
 
 def spec_of(name: str, note: Any, arg: Any) -> ArgSpec:
-    """Description of an argument for the frontend."""
+    """ArgSpec of an argument with the annotation `note`."""
     if note is template or isinstance(note, template):
         return ArgSpec(name, "template", None, arg)
     if note is ndarray or isinstance(note, ndarray):
@@ -124,7 +120,7 @@ def spec_of(name: str, note: Any, arg: Any) -> ArgSpec:
 
 
 def lower(fn: Any, *args: Any, **options: Any) -> Lowered:
-    """The kernel lowered for these arguments; verified."""
+    """Lower and verify the kernel for the types of these arguments."""
     notes = annotations_of(fn, source_of(fn))
     names = inspect.signature(fn).parameters
     specs = tuple(spec_of(name, notes.get(name), a) for name, a in zip(names, args))
@@ -137,8 +133,11 @@ def lower(fn: Any, *args: Any, **options: Any) -> Lowered:
 def run(
     fn: Any, *args: Any, device: interp.Compute | None = None, caps: Caps = FULL, **options: Any
 ) -> Any:
-    """Lower and interpret; arrays change in place. Returns the kernel's results as Python values.
-    With `device`, the code for a device of these capabilities, as that one computes."""
+    """Lower a kernel and interpret it; arrays change in place. Returns its results as Python
+    values.
+
+    With `device`, the Func is legalized for `caps`, and `device` evaluates its ops.
+    """
     lowered = lower(fn, *args, **options)
     given = dict(zip(inspect.signature(fn).parameters, args))
     bound: dict[str, Any] = {}

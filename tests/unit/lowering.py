@@ -1,4 +1,4 @@
-"""A frontend context without a frontend: the interpreter runs the ops that handlers build.
+"""A stand-in for the frontend's context: the interpreter runs the ops that handlers build.
 
 with Building() as cx:
     y = arith.binary(cx, "+", cx.param(i32, 3), 1)
@@ -27,7 +27,7 @@ from vkchi.types import Array, scalar_of, shape_of, u32
 
 
 class Building:
-    """Stands in for the frontend's Context: one open region, parameters with their arguments."""
+    """Stand-in for the frontend's context: one open region, and parameters with their arguments."""
 
     def __init__(self, **options: Any) -> None:
         self.b, self.options = Builder(), Options(**options)
@@ -59,14 +59,14 @@ class Building:
     # --- for tests -------------------------------------------------------------------------------
 
     def param(self, t: Any, value: Any, name: str = "") -> Param:
-        """A value that is not a compile-time constant."""
+        """Add a parameter with the argument `value`; it is not a compile-time constant."""
         name = name or f"p{len(self.params)}"
         p = Param(t, name)
         self.params[name] = (p, np.array(value, scalar_of(t).dtype))
         return p
 
     def place(self, t: Any, value: Any, name: str = "x") -> MemoryTarget:
-        """A 0-D array's element."""
+        """Add a 0-D array with the element `value`, and return that element."""
         p = Param(Array.of(t, 0, ()), name)
         self.params[name] = (p, np.array(value, scalar_of(t).dtype).reshape(shape_of(t)))
         return MemoryTarget(self.b.emit("elem", p))
@@ -76,7 +76,7 @@ class Building:
         return [op.kind for op in walk(self.body)]
 
     def call_of(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
-        """A call of an object of CALLS."""
+        """Lower a call of `fn` by its handler."""
         call = find_call(fn)
         assert call is not None
         return call.handler(self, *args, **kwargs)
@@ -90,7 +90,7 @@ class Building:
         return attribute(self, v)
 
     def run(self, x: Any) -> Any:
-        """Value of x when the code runs: a numpy scalar or array."""
+        """Close the region, interpret it, and return the value of x: a numpy scalar or array."""
         v = operator_lowering.value(self, x)
         out = Param(Array.of(v.type, 0, ()), "out")
         self.b.emit("store", self.b.emit("elem", out), v)

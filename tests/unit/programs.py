@@ -1,6 +1,6 @@
 """Golden programs: Python files that use the public names, run without a device.
 
-`ti.field` and the like make the stand-ins of kernels.py while a program is executed; its kernels
+`ti.field` and the like make the stand-ins of kernels.py while a program is executed. Its kernels
 are lowered for arguments that fit their annotations, with the program's own `OPTIONS`, if any.
 
     for name, make in kernels_of(path):
@@ -54,7 +54,7 @@ def make_matrix_field(n: int, m: int, dtype: Any, shape: Any = (), **options: An
 
 @contextmanager
 def stand_ins() -> Iterator[None]:
-    """Fields without a device."""
+    """Context manager in which `ti.field` and its vector and matrix forms need no device."""
     with (
         mock.patch.object(ti, "field", make_field),
         mock.patch.object(ti.Vector, "field", make_vector_field),
@@ -64,7 +64,7 @@ def stand_ins() -> Iterator[None]:
 
 
 def execute(path: Path) -> dict[str, Any]:
-    """The names that a program defines; its file is called by its path in the repository."""
+    """Execute a program, and return its globals; its file name is its path in the repository."""
     text, file = path.read_text(), path.relative_to(ROOT).as_posix()
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     names: dict[str, Any] = {"__name__": "program"}
@@ -75,7 +75,10 @@ def execute(path: Path) -> dict[str, Any]:
 
 
 def argument_for(note: Any, names: dict[str, Any], name: str) -> Any:
-    """An argument that fits an annotation; of templates, the program's own `ARGUMENTS[name]`."""
+    """An argument that fits an annotation: zeros for arrays, None for scalars and tensors.
+
+    For templates it is the program's own `ARGUMENTS[name]`.
+    """
     if note is ndarray or isinstance(note, ndarray):
         made = note if isinstance(note, ndarray) else ndarray()
         elem = made.dtype or ti.f32
@@ -87,7 +90,7 @@ def argument_for(note: Any, names: dict[str, Any], name: str) -> Any:
 
 
 def kernels_of(path: Path) -> list[tuple[str, Callable[[], Lowered]]]:
-    """The program's kernels by name, each with its lowering function."""
+    """(name, function that lowers it) of each kernel of a program."""
     names = execute(path)
     found = []
     for name, x in names.items():

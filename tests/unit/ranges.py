@@ -19,7 +19,8 @@ INDEX_BITS = {"i64": 64, "u64": 64}
 
 
 def corners(t: Any) -> list[Range]:
-    """Ranges whose bounds and steps a type holds, and whose indices fit those of its loops."""
+    """Short ranges with bounds and steps near the ends of type t, whose indices fit the loop's
+    type."""
     info = np.iinfo(t.dtype)
     low, high = int(info.min), int(info.max)
     top = (1 << (INDEX_BITS.get(t.name, 32) - 1)) - 1
@@ -33,7 +34,10 @@ def corners(t: Any) -> list[Range]:
 
 
 def is_tried(r: Range, top: int) -> bool:
-    """True if a range has few indices, and none beyond `top`: or at it, if the end is beyond."""
+    """True if a range has at most MOST indices, none of them beyond `top`.
+
+    If a bound is beyond `top`, no index is at `top` either.
+    """
     begin, end, step = r
     count = max(0, -((begin - end) // step))
     most = max(begin, begin + (count - 1) * step) + (max(begin, end) > top)
@@ -41,7 +45,7 @@ def is_tried(r: Range, top: int) -> bool:
 
 
 def expected(indices: range, bits: int) -> tuple[int, int, int, int]:
-    """Their number, the first, the last, and a sum that tells their order, which may wrap."""
+    """(count, first, last, checksum) of the indices; the wrapped checksum depends on order."""
     total = 0
     for i in indices:
         total = (total * 3 + i) % (1 << bits)
@@ -50,18 +54,16 @@ def expected(indices: range, bits: int) -> tuple[int, int, int, int]:
 
 
 def columns(ranges: list[Range], t: Any) -> list[Any]:
-    """Begins, ends and steps as arrays of a type."""
     return [np.array(column, t.dtype) for column in zip(*ranges)]
 
 
 def expected_all(ranges: list[Range], t: Any) -> list[tuple[int, int, int, int]]:
-    """Expected results of kernels for each range."""
     bits = INDEX_BITS.get(t.name, 32)
     return [expected(range(*r), bits) for r in ranges]
 
 
 def kernels_of(t: Any) -> Iterator[Any]:
-    """Serial loops over ranges of type t whose bounds come from memory; one of them may break."""
+    """Two kernels with serial loops over ranges of type t from memory; the second may break."""
     index = ti.i64 if t.name in INDEX_BITS else ti.i32
     bounds = ti.types.ndarray(dtype=t, ndim=1)
     found = ti.types.ndarray(dtype=index, ndim=2)

@@ -25,7 +25,7 @@ HEAD = re.compile(
 
 @dataclass
 class Edit:
-    """Text for a file: at a line, or the whole of a new file."""
+    """Text to insert before or after a line of a file, or the text of a new file."""
 
     file: str
     side: str | None
@@ -33,7 +33,8 @@ class Edit:
     text: str
 
     def apply(self, root: Path) -> None:
-        """Write the file under `root`. The line must be unique."""
+        """Write the file under `root`. Asserts that the line is unique, or that a new file is
+        missing."""
         path = root / self.file
         if self.side is None:
             assert not path.exists(), path
@@ -58,7 +59,7 @@ class Recipe:
 
 
 def read_recipe(title: str) -> Recipe:
-    """Return the recipe of the section with this title."""
+    """Return the recipe of the section of CONTRIBUTING.md with this title."""
     page = (ROOT / "CONTRIBUTING.md").read_text()
     section = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
     assert section, title

@@ -1,4 +1,4 @@
-"""Shared helpers of gradient tests: a few numbers, fields for them, and slopes by differences."""
+"""Shared helpers of gradient tests: fields, expected gradients by differences, comparisons."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ def field(*shape: int, dtype: Any = ti.f32, values: Any = None) -> Any:
 
 
 def make(dtype: Any = ti.f32) -> tuple[Any, Any]:
-    """A field that holds X, and a loss."""
     return field(4, dtype=dtype, values=X), field(dtype=dtype)
 
 
 def slope(f: Callable[[np.ndarray], Any], x: Any = X) -> np.ndarray:
-    """The gradient of a program in numpy, by central differences in f64."""
+    """The gradient of the numpy function `f` at x, by central differences in f64."""
     x, step = np.array(x, np.float64), 1e-6
     found = np.zeros_like(x)
     for place in np.ndindex(x.shape):
@@ -39,7 +38,8 @@ def slope(f: Callable[[np.ndarray], Any], x: Any = X) -> np.ndarray:
 
 
 def is_near(array: Any, want: Any, tolerance: float = 1e-3) -> None:
-    """Compare the contents of a field, ndarray or tensor with numbers, relative to the largest."""
+    """Assert that a field, ndarray or tensor is close to `want`, relative to the largest number
+    there."""
     want = np.asarray(want, np.float64)
     scale = max(1.0, float(np.abs(want).max(initial=0.0)))
     got = array.to_numpy() if hasattr(array, "to_numpy") else np.asarray(array)
@@ -47,7 +47,7 @@ def is_near(array: Any, want: Any, tolerance: float = 1e-3) -> None:
 
 
 def check(x: Any, loss: Any, *kernels: Callable[[], Any], gradient: Any) -> None:
-    """The gradient of the loss by x after these kernels."""
+    """Run kernels under a tape, and assert the gradient of the loss by x."""
     with ti.ad.Tape(loss):
         for kernel in kernels:
             kernel()
@@ -55,7 +55,7 @@ def check(x: Any, loss: Any, *kernels: Callable[[], Any], gradient: Any) -> None
 
 
 def refuse(message: str, loss: Any, *kernels: Callable[[], Any]) -> None:
-    """The tape over these kernels is refused with this message."""
+    """Assert that a tape over these kernels raises a compilation error that matches `message`."""
     with pytest.raises(ti.TaichiCompilationError, match=message), ti.ad.Tape(loss):
         for kernel in kernels:
             kernel()

@@ -17,7 +17,7 @@ Load = Callable[[str], ModuleType]
 
 @pytest.fixture
 def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
-    """Imports an example; its imports from its own folder are forgotten afterwards."""
+    """Function that imports an example by name; modules of the examples are dropped afterwards."""
     monkeypatch.syspath_prepend(str(FOLDER))
     yield importlib.import_module
     for name in NAMES:

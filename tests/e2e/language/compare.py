@@ -14,7 +14,7 @@ RELATIVE = 1e-4  # of f32 results: some functions are that exact on GPUs
 
 
 def plain(x: Any) -> Any:
-    """Fields, arrays, vectors and matrices as nested lists of Python numbers."""
+    """Convert fields, arrays, vectors and matrices to nested lists of Python numbers."""
     if hasattr(x, "to_numpy"):
         x = x.to_numpy()
     if isinstance(x, dict):
@@ -25,7 +25,7 @@ def plain(x: Any) -> Any:
 
 
 def check(got: Any, want: Any, rtol: float = RELATIVE) -> None:
-    """Raises AssertionError where got, as plain numbers, is not want."""
+    """Raise AssertionError unless `got`, as nested lists, equals `want`; floats within `rtol`."""
     assert_near(plain(got), want, rtol, plain(got))
 
 
@@ -45,7 +45,7 @@ def assert_near(got: Any, want: Any, rtol: float, whole: Any) -> None:
 
 
 def is_near(got: float, want: float, rtol: float) -> bool:
-    """Whether two numbers are one within a tolerance; NaN is near NaN, infinity near itself."""
+    """True if two numbers are equal within a tolerance; NaN equals NaN, infinities themselves."""
     if not math.isfinite(want):
         return got == want or (math.isnan(got) and math.isnan(want))
     return abs(got - want) <= 1e-30 + rtol * abs(want)

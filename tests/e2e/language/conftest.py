@@ -1,14 +1,14 @@
-"""The conformance suite's frame: its programs run under vkchi, and the same ones under real Taichi.
+"""Frame of the conformance suite: its tests run with vkchi, and with real Taichi.
 
-Every test module here says `import vkchi as ti`. With VKCHI_CONFORMANCE=taichi (`make conformance`
-sets it) that import, and every `vkchi.math` and the like, gives Taichi's module of that name; each
-test then starts from its own `ti.init(arch=ti.cpu)`. A test whose result differs on purpose is
-marked with its row of docs/language/differences.md, and must fail under Taichi:
+Test modules `import vkchi as ti`. With VKCHI_CONFORMANCE=taichi (`make conformance` sets it) that
+import, and those of `vkchi.math` and the like, give Taichi's module of that name. Each test then
+starts with its own `ti.init(arch=ti.cpu)`. A test whose result differs on purpose is marked with
+its row of docs/language/differences.md, and must fail under Taichi:
 
     @pytest.mark.ours("integer-division")                # runs under Taichi, and fails there
     @pytest.mark.ours("textures-on-cpu", run=False)      # would crash or hang Taichi
 
-With VKCHI_PYTHON=1 the programs run as plain Python, with the same results. `NOT_AS_PYTHON` lists
+With VKCHI_PYTHON=1 the kernels run as plain Python, with the same results. `NOT_AS_PYTHON` lists
 the tests that are skipped then.
 """
 
@@ -29,7 +29,7 @@ IS_TAICHI = os.environ.get("VKCHI_CONFORMANCE") == "taichi"
 
 
 class StandIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Gives Taichi's modules to who imports vkchi's."""
+    """Import hook that gives Taichi's modules in place of vkchi's."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         if name.partition(".")[0] != "vkchi":
@@ -40,7 +40,7 @@ class StandIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.import_module(spec.name.replace("vkchi", "taichi", 1))
 
     def exec_module(self, module: ModuleType) -> None:
-        """Taichi's modules ran when they were imported under their own name."""
+        """Nothing: Taichi's module was executed when it was imported under its own name."""
 
 
 if IS_TAICHI:
@@ -50,7 +50,7 @@ import vkchi as ti  # noqa: E402
 
 
 def start(**options: Any) -> None:
-    """ti.init as every test here has it, with more options."""
+    """Call ti.init with the options of these tests, and with more."""
     if IS_TAICHI:
         options = {"arch": ti.cpu, "log_level": ti.WARN, **options}
     ti.init(**{"random_seed": 7, **options})
@@ -83,13 +83,14 @@ NOT_AS_PYTHON = {
 
 
 def reason_as_python(item: pytest.Item) -> str | None:
-    """The reason for which a test is skipped with VKCHI_PYTHON=1."""
+    """The entry of a test in NOT_AS_PYTHON; None if it has none."""
     name = f"{item.path.name}::{getattr(item, 'originalname', item.name)}"
     return NOT_AS_PYTHON.get(name) or NOT_AS_PYTHON.get(item.path.name)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Under Taichi, tests that are marked as ours have to fail."""
+    """Skip tests in NOT_AS_PYTHON with VKCHI_PYTHON=1; expect tests marked `ours` to fail in
+    Taichi."""
     here = os.path.dirname(__file__)
     if os.environ.get("VKCHI_PYTHON") == "1":
         for item in items:
@@ -105,7 +106,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def own_taichi() -> Iterator[None]:
-    """Under Taichi each test starts anew: fields and kernels of one do not meet another's."""
+    """Initialize Taichi for each test, which drops the fields and kernels of the test before."""
     if IS_TAICHI:
         start()
     yield
@@ -113,14 +114,15 @@ def own_taichi() -> Iterator[None]:
 
 @pytest.fixture
 def init() -> Iterator[Callable[..., None]]:
-    """`init(debug=True, default_fp=ti.f64)`: ti.init with options, for this test alone."""
+    """Function that calls ti.init with options, for this test: `init(debug=True,
+    default_fp=ti.f64)`."""
     yield start
     start()
 
 
 @pytest.fixture
 def lacks() -> Callable[[str], bool]:
-    """`lacks("f64")`: whether the device cannot compute with or store a type."""
+    """Function that is True for scalar types that the device lacks: `lacks("f64")`."""
     if IS_TAICHI:
         return lambda name: False
     from vkchi.runtime import current_runtime

@@ -1,4 +1,4 @@
-"""Tests of `ti.ui` need its dependencies, and a device that wgpu takes."""
+"""Skips of the tests of `ti.ui`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vkchi.ui.packages import require_ggui
 
 @pytest.fixture(scope="session", autouse=True)
 def what_draws() -> None:
-    """Skip where the extra `ggui` is not installed, or wgpu finds no device."""
+    """Skip if the extra `ggui` is not installed, or wgpu finds no adapter."""
     try:
         require_ggui()
     except MissingPackageError as error:
