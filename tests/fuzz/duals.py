@@ -1,11 +1,11 @@
-"""Programs in the kernel language run as plain Python, on numbers that carry their derivatives.
+"""Execution of programs of the kernel language as plain Python, on numbers that carry derivatives.
 
     names = define(text, fields)      # the functions of a program; fields: name -> Memory
     names["drive"]()                  # ... ; fields["loss"][None].slope is the gradient
 
-A second opinion on values and gradients, which shares nothing with the compiler: loops run in
-order, a number is a value and its derivatives by all inputs. It supports the constructs of
-`smooth.py` and `rows.py`. Raises Kink where a program comes close to a jump or a corner.
+A reference for values and gradients that shares no code with the compiler. Loops run in order; a
+number is a value and its derivatives by all inputs. It supports the constructs of `smooth.py` and
+`rows.py`. Raises Kink where a program comes close to a jump or a corner of a function.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ NEAR = 1e-7
 
 
 class Kink(Exception):
-    """A program came close to a jump or a corner, or left the plain numbers."""
+    """A program came close to a jump or a corner, or computed a value that is not finite."""
 
 
 class Dual:
-    """A float and its derivatives: an array, or 0.0 for a constant."""
+    """A float and its derivatives by all inputs: an array, or 0.0 for a constant.
+
+    Raises Kink if the float is infinite or NaN.
+    """
 
     def __init__(self, value: float, slope: Any = 0.0) -> None:
         if not math.isfinite(value):
@@ -42,18 +45,18 @@ class Dual:
 
 
 def lift(x: Any) -> Dual:
-    """A number as a Dual."""
+    """`x` itself if it is a Dual, else a constant Dual."""
     return x if isinstance(x, Dual) else Dual(float(x))
 
 
 def power(x: float, y: float) -> tuple[float, float, float]:
-    """x ** y and its derivatives."""
+    """`x ** y`, its derivative by `x` and its derivative by `y` (0 for `x` of at most 0)."""
     by_exponent = x**y * math.log(x) if x > 0 else 0.0
     return x**y, y * x ** (y - 1), by_exponent
 
 
 def arctangent(y: float, x: float) -> tuple[float, float, float]:
-    """atan2(y, x) and its derivatives."""
+    """`atan2(y, x)`, its derivative by `y` and its derivative by `x`."""
     return math.atan2(y, x), x / (x * x + y * y), -y / (x * x + y * y)
 
 
@@ -75,7 +78,7 @@ UNARY: dict[str, Callable[[float], tuple[float, float]]] = {
 
 
 def binary(rule: Callable[[float, float], tuple[float, float, float]]) -> Callable[..., Any]:
-    """An operation on numbers from its values and derivatives; of vectors, by components."""
+    """Make an operation on Duals and Vectors; `rule` gives the value and both derivatives."""
 
     def compute(a: Any, b: Any) -> Any:
         if isinstance(a, Vector) or isinstance(b, Vector):
@@ -88,7 +91,7 @@ def binary(rule: Callable[[float, float], tuple[float, float, float]]) -> Callab
 
 
 def unary(rule: Callable[[float], tuple[float, float]]) -> Callable[[Any], Any]:
-    """A function of numbers and vectors."""
+    """Make a function of Duals and Vectors; `rule` gives the value and the derivative."""
 
     def compute(a: Any) -> Any:
         if isinstance(a, Vector):
@@ -101,7 +104,7 @@ def unary(rule: Callable[[float], tuple[float, float]]) -> Callable[[Any], Any]:
 
 
 def compared(kind: str) -> Callable[[Any, Any], bool]:
-    """A comparison, which must not be close."""
+    """Make a comparison; it raises Kink if the values nearly agree and the derivatives differ."""
 
     def compare(a: Any, b: Any) -> bool:
         x, y = lift(a), lift(b)
@@ -114,12 +117,11 @@ def compared(kind: str) -> Callable[[Any, Any], bool]:
 
 
 def flip(f: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """The operation with its operands exchanged."""
     return lambda a, b: f(b, a)
 
 
 class Vector:
-    """Components that can be assigned."""
+    """A mutable vector of Duals; `x` and `y` are the components 0 and 1."""
 
     def __init__(self, parts: Any) -> None:
         self.__dict__["parts"] = [lift(part) for part in parts]
@@ -140,30 +142,28 @@ class Vector:
         self.parts["xy".index(name)] = lift(x)
 
     def __matmul__(self, other: Vector) -> Vector:
-        """Of a vector of rows, with a vector."""
+        """The product of a matrix, which `outer_product` made, with a vector."""
         return Vector([row.dot(other) for row in self.rows])
 
     def sum(self) -> Any:
-        """The sum of the components."""
         return sum(self.parts[1:], self.parts[0])
 
     def dot(self, other: Vector) -> Any:
-        """The scalar product."""
         return (self * other).sum()  # type: ignore[operator]
 
     def norm(self, eps: float) -> Any:
-        """The length, as `ti` has it."""
+        """sqrt(self · self + eps)"""
         return FUNCTIONS["sqrt"](self.dot(self) + eps)
 
     def outer_product(self, other: Vector) -> Any:
-        """The matrix of products."""
+        """A copy of this vector that also has `rows`: the products of all components."""
         made = Vector(self.parts)
         made.__dict__["rows"] = [Vector([part * q for q in other.parts]) for part in self.parts]
         return made
 
 
 def by_components(f: Callable[[Any, Any], Any], a: Any, b: Any) -> Vector:
-    """f of vectors, or a vector and a number."""
+    """`f` of the components of two vectors, or of a vector and a number."""
     n = len((a if isinstance(a, Vector) else b).parts)
     columns = [x.parts if isinstance(x, Vector) else [x] * n for x in (a, b)]
     return Vector([f(x, y) for x, y in zip(*columns, strict=True)])
@@ -179,7 +179,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {name: unary(rule) for name, rule in 
 
 
 def larger(a: Any, b: Any) -> Any:
-    """ti.max."""
+    """`ti.max` of two integers, Duals or Vectors; Kink if two Duals are too close."""
     if isinstance(a, int) and isinstance(b, int):
         return max(a, b)
     if isinstance(a, Vector) or isinstance(b, Vector):
@@ -188,14 +188,14 @@ def larger(a: Any, b: Any) -> Any:
 
 
 def smaller(a: Any, b: Any) -> Any:
-    """ti.min."""
+    """`ti.min` of two integers or Duals; Kink if two Duals are too close."""
     if isinstance(a, int) and isinstance(b, int):
         return min(a, b)
     return lift(a) if a is b or lift(a) < lift(b) else lift(b)
 
 
 def rounded(f: Callable[[float], int]) -> Callable[[Any], int]:
-    """A function to integers, whose steps must not be close."""
+    """Make a function of a Dual to an integer; raises Kink near integers unless `a` is constant."""
 
     def compute(a: Any) -> int:
         x = lift(a)
@@ -213,13 +213,16 @@ Index = int | tuple[int, ...] | None
 
 
 class Memory:
-    """A field: numbers or vectors, those of several axes one row behind the other."""
+    """A field in plain Python: a row-major list of Duals, integers or Vectors.
+
+    `shape` is () for fields of one axis.
+    """
 
     def __init__(self, elements: Any, shape: tuple[int, ...] = ()) -> None:
         self.elements, self.shape = elements, shape
 
     def place(self, k: Index) -> int:
-        """Position of an element. Raises IndexError outside."""
+        """Position of an element in `elements`. Raises IndexError for a tuple out of bounds."""
         if not isinstance(k, tuple):
             return k or 0
         if not all(0 <= i < n for i, n in zip(k, self.shape, strict=True)):
@@ -237,26 +240,27 @@ class Memory:
         return np.ndindex(self.shape) if self.shape else iter(range(len(self.elements)))
 
     def copy_from(self, other: Memory) -> None:
-        """Copy the contents of another field."""
         self.elements = [copied(x) for x in other.elements]
 
     def fill(self, x: float) -> None:
-        """Set all numbers to a constant."""
         for k, e in enumerate(self.elements):
             self.elements[k] = Vector([x] * 2) if isinstance(e, Vector) else type(e)(x)
 
 
 def copied(x: Any) -> Any:
-    """Value that a variable gets: vectors are values."""
+    """A copy of a Vector; any other `x` itself."""
     return Vector(x.parts) if isinstance(x, Vector) else x
 
 
 class Plain(ast.NodeTransformer):
-    """A program of the kernel language becomes one of Python: vectors are copied where they are
-    assigned and passed, the change of `grow` to its first argument is assigned."""
+    """Rewrites a program of the kernel language as plain Python.
+
+    Vectors are copied where they are assigned or passed by value. A call of `grow`, which changes
+    its first argument, becomes an assignment of its result.
+    """
 
     def visit_FunctionDef(self, n: ast.FunctionDef) -> ast.FunctionDef:
-        """No decorators, and copies of arguments passed by value."""
+        """Drop decorators and annotations; copy parameters passed by value; let `grow` return."""
         self.generic_visit(n)
         passed = [a.arg for a in n.args.args if "template" not in ast.dump(a)]
         first = n.args.args[0].arg if n.args.args else ""
@@ -269,14 +273,13 @@ class Plain(ast.NodeTransformer):
         return n
 
     def visit_Assign(self, n: ast.Assign) -> ast.Assign:
-        """Assign a copy."""
         self.generic_visit(n)
         if not isinstance(n.value, ast.Tuple):
             n.value = ast.Call(ast.Name("copied", ast.Load()), [n.value], [])
         return n
 
     def visit_Expr(self, n: ast.Expr) -> ast.stmt:
-        """Calls that change their first argument."""
+        """Turn the statement `grow(x, ...)` into `x = grow(x, ...)`."""
         self.generic_visit(n)
         text = ast.unparse(n)
         if text.startswith("grow("):
@@ -285,7 +288,7 @@ class Plain(ast.NodeTransformer):
         return n
 
     def visit_Call(self, n: ast.Call) -> ast.Call:
-        """Atomics are given an array and an index."""
+        """Pass the array and the index to `ti.atomic_*` in place of the element."""
         self.generic_visit(n)
         if ast.unparse(n.func).startswith("ti.atomic_"):
             place = n.args[0]
@@ -295,7 +298,7 @@ class Plain(ast.NodeTransformer):
 
 
 def atomic(f: Callable[[Any, Any], Any]) -> Callable[[Memory, Index, Any], Any]:
-    """A function that changes an element, and returns the old value."""
+    """Make a function that sets an element to `f(old, x)` and returns the old value."""
 
     def change(memory: Memory, k: Index, x: Any) -> Any:
         old = memory[k]
@@ -315,7 +318,7 @@ TI = SimpleNamespace(
 
 
 def define(text: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """Functions of a program, as plain Python on these fields."""
+    """Execute the rewritten `text` with these fields; all names that it defines."""
     tree = ast.fix_missing_locations(Plain().visit(ast.parse(text)))
     names = {"ti": TI, "copied": copied, "int": rounded(int), "float": lift, **fields}
     exec(compile(tree, "<plain>", "exec"), names)

@@ -1,7 +1,7 @@
-"""Keeps random programs to defined behaviour by the op table: arguments that rows are made for,
-exact atomics, bounded floats; and the numbers that programs are made of.
+"""Guards that keep random programs to behaviour that the op table defines, and random numbers.
 
-`g` is the Generator of tests/fuzz/programs.py.
+Guards replace arguments of ops, limit floats, and choose atomics whose result does not depend on
+the order. `g` is the Generator of tests/fuzz/programs.py.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DIVIDING = ("floordiv", "mod", "truncdiv", "rem", "div")
 
 
 def random_number(rng: random.Random, t: Scalar) -> Any:
-    """A constant of type t: mostly small, sometimes extreme."""
+    """A constant of type t: usually small, sometimes an extreme integer."""
     if t is u1:
         return rng.random() < 0.5
     if t.kind == "f":
@@ -40,7 +40,8 @@ def random_number(rng: random.Random, t: Scalar) -> Any:
 
 
 def random_numbers(data: np.random.Generator, t: Any, extents: tuple[int, ...]) -> Any:
-    """An argument: an array of `extents` many t, without -0.0; a number for ()."""
+    """An argument: an array of `extents` elements of type t, without zeros of floats; a number for
+    ()."""
     elem, shape = scalar_of(t), extents + shape_of(t)
     if elem is u1:
         return data.integers(0, 2, shape).astype(np.bool_)[()]
@@ -54,18 +55,22 @@ def random_numbers(data: np.random.Generator, t: Any, extents: tuple[int, ...]) 
 
 
 def limit(g: Any, v: Value, low: float, high: float) -> Value:
-    """v moved into low ... high. Of floats, NaN too; no bound may be 0."""
+    """Emit `max(min(v, high), low)`, which also replaces NaN. Bounds of floats must not be 0."""
     v = g.emit("min", v, g.number(high, v.type))
     return g.emit("max", v, g.number(low, v.type))
 
 
 def clamp(g: Any, v: Value) -> Value:
-    """A float within bounds, and no NaN."""
+    """The float `v` limited to ±FLOAT_BOUND; NaN becomes a bound."""
     return limit(g, v, -FLOAT_BOUND, FLOAT_BOUND)
 
 
 def guard(g: Any, kind: str, t: Type, args: list[Value]) -> list[Value]:
-    """The arguments for a row, changed where it leaves their result open."""
+    """Arguments for op `kind` on type t, with those replaced for which the result is undefined.
+
+    Divisors become other values; the second operand of `min` and `max` of floats becomes a non-zero
+    constant; operands of `pow` are limited.
+    """
     is_float = scalar_of(t).kind == "f"
     if kind in DIVIDING:
         return [args[0], divisor(g, t)]
@@ -78,7 +83,7 @@ def guard(g: Any, kind: str, t: Type, args: list[Value]) -> list[Value]:
 
 
 def divisor(g: Any, t: Type) -> Value:
-    """Something not zero, and for integers not -1."""
+    """A value that is not 0, and for integers not -1."""
     if g.rng.random() < 0.5:
         return not_zero(g, t)
     if scalar_of(t).kind == "f":
@@ -88,7 +93,6 @@ def divisor(g: Any, t: Type) -> Value:
 
 
 def not_zero(g: Any, t: Type) -> Value:
-    """A constant that is neither 0 nor -1."""
     choices = [1, 2, 3, 4, 7, 8, 16, 100]
     choices += [-2, -3, -8] if scalar_of(t).kind != "u" else []
     choices += [0.5, -0.25, 1.5, 10.25] if scalar_of(t).kind == "f" else []
@@ -96,7 +100,7 @@ def not_zero(g: Any, t: Type) -> Value:
 
 
 def castable(g: Any, v: Value, to: Scalar) -> Value:
-    """v, or a float moved to where the integer type `to` can hold it."""
+    """`v`, limited to the range of the integer type `to` if `v` is a float and `to` an integer."""
     if scalar_of(v.type).kind != "f" or to.kind not in "iu":
         return v
     return limit(g, v, 0.5 if to.kind == "u" else -100.5, 100.5)
@@ -106,7 +110,7 @@ def castable(g: Any, v: Value, to: Scalar) -> Value:
 
 
 def exact_atomics(t: Any) -> list[str]:
-    """Atomics on t whose effect does not depend on the order."""
+    """Atomic ops on t that leave the same memory in any order; a frequent one is listed twice."""
     elem = scalar_of(t)
     if elem.kind == "f":
         return ["atomic_min", "atomic_max"]
@@ -115,13 +119,13 @@ def exact_atomics(t: Any) -> list[str]:
 
 
 def random_atomic(rng: random.Random, t: Any) -> str | None:
-    """Any atomic on t of two arguments, or None if there is none."""
+    """One of `exact_atomics(t)` or `atomic_exchange`; None for u1."""
     kinds = exact_atomics(t)
     return rng.choice([*kinds, "atomic_exchange"]) if kinds else None
 
 
 def exact_operand(g: Any, kind: str, t: Any) -> Value:
-    """Operand of an atomic: for floats, integers from 1 to 16."""
+    """An operand for an atomic: any visible integer; for floats a whole number from 1 to 16."""
     if scalar_of(t).kind != "f":
         return g.value(t)
     whole = next(u for u in g.types if scalar_of(u).kind in "iu")

@@ -1,8 +1,7 @@
-"""Random programs that make indices in many ways, and access arrays with them: at times not quite
-inside.
+"""Random IR programs that compute indices in many ways and access arrays, often out of bounds.
 
-    fn = Generator(seed).program()
-    run(fn, arguments(seed))
+fn = Generator(seed).program()
+run(fn, arguments(rng))
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ COMPARE = ("lt", "lt", "le", "gt", "ge", "ge", "eq", "ne")
 
 
 class Generator:
-    """Draws one program."""
+    """Builder of one random program; `ints` holds the visible i32 values."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -68,7 +67,11 @@ class Generator:
     # --- statements
 
     def block(self, depth: int, *new: Value) -> Value:
-        """Statements and a yield of nothing; forgets their definitions."""
+        """Emit one to four statements and an empty `yield`; an i32 value that was visible among
+        them.
+
+        Values that the statements define, and `new`, are no longer visible afterwards.
+        """
         count = len(self.ints)
         self.ints += [v for v in new if v.type is i32] * 3
         for _ in range(self.rng.randint(1, 4)):
@@ -98,7 +101,7 @@ class Generator:
         self.b.emit("store", place, self.b.const(1.0, f32))
 
     def index(self, name: str, axis: int) -> Value:
-        """An index: any number, or one made to fit, at times not quite."""
+        """An index for an axis: any i32 value, or one limited to the extent, perhaps off by one."""
         b, rng, t = self.b, self.rng, ARRAYS[name]
         v = self.pick()
         if rng.random() < 0.5:
@@ -167,7 +170,10 @@ class Generator:
         self.ints += b.while_(first, cond, body).results
 
     def make_flat(self, depth: int) -> None:
-        """A loop over all elements of an array, its index taken apart."""
+        """A loop over all elements of `y` or `z`, which splits a linear index into one per axis.
+
+        Sometimes the indices are shuffled.
+        """
         b, name = self.b, self.rng.choice("yz")
         dims = [b.emit("shape", self.params[name], attr=k) for k in range(ARRAYS[name].ndim)]
         total: Value = dims[-1]
@@ -242,7 +248,7 @@ class Generator:
         return b.if_(first, *sides).results[0]
 
     def range(self) -> tuple[Value, Value]:
-        """Bounds of a loop of few iterations."""
+        """The begin and end of a loop."""
         b, rng = self.b, self.rng
         begin = self.zero() if rng.random() < 0.6 else self.pick()
         least, most = b.const(-3, i32), b.const(rng.randint(1, 6), i32)
@@ -259,7 +265,7 @@ class Generator:
 
 
 def arguments(rng: np.random.Generator) -> dict[str, Any]:
-    """Fresh arguments of such a program."""
+    """Zero arrays of random extents, and random integers, for a program of Generator."""
     dims = rng.integers(1, 5, 6)
     return {
         "x": np.zeros(dims[:1], np.float32),

@@ -1,4 +1,4 @@
-"""Layouts of statically shaped arrays as field trees have them, for random programs.
+"""Layouts of arrays of static shape as trees of fields have them, for random programs.
 
 tree_layouts(3, (3, 4))     # of vectors of 3: column-major, in blocks of 2 by 2, with gaps
 """
@@ -11,8 +11,10 @@ from vkchi.types import Affine, AxisTerm
 
 
 def tree_layouts(size: int, extents: tuple[int, ...]) -> list[Affine]:
-    """Layouts of elements of `size` scalars: axes backwards, and in blocks of two along each axis;
-    both also with room behind each element, as for other fields of a cell."""
+    """Layouts of elements of `size` scalars: column-major, and in blocks of two along each axis.
+
+    Each also comes with a gap of two scalars behind every element.
+    """
     parts = tuple(range(size))
     found = []
     for step in (size, size + 2):
@@ -23,13 +25,13 @@ def tree_layouts(size: int, extents: tuple[int, ...]) -> list[Affine]:
 
 
 def backwards(step: int, extents: tuple[int, ...]) -> tuple[tuple[AxisTerm, ...], ...]:
-    """The terms of each axis where the first axis is the fastest."""
+    """The terms of each axis in column-major order."""
     strides = [step * math.prod(extents[:k]) for k in range(len(extents))]
     return tuple((AxisTerm(1, 0, stride),) for stride in strides)
 
 
 def blocks(step: int, extents: tuple[int, ...]) -> tuple[tuple[AxisTerm, ...], ...]:
-    """The terms of each axis where blocks of two along each axis lie together."""
+    """The terms of each axis where blocks of two along each axis are contiguous."""
     counts, ndim = [-(-n // 2) for n in extents], len(extents)
     whole = step * 2**ndim
     return tuple(

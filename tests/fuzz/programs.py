@@ -1,15 +1,15 @@
-"""Random well-typed IR programs that have one meaning, drawn from the op table.
+"""Random well-typed IR programs with a defined result, drawn from the op table.
 
     case = generate(seed)             # a kernel: serial code and `parallel` loops
     run(case.fn, case.args())         # fresh arguments each time
 
-Nothing in a program is left open by the rows or by the order of iterations, so any right compiler
-must reproduce the interpreter's result bit for bit:
-- divisors are not zero, shifts and indices in range, floats cast to integers fit, `min` and `max`
-  of floats never see two zeros;
-- an array in a `parallel` is either read, or each iteration has its element, or it is only the
-  target of one commutative atomic whose result is exact in any order;
-- loops end, and floats are kept small, so that nothing diverges (profile EXACT: nor rounds).
+No result depends on the order of iterations or on undefined behaviour of an op, so a compiler must
+reproduce the interpreter's result:
+- divisors are not zero, indices of arrays are in bounds, floats cast to integers fit, and `min`
+  and `max` of floats never get two zeros;
+- an array in a `parallel` is only read, or each iteration accesses its own element, or it is only
+  the target of one commutative atomic whose result is exact in any order;
+- loops end, and floats that could grow are usually clamped.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ MOST_DEPTH = 3
 
 
 class Profile(NamedTuple):
-    """Parts of programs: scalar types, and rows that floats may meet (None: all)."""
+    """The scalar types of programs, and the ops allowed on floats (None: all)."""
 
     scalars: tuple[Scalar, ...]
     float_rows: frozenset[str] | None = None
@@ -86,8 +86,11 @@ EXACT = Profile(
 
 
 class Store:
-    """Memory of a program. `mode`: free (serial code), read, own (one element per iteration) or
-    the kind of an atomic. `extents` are the sizes of an array's axes; a `local` has none."""
+    """An array parameter or a `local`, and the accesses that are permitted now.
+
+    `mode`: "free" (all, in serial code), "read", "own" (the element at the indices `own`) or the
+    kind of the permitted atomic. `extents` are the sizes of an array's axes, () for a `local`.
+    """
 
     def __init__(self, value: Value, elem: Number, extents: tuple[int, ...] = ()) -> None:
         self.value, self.elem, self.extents = value, elem, extents
@@ -96,29 +99,27 @@ class Store:
 
     @property
     def is_local(self) -> bool:
-        """True if it is a private place, whose pointer is `value`."""
+        """True for a `local`, of which `value` is the pointer."""
         return not isinstance(self.value.type, Array)
 
 
 class Case(NamedTuple):
-    """A program and its inputs."""
-
     seed: int
     fn: Func
     values: dict[str, Any]
 
     def args(self) -> dict[str, Any]:
-        """Arguments; arrays are fresh copies."""
+        """A copy of each argument, as a NumPy array."""
         return {name: np.array(v) for name, v in self.values.items()}
 
 
 def generate(seed: int, profile: Profile = ALL, size: int = 16) -> Case:
-    """The program of this seed; about `size` statements at its top level."""
+    """The program of this seed; `size` limits the number of statements at its top level."""
     return Generator(seed, profile).program(size)
 
 
 class Generator:
-    """Builds one program. `scope` holds the visible values by type, `places` the pointers."""
+    """Builds one program. `scope` holds the visible values by type, `places` the known pointers."""
 
     def __init__(self, seed: int, profile: Profile) -> None:
         self.seed, self.rng, self.profile = seed, random.Random(seed), profile
@@ -136,7 +137,8 @@ class Generator:
         self.types = self.choose_types()
 
     def choose_types(self) -> list[Number]:
-        """The number types of this program: i32, f32, u1, and a few others."""
+        """The number types of this program: i32, f32, u1, two other scalars, and up to three
+        tensors."""
         scalars = [i32, f32, u1, *self.rng.sample(self.profile.scalars, 2)]
         tensors = [
             Tensor.of(self.rng.choice(scalars), self.rng.choice(SHAPES))
@@ -147,17 +149,17 @@ class Generator:
     # --- values
 
     def emit(self, kind: str, *args: Value, attr: Any = None, type: Type | None = None) -> Value:
-        """An op that later code does not choose by chance."""
+        """Emit an op. Random statements do not use its result unless it is passed to `note`."""
         return self.b.emit(kind, *args, attr=attr, type=type)
 
     def note(self, v: Value) -> Value:
-        """Let later code use v."""
+        """Make `v` visible to later statements; returns it."""
         self.unused[v] = None
         self.scope.setdefault(v.type, []).append(v)
         return v
 
     def value(self, t: Number) -> Value:
-        """A visible value of type t, rather an unused or a recent one, or a constant."""
+        """A visible value of type t, preferably an unused or recent one; sometimes a constant."""
         pool = self.scope.get(t)
         if not pool or self.rng.random() < 0.1:
             return self.constant(t)
@@ -169,19 +171,19 @@ class Generator:
         return v
 
     def constant(self, t: Number) -> Value:
-        """A random constant; of a tensor, often with equal components."""
+        """A random constant; a tensor often has equal components."""
         if isinstance(t, Scalar) or self.rng.random() < 0.4:
             return self.b.const(guards.random_number(self.rng, scalar_of(t)), t)
         numbers = [guards.random_number(self.rng, t.elem) for _ in range(t.size)]
         return self.b.const(np.array(numbers, t.elem.dtype).reshape(t.shape), t)
 
     def number(self, n: float, t: Type) -> Value:
-        """The constant n in every component."""
+        """The constant n, in every component of a tensor."""
         return self.b.const(n, with_shape(scalar_of(t), shape_of(t)))
 
     @contextmanager
     def region(self, *params: Param) -> Iterator[Region]:
-        """A region whose values are not visible behind it."""
+        """Open a region; its values and stores are not visible after it."""
         kept = {t: len(pool) for t, pool in self.scope.items()}
         counts = len(self.places), len(self.bounded), len(self.stores)
         unused = dict(self.unused)
@@ -200,7 +202,7 @@ class Generator:
     # --- statements
 
     def statements(self, count: int) -> None:
-        """`count` random statements; then some of the values that nothing uses are kept."""
+        """Emit `count` random statements; store some of the new values that nothing uses."""
         outside = dict(self.unused)
         for _ in range(count):
             self.statement()
@@ -209,7 +211,7 @@ class Generator:
                 self.keep(v)
 
     def keep(self, v: Value) -> None:
-        """Store v into a result of its own: one element per iteration of a parallel loop."""
+        """Store v into a new array parameter: a single element, or one per parallel iteration."""
         del self.unused[v]
         indices = [self.iteration] if self.iteration is not None else []
         t, extents = Array.of(v.type, len(indices)), (9,) * len(indices)
@@ -218,7 +220,6 @@ class Generator:
         self.emit("store", self.emit("elem", out, *indices), v)
 
     def statement(self) -> None:
-        """One random statement."""
         kinds = [(12, self.compute), (5, self.access), (1, self.make_local)]
         if self.depth < MOST_DEPTH:
             kinds += [(1, self.branch), (1, self.count), (1, self.repeat)]
@@ -226,7 +227,7 @@ class Generator:
         self.rng.choices(makers, weights)[0]()
 
     def compute(self) -> None:
-        """A pure op on visible values, by a random row and a type that fits it."""
+        """Emit a random pure op on visible values; nothing if 20 attempts find no fitting op."""
         for _ in range(20):
             kind = self.rng.choice(COMPUTED)
             made = SPECIAL[kind](self) if kind in SPECIAL else self.by_signature(kind)
@@ -235,7 +236,7 @@ class Generator:
                 return
 
     def by_signature(self, kind: str) -> Value | None:
-        """A row with a signature of one type variable, on values that it is defined for."""
+        """Emit op `kind` with guarded arguments of one type; None if no type fits."""
         count = len(OpSignature(TABLE[kind].sig).args)
         fitting = [t for t in self.types if self.allows(kind, t) and _infers(kind, (t,) * count)]
         if not fitting:
@@ -245,12 +246,15 @@ class Generator:
         return self.tame(kind, self.emit(kind, *args))
 
     def allows(self, kind: str, t: Type) -> bool:
-        """True if the profile lets this row meet this type."""
+        """True if the profile permits op `kind` on type t."""
         rows = self.profile.float_rows
         return rows is None or scalar_of(t).kind != "f" or kind in rows
 
     def tame(self, kind: str, v: Value) -> Value:
-        """v, or v kept within bounds if its op may make large numbers."""
+        """`v`, or `v` clamped if it is a float and op `kind` may make large numbers.
+
+        Clamps always for a profile with `float_rows`, else at random.
+        """
         is_float = scalar_of(v.type).kind == "f"
         if is_float and kind in guards.GROWING:
             if self.profile.float_rows is not None or self.rng.random() < 0.5:
@@ -258,7 +262,6 @@ class Generator:
         return v
 
     def branch(self) -> None:
-        """An `if`, with up to two results."""
         types = self.rng.choices(self.types, k=self.rng.randint(0, 2))
         regions = []
         cond = self.value(u1)
@@ -271,7 +274,7 @@ class Generator:
             self.note(v)
 
     def count(self) -> None:
-        """A `for` of few iterations, with up to three carried values."""
+        """A `for` of at most four iterations, with up to three carried values."""
         most = self.rng.randint(0, 4)
         begin, end = self.b.const(0, i32), self.b.const(most, i32)
         if self.rng.random() < 0.4:
@@ -292,11 +295,11 @@ class Generator:
             self.note(v)
 
     def bound(self, v: Value) -> Value:
-        """v, within bounds if it is a float: carried values must not explode."""
+        """`v`, clamped if it is a float."""
         return guards.clamp(self, v) if scalar_of(v.type).kind == "f" else v
 
     def repeat(self) -> None:
-        """A `while` that ends by a counter or before."""
+        """A `while` of at most four iterations, perhaps with a further random condition."""
         most = self.b.const(self.rng.randint(0, 4), i32)
         types = [i32, *self.rng.choices(self.types, k=self.rng.randint(0, 2))]
         first = [self.b.const(0, i32), *[self.value(t) for t in types[1:]]]
@@ -318,14 +321,13 @@ class Generator:
     # --- memory
 
     def make_local(self) -> None:
-        """A private place."""
         t = self.rng.choice(self.types)
         store = Store(self.emit("local", self.value(t)), t)
         self.stores.append(store)
         self.places.append((store.value, store))
 
     def access(self) -> None:
-        """A load, store or atomic, at a known place or a new one."""
+        """A load, store or atomic that the store's mode permits; nothing if there is no store."""
         if not self.stores:
             return
         if self.places and self.rng.random() < 0.5:
@@ -342,7 +344,7 @@ class Generator:
             self.emit(store.mode, pointer, guards.exact_operand(self, store.mode, elem))
 
     def write(self, pointer: Value, elem: Number) -> None:
-        """A store, or an atomic whose old value is used."""
+        """A store, or an atomic whose old value becomes visible."""
         kind = guards.random_atomic(self.rng, elem)
         if kind is None or self.rng.random() < 0.7:
             self.emit("store", pointer, self.value(elem))
@@ -350,7 +352,7 @@ class Generator:
             self.note(self.emit(kind, pointer, guards.exact_operand(self, kind, elem)))
 
     def point(self, store: Store) -> Value:
-        """A pointer into a store that its mode allows."""
+        """A new pointer to an element, or to a component of one, that the store's mode permits."""
         if store.is_local:
             return store.value
         indices = store.own if store.mode == "own" else self.indices(store)
@@ -366,7 +368,7 @@ class Generator:
         return pointer
 
     def indices(self, store: Store) -> tuple[Value, ...]:
-        """An index per axis, in range in any of several ways."""
+        """A random index per axis, in bounds."""
         origin = _origin(store.value.type)
         return tuple(
             self.shift(self.index(store, axis, extent), first)
@@ -374,11 +376,11 @@ class Generator:
         )
 
     def shift(self, v: Value, first: int) -> Value:
-        """v counted from the origin of an axis."""
+        """`v + first`; `v` itself for an origin of 0."""
         return self.emit("add", v, self.b.const(first, i32)) if first else v
 
     def index(self, store: Store, axis: int, extent: int) -> Value:
-        """A number from 0 to below the extent of an axis."""
+        """An i32 value from 0 to `extent - 1`."""
         known = [v for v, limit in self.bounded if limit <= extent]
         way = self.rng.randrange(4)
         if known and way < 2:
@@ -395,7 +397,7 @@ class Generator:
     # --- whole programs
 
     def program(self, size: int) -> Case:
-        """Parameters, `size` statements with two or so parallel loops between, results."""
+        """Parameters, one to three parallel loops between statements, and stores of results."""
         for k, t in enumerate(self.types):
             if isinstance(t, Scalar) or self.rng.random() < 0.5:
                 self.add_param(t, f"s{k}", guards.random_numbers(self.data, t, ()))
@@ -413,7 +415,7 @@ class Generator:
         return Case(self.seed, Func(f"fuzz_{self.seed}", tuple(self.params), body), self.values)
 
     def add_param(self, t: Type, name: str, value: Any = None) -> Param:
-        """A parameter; `value` is its argument (default: zeros for an array of no axes)."""
+        """A new parameter; `value` is its argument (default: zeros for an array of no axes)."""
         p = Param(t, name)
         self.params.append(p)
         if isinstance(t, Array):
@@ -425,7 +427,7 @@ class Generator:
         return p
 
     def add_array(self, name: str) -> None:
-        """An array of one or two axes, dynamic or static, with any layout."""
+        """Add an array of one or two axes, with a dynamic or static shape and any layout."""
         elem = self.rng.choice(self.types)
         ndim = self.rng.choice((1, 1, 2))
         extents = tuple(self.rng.randint(6, 9) if ndim == 1 else n for n in (3, 4)[:ndim])
@@ -436,8 +438,10 @@ class Generator:
         self.stores.append(Store(self.add_param(t, name, data), elem, extents))
 
     def layout(self, elem: Number, extents: tuple[int, ...]) -> Layout | None:
-        """None, row-major, or components apart, perhaps counted from elsewhere than 0; axes
-        backwards, in blocks, or with other arrays' elements between."""
+        """A random layout: None, row-major, or one with distant components or a shifted origin.
+
+        Column-major layouts, blocks and gaps come from `tree_layouts`.
+        """
         size = elem.size if isinstance(elem, Tensor) else 1
         near = row_major(extents, size)
         axes = tuple((AxisTerm(1, 0, axis[0].stride // size),) for axis in near.axes)
@@ -447,7 +451,7 @@ class Generator:
         return self.rng.choice((None, near, far, moved, *tree_layouts(size, extents)))
 
     def parallel(self) -> None:
-        """A `parallel` loop; every store gets a mode for its duration."""
+        """A `parallel` loop, for whose duration every store gets a random mode."""
         end, most = self.parallel_end()
         begin = self.b.const(self.rng.choice((0, 0, 0, 1)), i32)
         for store in self.stores:
@@ -476,7 +480,7 @@ class Generator:
             store.mode, store.own = "free", ()
 
     def parallel_end(self) -> tuple[Value, int]:
-        """The end of a parallel loop, and a number that it does not exceed."""
+        """The end of a parallel loop, and an upper limit of it."""
         most = MOST_ITERATIONS
         arrays = [s for s in self.stores if len(s.extents) == 1]
         smallest = min(arrays, key=lambda s: s.extents[0], default=None)
@@ -488,7 +492,7 @@ class Generator:
         return self.b.const(self.rng.randint(0, most), i32), most
 
     def parallel_modes(self, store: Store) -> list[str]:
-        """Accesses that a parallel loop may make to a store."""
+        """The modes that a store may have in a parallel loop; repeated ones are likelier."""
         kinds = guards.exact_atomics(store.elem)
         if not store.is_local:
             return ["read", "own", "own", *kinds[:2]]
@@ -498,8 +502,10 @@ class Generator:
     def axes(
         self, begin: Value, end: Value, most: int
     ) -> tuple[list[Value], list[tuple[Value, int]]]:
-        """The bounds of a parallel loop, of this axis or of two others with as few iterations; the
-        indices, with numbers that they stay below."""
+        """Bounds of a parallel loop, and its indices with exclusive limits.
+
+        One axis from `begin` to `end`, or two of constant extents with at most six iterations.
+        """
         if self.shapes.random() < 0.6:
             return [begin, end], [(Param(i32, "i"), most)]
         extents = self.shapes.choice(((1, 4), (2, 2), (2, 3), (3, 1), (3, 2)))
@@ -507,14 +513,14 @@ class Generator:
         return bounds, [(Param(i32, name), n) for name, n in zip("ij", extents)]
 
     def iteration_of(self, axes: Sequence[tuple[Value, int]]) -> Value:
-        """The number of an iteration, which tells it."""
+        """The linear number of an iteration: i, or i * n + j."""
         number, _ = axes[0]
         for i, n in axes[1:]:
             number = self.emit("add", self.emit("mul", number, self.b.const(n, i32)), i)
         return number
 
     def own_indices(self, store: Store, indices: list[Value]) -> tuple[Value, ...]:
-        """The element of an iteration."""
+        """Indices of the element that the current iteration may access."""
         origin = _origin(store.value.type)
         if len(indices) == 2 and len(store.extents) == 1:
             assert self.iteration is not None

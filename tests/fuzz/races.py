@@ -1,6 +1,7 @@
-"""Random kernels whose iterations may meet: scatters, gathers, owners, flags and recurrences, by
-indices known and unknown. The same text is a kernel and a function on numpy arrays, in which each
-loop takes its iterations in an order that is given.
+"""Random kernels whose iterations may conflict, with indices known and unknown to the compiler.
+
+The text is the body of a kernel; `compile_serial` makes a function on NumPy arrays of it, whose
+loops run in given orders.
 
     python -c "from tests.fuzz.races import *; print(write_program(SEED))"
 """
@@ -21,7 +22,7 @@ CONDITIONS = "i % 2 == 0", "flag[i] == 1", "x[i] > 0.55", "own[i] > 3", "i == 2"
 
 
 def write_program(seed: int) -> str:
-    """The body of a kernel, indented by one level."""
+    """The body of a kernel: two or three parallel loops, indented by one level."""
     pick = random.Random(seed)
     lines = ["last = 0.3"]
     for _ in range(pick.randint(1, 2)):
@@ -32,12 +33,11 @@ def write_program(seed: int) -> str:
 
 
 def indented(lines: Any) -> list[str]:
-    """The lines one level further in."""
     return ["    " + line for line in lines]
 
 
 def statement(pick: random.Random, depth: int) -> list[str]:
-    """A statement of an iteration, with its parts."""
+    """The lines of a random statement; an `if` with a body only at depth 0."""
     kind = pick.random()
     array = pick.choice("xyz")
     if kind < 0.5:
@@ -56,12 +56,12 @@ def statement(pick: random.Random, depth: int) -> list[str]:
 
 
 def index(pick: random.Random, inner: str = "") -> str:
-    """Index of a read or write."""
+    """A random index expression; `inner` is the index of `own`, if that is chosen."""
     return pick.choice(INDICES).format(inner or index(pick, "i"))
 
 
 def value(pick: random.Random) -> str:
-    """Value that is stored or added."""
+    """An expression to store or add."""
     kind, factor = pick.random(), pick.choice([0.5, 1.5, 2.0])
     one, other = (f"{pick.choice('xy')}[{index(pick)}]" for _ in range(2))
     if kind < 0.4:
@@ -76,16 +76,18 @@ def value(pick: random.Random) -> str:
 
 
 class Serial:
-    """Stand-in for `ti` in numpy."""
+    """Stand-in for `ti` in the function of NumPy arrays."""
 
     @staticmethod
     def select(c: bool, a: float, b: float) -> float:
-        """One of two numbers."""
         return a if c else b
 
 
 def compile_serial(body: str) -> Callable[..., None]:
-    """The program as a function of its arrays and of the orders of its loops."""
+    """A function that runs `body` in place on arrays, given by name.
+
+    `orders` lists, for each loop, its iterations in the order to run.
+    """
     parts = body.split("for i in range(8):")
     text = parts[0] + "".join(
         f"for i in orders[{k}]:{part}" for k, part in enumerate(parts[1:])

@@ -2,11 +2,16 @@
 
     text = write_program(seed)      # defines kernels run0, run1, ... and `drive`, which calls them
 
-Features beyond the programs of `smooth.py`: arrays of two axes, an iteration's row of which is
-found by a permutation and walked with counters that loops carry; local vectors whose components are
-found so too; integers in memory; atomics with the value that was there; sums and extremes at places
-that indices tell; functions that change their arguments, and return out of loops; conditions on
-values that the loop has stored. No iteration reads writes of another one of its loop.
+Features beyond the programs of `smooth.py`:
+- arrays of two axes, of which a permutation selects the iteration's row, and loop-carried counters
+  the column;
+- local vectors with computed component indices;
+- integers in memory;
+- atomics whose old value is used, and atomic sums and extremes at computed places;
+- functions that change their arguments or return from within loops;
+- conditions on values that the loop has stored.
+
+In parallel loops no iteration reads elements that another iteration writes.
 """
 
 from __future__ import annotations
@@ -87,7 +92,7 @@ STORES = ("{} = {}", "{} += {}", "{} *= {}", "{} -= {}", "ti.atomic_sub({}, {})"
 
 
 class Writer(Frame):
-    """Writes the kernels of one program."""
+    """Writer of the kernels of one program."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -100,14 +105,14 @@ class Writer(Frame):
         self.counters: list[str] = []
 
     def kernel(self, name: str) -> str:
-        """The source of one kernel."""
         self.lines = ["@ti.kernel", f"def {name}(n: ti.i32):"]
         for _ in range(self.r.randrange(1, 3)):
             self.part()
         return "\n".join(self.lines) + "\n"
 
     def part(self) -> None:
-        """A loop of its own."""
+        """Append a loop, parallel or serial, and choose the arrays that it may read, own and add
+        to."""
         self.is_serial, self.is_cell = self.r.random() < 0.3, False
         names = [*GRIDS, *LINES]
         self.r.shuffle(names)
@@ -144,7 +149,8 @@ class Writer(Frame):
     # --- expressions
 
     def expression(self, kind: str, depth: int) -> str:
-        """Of floats `f`, bools `t`, small integers `n`; arrays `F`, rows `r`, digits `d`."""
+        """An expression of a kind: float `f`, bool `t`, small integer `n`, array `F`, row `r`,
+        digit `d`."""
         if kind == "d":
             return str(self.r.randrange(4))
         if kind == "F":
@@ -160,7 +166,7 @@ class Writer(Frame):
         return self.fill(self.r.choice(EXPRESSIONS[kind]), depth - 1)
 
     def column(self) -> str:
-        """An integer in 0 ... M - 1."""
+        """An expression for an integer from 0 to M - 1."""
         j = self.r.choice(self.counters)
         return self.r.choice(
             ["k % 5", f"({j} + m) % 5", f"{j} % 5", "(k * 2 + 1) % 5", "ti.min(k, 4)", "2", "0",
@@ -168,7 +174,6 @@ class Writer(Frame):
         )  # fmt: skip
 
     def component(self) -> str:
-        """A component of the local vector."""
         j = self.r.choice(self.counters)
         return f"h[{self.r.choice(['k % 4', f'({j} + 1) % 4', '2', '(m + k) % 4', f'{j} % 4'])}]"
 
@@ -182,7 +187,6 @@ class Writer(Frame):
         return self.r.choice(["i % 4", "perm[i % 4]", "(i + 1) % 4", f"{j} % 4", "k % 4"])
 
     def leaf(self) -> str:
-        """A variable or an element."""
         found = ["a", "b", self.component(), "h[2]"]
         found += [self.place(g, self.own_row()) for g in self.own]
         found += [self.place(g, self.any_row()) for g in self.read]
@@ -215,7 +219,7 @@ class Writer(Frame):
         self.line(depth, form.format(self.r.choice("ab"), self.bounded()))
 
     def store(self, depth: int) -> None:
-        """To memory."""
+        """Append a store or an atomic to memory."""
         choice = self.r.random()
         if choice < 0.25 and self.add:
             name = self.r.choice(self.add)
@@ -233,17 +237,18 @@ class Writer(Frame):
             self.line(depth, self.r.choice(STORES).format(place, self.bounded()))
 
     def change(self, depth: int) -> None:
-        """To counters."""
+        """Append a change of the integer variables `k` and `m`."""
         text = self.r.choice(CHANGES)
         self.line(depth, text.replace("{n}", self.expression("n", 1)))
 
     def local(self, depth: int) -> None:
-        """To the local vector."""
+        """Append a change of the local vector `h`."""
         form = self.r.choice(["{0} = {1}", "{0} += {1}", "{0} *= {1}", "h = h * {1}"])
         self.line(depth, form.format(self.component(), self.bounded()))
 
     def atomic(self, depth: int) -> None:
-        """With the value that was there."""
+        """Append an atomic whose old value is used, or a change of `h` if the row is a permuted
+        one."""
         if not self.is_known:
             return self.local(depth)
         place = self.place(self.r.choice(self.own), self.own_row())
@@ -251,7 +256,7 @@ class Writer(Frame):
         self.line(depth, f"{self.r.choice('ab')} = ti.atomic_{kind}({place}, {self.bounded()})")
 
     def call(self, depth: int) -> None:
-        """Call of a function that changes its argument."""
+        """Append a call of a function that changes its argument."""
         grids = [g for g in self.own if g in GRIDS and not self.is_cell]
         if grids and self.r.random() < 0.6:
             self.line(
@@ -261,7 +266,7 @@ class Writer(Frame):
             self.line(depth, f"turn(h, {self.expression('n', 0)} % 4, {self.bounded()})")
 
     def loop(self, depth: int) -> None:
-        """A serial loop inside."""
+        """Append a serial loop with a random body."""
         j, kind = self.counter(), self.r.randrange(6)
         if kind < 2:
             self.count(depth, j, 4)
@@ -294,7 +299,7 @@ def total():
 
 
 def write_program(seed: int) -> str:
-    """Source of kernels and of `drive`."""
+    """Source of two random kernels, the fixed functions and kernels, and `drive`."""
     w = Writer(seed)
     kernels = [w.kernel(f"run{k}") for k in range(2)]
     calls = []

@@ -1,5 +1,7 @@
-"""Holds the gradients of a program, its source given as text, against plain Python's with dual
-numbers: by a tape, in limited memory, and in forward mode. Contents near kinks are left out.
+"""Comparison of a program's loss and gradients with plain Python's on dual numbers.
+
+Gradients come from a tape, from a tape with limited memory, and from forward mode. Initial contents
+near kinks are skipped.
 
     check(text, seed, World(fields, inputs, contents, memory=1000))    # `drive()` sets `loss`
 """
@@ -23,8 +25,10 @@ Arrays = dict[str, Any]
 
 
 class World(NamedTuple):
-    """State of programs: fields by name, the inputs of gradients among them, initial contents by a
-    seed, and the number of bytes that hold a few states of all."""
+    """Fields by name, `loss` among them; `inputs`: names of the fields to take gradients by.
+
+    `contents(seed)` gives initial contents; `memory` is the limit in bytes of the second tape.
+    """
 
     fields: Arrays
     inputs: tuple[str, ...]
@@ -33,7 +37,10 @@ class World(NamedTuple):
 
 
 def evaluate(text: str, world: World, first: Arrays) -> tuple[float, Arrays]:
-    """The loss and its gradients in plain Python."""
+    """The loss and its gradients by the inputs, computed on dual numbers from the contents `first`.
+
+    Raises Kink near a kink.
+    """
     fields, inputs = world.fields, world.inputs
     sizes = [first[name].size for name in inputs]
     units = iter(np.eye(sum(sizes)))
@@ -54,7 +61,10 @@ def evaluate(text: str, world: World, first: Arrays) -> tuple[float, Arrays]:
 
 
 def evaluate_somewhere(text: str, seed: int, world: World) -> tuple[Arrays, float, Arrays] | None:
-    """Contents with the loss and its gradients; None if all are near kinks, or magnify errors."""
+    """Contents with the loss and its gradients, the first of ATTEMPTS that suit; else None.
+
+    Contents do not suit if plain Python fails or comes near a kink, or a gradient reaches STEEPEST.
+    """
     for attempt in range(ATTEMPTS):
         first = world.contents(ATTEMPTS * seed + attempt)
         try:
@@ -67,7 +77,7 @@ def evaluate_somewhere(text: str, seed: int, world: World) -> tuple[Arrays, floa
 
 
 def define(text: str, seed: int, fields: Arrays) -> Any:
-    """The program's `drive`."""
+    """The function `drive` of the program, compiled with these fields."""
     file = f"<program {seed}>"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     names = {"ti": ti, **fields}
@@ -76,14 +86,17 @@ def define(text: str, seed: int, fields: Arrays) -> Any:
 
 
 def put(fields: Arrays, first: Arrays) -> None:
-    """Set all fields."""
+    """Set the fields to the contents `first`, and `loss` to 0."""
     for name, values in first.items():
         fields[name].from_numpy(values)
     fields["loss"].fill(0)
 
 
 def check(text: str, seed: int, world: World) -> None:
-    """Compare all; skips the test where no contents will do."""
+    """Check loss and gradients of two tapes, and the slope in forward mode along one input.
+
+    Skips the test where `evaluate_somewhere` finds no contents.
+    """
     found, fields = evaluate_somewhere(text, seed, world), world.fields
     if found is None:
         pytest.skip("near kinks, or too steep")

@@ -1,12 +1,12 @@
-"""Random sequences of calls around a recording, and their derivatives.
+"""Random sequences of calls around a recording, and a reference for their derivatives.
 
     acts = draw_acts(r, "tape")       # [Act("call", ("mul", "a", "b")), ...]
     machine = Machine(start); machine.run(acts)
     machine.mem["loss", 0].slope      # the gradient by the inputs
 
-The machine shares nothing with the compiler: a number carries its derivatives by all inputs, and
-the documented rules of docs/autodiff.md are applied element by element. A number is `lost` where
-the rules promise a refusal.
+The machine shares no code with the compiler. A number carries its derivatives by all inputs, and
+the rules of docs/autodiff.md are applied element by element. A number is `lost` where the rules
+promise that vkchi refuses the gradient.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ Place = tuple[str, int]
 
 
 class Act(NamedTuple):
-    """An action: its kind and operands."""
-
     kind: str
     with_: tuple[Any, ...]
 
 
 class Num:
-    """A number and its derivatives by all inputs; `lost` if those are unknown. `is_steep` if an
-    infinite slope or NaN is on some way to it: there reverse mode may find NaN for 0."""
+    """A number and its derivatives by all inputs; `lost` if those are unknown.
+
+    `is_steep`: an infinite derivative or NaN occurs on a path to it. There reverse mode may find
+    NaN where the derivative is 0.
+    """
 
     def __init__(
         self, value: float, slope: Any = None, *, lost: bool = False, is_steep: bool = False
@@ -58,12 +59,12 @@ class Num:
         return self.joined(o, self.value * o.value, slope)
 
     def joined(self, other: Num, value: float, slope: Any) -> Num:
-        """A result of both."""
+        """A number made of both, which inherits `lost` and `is_steep` from either."""
         lost, is_steep = self.lost or other.lost, self.is_steep or other.is_steep
         return Num(value, slope, lost=lost, is_steep=is_steep)
 
     def map(self, value: float, factor: float) -> Num:
-        """A function of it, given its value and slope."""
+        """A function of this number: its value, and its derivative `factor` at this point."""
         is_steep = self.is_steep or not math.isfinite(factor)
         return Num(value, times(self.slope, factor), lost=self.lost, is_steep=is_steep)
 
@@ -79,7 +80,7 @@ class Num:
 
 
 def times(slope: Any, factor: float) -> Any:
-    """A product in which 0 times anything is 0."""
+    """`slope * factor`, with 0 where `slope` is 0, also for an infinite factor or NaN."""
     with np.errstate(invalid="ignore"):
         return np.where(slope == 0, 0.0, slope * factor)
 
@@ -88,7 +89,10 @@ def times(slope: Any, factor: float) -> Any:
 
 
 class View:
-    """An array as a kernel sees it."""
+    """An array as a kernel sees it: reads and writes are noted in the machine.
+
+    Writes do not change the machine's memory yet.
+    """
 
     def __init__(self, machine: Machine, name: str, *, is_constant: bool = False) -> None:
         self.machine, self.name, self.is_constant = machine, name, is_constant
@@ -187,8 +191,11 @@ def copy(p: View, q: View) -> None:
 
 
 class Kernel(NamedTuple):
-    """A kernel: the machine's version, which argument it is not linear in, and whether it adds,
-    stores constants or neither."""
+    """A kernel as a function of Views.
+
+    `bends` is the position of the argument in which it is not linear. `writes` is "add", "constant"
+    (it stores constants) or "other".
+    """
 
     run: Callable[..., None]
     bends: int | None = None
@@ -210,9 +217,13 @@ KERNELS = {
 
 
 class Machine:
-    """Memory, and the rules. `mode` is tape, forward or hvp. `used` and `stored` are places that
-    recorded kernels have read, or stored to; `grads` are the gradients inside the recording.
-    `moved` is added to inputs; then the `constants` of another machine are constants here."""
+    """Memory and gradients, which acts change by the documented rules. `mode`: tape, forward or
+    hvp.
+
+    `used` holds the places that recorded kernels have read or written, except for constants; the
+    places of those are in `stored`. `grads` are the gradients inside the recording. `moved` is
+    added to inputs; the `constants` of another machine then replace values that count as constant.
+    """
 
     def __init__(
         self, values: dict[str, Sequence[float]], mode: str = "tape",
@@ -236,30 +247,28 @@ class Machine:
         self.writes: dict[Place, Num] = {}
 
     def input(self, place: Place, value: float) -> Num:
-        """An input with this value."""
         return Num(value + self.moved.get(place, 0.0), self.unit(place))
 
     def constant(self, value: float) -> float:
-        """A value that counts as constant."""
+        """Note a value that counts as constant; it, or the given value in its stead."""
         self.constants.append(value)
         return value if self.given is None else next(self.given)
 
     def unit(self, place: Place) -> Any:
-        """The derivatives of an input."""
+        """The derivatives of an input by all inputs."""
         made = np.zeros(COUNT)
         if place in PLACES:
             made[PLACES.index(place)] = 1.0
         return made
 
     def memory(self, name: str) -> dict[Place, Num]:
-        """Location of an array: a gradient, as "a.grad", or another."""
+        """The numbers of an array or, for "a.grad", of a gradient by place."""
         if not name.endswith(".grad"):
             return self.mem
         of = name.removesuffix(".grad")
         return {(name, i): x for (n, i), x in self.grads.items() if n == of}
 
     def put(self, place: Place, value: Num) -> None:
-        """Store a number."""
         name, i = place
         if name.endswith(".grad"):
             self.grads[name.removesuffix(".grad"), i] = value
@@ -267,12 +276,11 @@ class Machine:
             self.mem[place] = value
 
     def run(self, acts: Sequence[Act]) -> None:
-        """Do all."""
         for act in acts:
             getattr(self, f"do_{act.kind}")(*act.with_)
 
     def do_skip(self, *acts: Act) -> None:
-        """A ti.ad.no_grad function; forward mode differentiates its body."""
+        """A function under `ti.ad.no_grad`; forward mode differentiates its body all the same."""
         self.is_skipping = self.mode != "forward"
         self.run(acts)
         self.is_skipping = False
@@ -280,7 +288,7 @@ class Machine:
     # --- kernels
 
     def trial(self, name: str, args: Sequence[Any]) -> tuple[set[Place], dict[Place, Num]]:
-        """Elements that a kernel reads and writes."""
+        """The places that a kernel reads, and the numbers that it writes, without writing them."""
         self.reads, self.writes = set(), {}
         is_weigh = name == "weigh" and self.mode != "forward"
         views = [View(self, arg, is_constant=is_weigh and k == 0) if isinstance(arg, str) else arg
@@ -305,7 +313,7 @@ class Machine:
             self.is_last_by_python = False
 
     def undifferentiated(self, kind: str, place: Place, value: Num, is_known: bool) -> Num:
-        """Results of a kernel of a function without gradient."""
+        """The number at `place` after a kernel under `no_grad` has written `value` there."""
         old = self.memory(place[0])[place]
         if place[0].endswith(".grad"):
             return Num(value.value)
@@ -371,7 +379,7 @@ class Machine:
         self.grads[name, i] = Num(value)
 
     def do_kgrad(self, name: str, *args: Any) -> None:
-        """kernel.grad(...): gradients as they are now, by the memory as it is now."""
+        """`kernel.grad(...)`: update `grads` by the kernel's derivatives at the present memory."""
         slopes, reads = self.jacobian(name, args)
         bends = KERNELS[name].bends
         bent = [self.mem[k] for k in reads if bends is not None and k[0] == args[bends]]
@@ -389,7 +397,8 @@ class Machine:
     def jacobian(
         self, name: str, args: Sequence[Any]
     ) -> tuple[dict[Place, dict[Place, float]], set[Place]]:
-        """The derivatives of a kernel's writes by its inputs."""
+        """The derivatives of a kernel's writes by its arrays' elements, and the places that it
+        reads."""
         names = [arg for arg in args if isinstance(arg, str)]
         places = [k for k in self.mem if k[0] in names]
         local = Machine({}, self.mode)
@@ -403,7 +412,7 @@ class Machine:
 
 
 def row_of(slopes: dict[Place, dict[Place, float]], w: Place, k: Place) -> bool:
-    """True if something written depends on an element."""
+    """True if the written element `w` depends on the element `k`."""
     return k in slopes[w]
 
 
@@ -411,7 +420,7 @@ def row_of(slopes: dict[Place, dict[Place, float]], w: Place, k: Place) -> bool:
 
 
 class Drawing:
-    """Draws acts for a mode."""
+    """Random acts for a mode."""
 
     def __init__(self, r: random.Random, mode: str) -> None:
         self.r, self.mode = r, mode
@@ -428,7 +437,6 @@ class Drawing:
         return p, q
 
     def call(self) -> Act:
-        """A call of a kernel."""
         r, (p, q) = self.r, self.pair()
         i, j = r.randrange(N), r.randrange(N)
         calls: list[tuple[float, tuple[Any, ...]]] = [
@@ -444,7 +452,7 @@ class Drawing:
         return Act("call", r.choices([c for _, c in calls], [w for w, _ in calls])[0])
 
     def python(self) -> Act:
-        """A write of Python's."""
+        """A random access from Python: a write, an update or a read."""
         r, name, i = self.r, self.r.choice(NAMES[:3]), self.r.randrange(N)
         numbers = tuple(self.number() for _ in range(N))
         acts = [
@@ -457,7 +465,7 @@ class Drawing:
         return r.choices([a for _, a in acts], [w for w, _ in acts])[0]
 
     def gradient(self) -> list[Act]:
-        """Acts on gradients inside the recording."""
+        """Acts that set gradients inside the recording, or set one and call `kernel.grad`."""
         r, name = self.r, self.r.choice(NAMES[:3])
         if r.random() < 0.5:
             number = self.number()
@@ -477,7 +485,7 @@ class Drawing:
         return acts
 
     def acts(self) -> list[Act]:
-        """One, or a few that belong together."""
+        """One act, or a few that belong together."""
         r, x = self.r, self.r.random()
         if x < 0.56:
             return [self.call()]
@@ -494,7 +502,7 @@ class Drawing:
 
 
 def draw_acts(r: random.Random, mode: str) -> list[Act]:
-    """A sequence."""
+    """Three to eight random steps, two additions to the loss, and seldom a write of the loss."""
     drawing = Drawing(r, mode)
     acts = [act for _ in range(r.randrange(3, 9)) for act in drawing.acts()]
     acts += [Act("call", ("total", name, "loss")) for name in r.sample(NAMES[:3], 2)]
@@ -504,6 +512,6 @@ def draw_acts(r: random.Random, mode: str) -> list[Act]:
 
 
 def vary(r: random.Random, mode: str, acts: Sequence[Act]) -> list[Act]:
-    """The same with something else somewhere."""
+    """A copy of the acts with other acts inserted at a random place or replacing one."""
     k = r.randrange(len(acts))
     return [*acts[:k], *Drawing(r, mode).acts(), *acts[k + r.randrange(2) :]]

@@ -1,12 +1,14 @@
-"""Random kernels that have derivatives, as Python source.
+"""Random differentiable kernels, as Python source.
 
-    text = write_kernel(seed)      # defines `run(c)`, on the fields that FIELDS names
+    text = write_kernel(seed)      # defines `run(c)`, on the fields below
 
-A kernel is a row of parallel loops, serial loops and plain statements. It works on fields of
-numbers (x, y, z) and vectors (v, w), whole ones and components, kernel-level variables (s, p) and a
-`loss`; indices come from the integer fields `perm` and `count`, which change too. No iteration
-reads writes of another one of its loop; atomics add to elements that the loop does not read. Values
-are bounded (sines), so that differences are good to many digits.
+A kernel is a sequence of parallel loops, serial loops and plain statements. It works on fields of
+numbers (x, y, z) and vectors (v, w), kernel-level variables (s, p) and a `loss`. Indices come from
+loops and the integer field `perm`, trip counts from the integer field `count`.
+
+In a parallel loop no iteration reads elements that another iteration writes, and atomics add to
+fields that the loop does not read. Values are kept small, usually by sines, so differences
+approximate derivatives well.
 """
 
 from __future__ import annotations
@@ -87,8 +89,11 @@ EXPRESSIONS = {
 
 
 class Place(NamedTuple):
-    """Permitted accesses of a part of a kernel: fields it may read anywhere, fields whose own
-    element it may read and write, fields it may only add to; whether it is serial."""
+    """Permitted accesses in a part of a kernel.
+
+    `read`: fields to read at any element; `own`: fields to read and write, in a parallel loop at
+    the iteration's element; `add`: fields and variables to add to.
+    """
 
     read: tuple[str, ...]
     own: tuple[str, ...]
@@ -97,7 +102,7 @@ class Place(NamedTuple):
 
 
 class Writer(Frame):
-    """Writes one kernel."""
+    """Writer of one kernel."""
 
     longest, elifs = 2, None
 
@@ -108,7 +113,6 @@ class Writer(Frame):
         self.indices: list[str] = []
 
     def write(self) -> str:
-        """The whole kernel."""
         self.lines = [FUNCS, "@ti.kernel", "def run(c: ti.i32):"]
         self.line(1, "s = x[0] * 0.5")
         self.line(1, "p = 0.2")
@@ -120,7 +124,7 @@ class Writer(Frame):
     # --- parts of a kernel
 
     def part(self) -> None:
-        """A parallel loop, a serial loop, or statements."""
+        """Append a parallel loop, a serial loop, or assignments to kernel-level variables."""
         kind = self.r.random()
         if kind < 0.6:
             self.parallel()
@@ -135,7 +139,7 @@ class Writer(Frame):
                 self.assignment(1)
 
     def parallel(self) -> None:
-        """A loop over all elements."""
+        """Append a parallel loop over all elements, or over the first `c`."""
         fields = [*NUMBERS, *VECTORS]
         self.r.shuffle(fields)
         cut, end = self.r.randrange(1, 4), self.r.randrange(4, 6)
@@ -148,7 +152,7 @@ class Writer(Frame):
         self.body(self.r.choice(headers), "i")
 
     def body(self, header: str, index: str) -> None:
-        """A loop with variables of its own."""
+        """Append a loop with local variables `a`, `b` and `q`, random statements and two stores."""
         self.line(1, header)
         self.indices.append(index)
         self.line(2, f"a, b = {self.expression('f', 1)}, {self.expression('f', 0)}")
@@ -163,7 +167,8 @@ class Writer(Frame):
     # --- expressions
 
     def expression(self, kind: str, depth: int) -> str:
-        """An expression of numbers `f`, vectors `V`, bools `t` or small integers `n`."""
+        """An expression of a kind: number `f`, vector `V`, bool `t`, integer `n`, constant index
+        `k`."""
         if kind == "k":
             return str(self.r.randrange(2))
         if depth <= 0 and kind in "fV":
@@ -171,7 +176,6 @@ class Writer(Frame):
         return self.fill(self.r.choice(EXPRESSIONS[kind]), depth - 1)
 
     def leaf(self, kind: str) -> str:
-        """A variable, an element, or a literal."""
         if self.r.random() < 0.1:
             number = f"{self.r.uniform(-1, 1):.2f}"
             return number if kind == "f" else f"ti.Vector([{number}, 0.4])"
@@ -185,7 +189,7 @@ class Writer(Frame):
         return self.r.choice(found or (["0.7"] if kind == "f" else ["ti.Vector([0.3, 0.8])"]))
 
     def index(self) -> str:
-        """Any element."""
+        """An expression for the index of any element."""
         i = self.r.choice(self.indices)
         return self.r.choice([i, f"perm[{i}]", f"({i} + 1) % 3", f"perm[({i} + 2) % 3]"])
 
@@ -207,11 +211,9 @@ class Writer(Frame):
             self.line(depth, f"grow({self.target()}, {self.expression('f', 1)})")
 
     def target(self) -> str:
-        """A variable that can be assigned."""
         return self.r.choice(["a", "b", "q.x", "q[1]"] if "a" in self.locals["f"] else VARIABLES)
 
     def assignment(self, depth: int) -> None:
-        """To a variable."""
         if "q" in self.locals["V"] and self.r.random() < 0.2:
             self.line(depth, f"q = {self.bounded('V')}")
             return
@@ -220,12 +222,12 @@ class Writer(Frame):
         self.line(depth, form.format(self.target(), text))
 
     def bounded(self, kind: str) -> str:
-        """An expression, small if it is a number."""
+        """A sine of an expression; for vectors also half an expression."""
         text = self.expression(kind, self.r.randrange(1, 3))
         return f"ti.sin({text})" if kind == "f" or self.r.random() < 0.5 else f"({text}) * 0.5"
 
     def store(self, depth: int) -> None:
-        """To memory: an own element, or an addition."""
+        """Append a store to an `own` field, or an addition."""
         if self.r.random() < 0.4:
             self.add(depth)
             return
@@ -241,7 +243,7 @@ class Writer(Frame):
         self.line(depth, form.format(f"{name}[{index}]{suffix}", self.bounded(kind)))
 
     def add(self, depth: int) -> None:
-        """An addition to fields that this part does not read."""
+        """Append an addition to a field or variable of `add`."""
         name = self.r.choice(self.place.add)
         if name in VARIABLES:
             self.line(depth, f"{name} += {self.bounded('f')}")
@@ -252,7 +254,7 @@ class Writer(Frame):
             self.line(depth, f"{name}[{self.index()}] += {self.bounded(kind)}")
 
     def loop(self, depth: int) -> None:
-        """A serial loop inside."""
+        """Append a serial loop with a random body."""
         j, kind = self.counter(), self.r.randrange(4)
         if kind == 0:
             self.count(depth, j, 3)
@@ -268,5 +270,5 @@ class Writer(Frame):
 
 
 def write_kernel(seed: int) -> str:
-    """The source of one kernel."""
+    """Source of the kernel `run(c)` and the functions that it calls."""
     return Writer(seed).write()

@@ -3,11 +3,13 @@
     batch = write_batch(seed, programs=10)      # text that defines funcs f0 ... f9
     names = define(batch, {"ti": ti, ...})
 
-A program is a `@ti.func` of the iteration i and numbers a, b, x: locals of every type, branches,
-loops left early, calls by value and by reference, vectors, matrices, structs, lists, and elements
-of fields that belong to iteration i alone. Integers wrap; floats stay whole numbers below 2**11 in
-magnitude (products are exact), so that every device computes the same bits. Rounding operations
-come last: `near[k, i] = sqrt(p)` with its argument stored beside it, for the precision tables.
+A program is a `@ti.func` of the iteration i and numbers a0, b0, x0. It uses locals of every type,
+branches, loops with early exits, calls by value and by reference, vectors, matrices, structs,
+lists, and elements of fields that only iteration i accesses.
+
+Integers wrap. Floats are whole numbers of magnitude at most 2000, whose products are exact, so
+every device computes the same bits. Rounding operations come last: `near[k, i] = sqrt(p)`, with its
+arguments stored in `first` and `second` for the precision tables.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any, NamedTuple
 
 from tests.fuzz.writer import Frame
 
-ROUNDED = {  # what the tables allow an error -> its source; p and q are exact and positive
+ROUNDED = {  # op of the precision tables -> source; p and q are exact and positive
     "sqrt": "ti.sqrt(p)", "rsqrt": "ti.rsqrt(p)", "div": "p / q", "exp2": "ti.math.exp2(p / 256.0)",
     "sin": "ti.sin(p / 1024.0)", "cos": "ti.cos(p / 1024.0)", "log2": "ti.math.log2(p)",
 }  # fmt: skip
@@ -210,7 +212,7 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
         "keep({V}.xy.outer_product({V}.zy))",
     ),
 }
-# what can be assigned, by type
+# assignable expressions, by type
 TARGETS: dict[str, tuple[str, ...]] = {
     "i": (
         "a",
@@ -286,8 +288,10 @@ MOST_DEPTH = 3
 
 
 class Batch(NamedTuple):
-    """Source that defines `count` programs and the kernel that runs them; `rounded` names the last
-    value of each."""
+    """Source that defines `count` programs and the kernel that runs them.
+
+    `rounded` lists each program's rounding operation, a key of ROUNDED.
+    """
 
     seed: int
     text: str
@@ -296,7 +300,7 @@ class Batch(NamedTuple):
 
 
 class Writer(Frame):
-    """Writes one program."""
+    """Writer of one program."""
 
     deepest = 2
 
@@ -306,7 +310,7 @@ class Writer(Frame):
         self.indices: list[str] = []
 
     def write(self, rounded: str) -> str:
-        """The whole function."""
+        """Source of the function; its last rounding operation is ROUNDED[rounded]."""
         k = self.number
         self.lines = ["@ti.func", f"def f{k}(i, a0, b0, x0):", *HEAD.splitlines()]
         for _ in range(self.r.randrange(6, 12)):
@@ -320,7 +324,7 @@ class Writer(Frame):
         return "\n".join(self.lines) + "\n"
 
     def expression(self, kind: str, depth: int) -> str:
-        """An expression of a type, or of one of the kinds of index and divisor."""
+        """A random expression of a type, or a small index, divisor or shift count."""
         if kind == "j":
             return f"j{self.loops}"
         if kind[0] == "c":  # a constant below
@@ -334,7 +338,7 @@ class Writer(Frame):
         return self.fill(self.r.choice(EXPRESSIONS[kind]), depth - 1)
 
     def leaf(self, kind: str) -> str:
-        """A variable or a literal."""
+        """A loop index, a literal or a local variable of the kind."""
         if kind == "i" and self.indices and self.r.random() < 0.4:
             return self.r.choice(self.indices)
         if kind in "if" and self.r.random() < 0.3:
@@ -358,13 +362,13 @@ class Writer(Frame):
             self.assignment(depth)
 
     def assignment(self, depth: int) -> None:
-        """`target = value`, of any type."""
+        """Append `target = value`, of a random type."""
         kind = self.r.choice("iiiffuVIMt")
         target = self.fill(self.r.choice(TARGETS[kind]), 1)
         self.line(depth, f"{target} = {self.expression(kind, 3)}")
 
     def loop(self, depth: int) -> None:
-        """A `for` of any kind, or a `while` that counts."""
+        """Append one of the LOOPS, or a `while` that counts, with a random body."""
         j, count = self.counter(), len(self.indices)
         if self.r.random() < 0.2:
             self.count(depth, j, 4)
@@ -393,7 +397,7 @@ def write_batch(seed: int, programs: int) -> Batch:
 
 
 def define(batch: Batch, names: dict[str, Any]) -> dict[str, Any]:
-    """Run the batch's source with these names; all that it defines."""
+    """Execute the batch's source with these names; these and all names that it defines."""
     file = f"<batch {batch.seed}>"
     linecache.cache[file] = (len(batch.text), None, batch.text.splitlines(True), file)
     found = dict(names)

@@ -1,10 +1,10 @@
-"""Random programs about structs, in text that is a kernel and a Python function alike.
+"""Random programs about structs, in text that is valid as a kernel and as plain Python.
 
     text = write_program(seed)
     run_kernel(text, 3) == run_python(text, 3)
 
-Python's own objects are the reference: `PYTHON` stands for `ti`, and its funcs get copies of
-arguments not passed by reference. Numbers stay below 97, so that nothing wraps.
+The reference is plain Python, where `PYTHON` stands for `ti` and funcs copy arguments that are not
+passed by reference. Numbers are kept small, so integers do not overflow.
 """
 
 from __future__ import annotations
@@ -76,15 +76,18 @@ TAIL = """\
 
 
 class Writer:
-    """Writes the statements of one program."""
+    """Writer of the statements of one program."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.loops = self.depth = 0
 
     def one_of(self, *forms: str) -> str:
-        """A form, chosen at random, with random parts: n a number, s a struct that can be
-        assigned, v a struct's value, o an outer struct, f a member of numbers."""
+        """One of the forms, with each `$` and letter replaced by a random expression.
+
+        The letters: n an integer, s an assignable struct, v a struct value, o an outer struct, f
+        the name of an integer member.
+        """
         form = self.random.choice(forms)
         parts = {"n": self.number, "s": self.struct, "v": self.value, "o": self.outer, "f": self.f}
         while "$" in form:
@@ -115,7 +118,7 @@ class Writer:
         )
 
     def statement(self, indent: str) -> list[str]:
-        """One statement, or a branch or loop with more."""
+        """The lines of a statement, or of a branch or loop with more statements."""
         if self.depth < 3 and self.random.random() < 0.4:
             self.depth += 1
             found = self.random.choice([self.branch, self.for_loop, self.while_loop])(indent)
@@ -128,7 +131,6 @@ class Writer:
         return [indent + text]
 
     def block(self, indent: str) -> list[str]:
-        """A few statements."""
         count = self.random.randrange(1, 4)
         return [line for _ in range(count) for line in self.statement(indent)]
 
@@ -156,7 +158,7 @@ class Writer:
 
 
 def write_program(seed: int) -> str:
-    """The text of one program."""
+    """Source of the funcs and the kernel `program(m)`, with six random statements."""
     writer = Writer(seed)
     lines = [line for _ in range(6) for line in writer.statement(" " * 8)]
     return HEAD + "\n".join(lines) + "\n" + TAIL
@@ -169,7 +171,7 @@ Out = ti.types.struct(p=In, q=In, n=ti.i32)
 
 
 def run_kernel(text: str, m: int) -> list[int]:
-    """Result of the program on the device."""
+    """The kernel's result for `m`, as a list of five integers."""
     file = f"<program {len(linecache.cache)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     names: dict[str, Any] = {"ti": ti, "In": In, "Out": Out}
@@ -181,7 +183,7 @@ def run_kernel(text: str, m: int) -> list[int]:
 
 
 def func(fn: Any) -> Any:
-    """A function that gets copies, but for parameters with an annotation."""
+    """A decorator that passes copies of arguments whose parameters have no annotation."""
     by_value = [p.annotation is p.empty for p in inspect.signature(fn).parameters.values()]
 
     @functools.wraps(fn)
@@ -192,12 +194,12 @@ def func(fn: Any) -> Any:
 
 
 def make_in(a: int = 0, b: int = 0) -> Any:
-    """In's stand-in."""
+    """Stand-in for the constructor of `In`."""
     return SimpleNamespace(a=a, b=b)
 
 
 def make_out(p: Any = None, q: Any = None, n: int = 0) -> Any:
-    """Out's stand-in."""
+    """Stand-in for the constructor of `Out`, which copies its members."""
     return SimpleNamespace(p=copy.deepcopy(p) or make_in(), q=copy.deepcopy(q) or make_in(), n=n)
 
 
@@ -208,7 +210,7 @@ PYTHON = SimpleNamespace(
 
 
 def run_python(text: str, m: int) -> list[int]:
-    """Result of the program as plain Python."""
+    """The program's result for `m` in plain Python."""
     names: dict[str, Any] = {"ti": PYTHON, "In": make_in, "Out": make_out}
     exec(text, names)
     return names["program"](m)  # type: ignore[no-any-return]

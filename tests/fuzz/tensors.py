@@ -1,7 +1,7 @@
-"""Random ops of rows without a simple signature: conversions, and tensors of other shapes.
+"""Random ops without a simple signature: conversions, and ops on tensors of other shapes.
 
-A maker gives a value, or None if the program has no types for its op. `g` is the Generator of
-tests/fuzz/programs.py.
+A maker returns the op's result, or None if the program has no types for the op. `g` is the
+Generator of tests/fuzz/programs.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Maker = Callable[[Any], "Value | None"]
 
 
 def _tensor(g: Any, kind: str, ndim: int = 0) -> Tensor | None:
-    """A tensor type of the program that the row may meet."""
+    """A random tensor type of the program that the profile permits for op `kind`, or None."""
     types = [t for t in g.types if isinstance(t, Tensor) and g.allows(kind, t)]
     types = [t for t in types if not ndim or len(t.shape) == ndim]
     return g.rng.choice(types) if types else None
@@ -72,7 +72,7 @@ def _extract(g: Any) -> Value | None:
 
 
 def _place(g: Any, t: Tensor) -> Value:
-    """A computed component index, perhaps outside."""
+    """A computed component index, perhaps out of bounds."""
     k = g.value(i32)
     return guards.limit(g, k, 0, t.size - 1) if g.rng.random() < 0.6 else k
 

@@ -1,7 +1,7 @@
-"""Random programs: text reads back, every pass keeps their result bit for bit, and so does all of
-the pipeline.
+"""Random programs: printed text parses to the same program; passes and the pipeline keep results.
 
-`VKCHI_FUZZ=n` in the environment runs n programs in place of PROGRAMS; a failure names the seed:
+Results are compared bit for bit. `VKCHI_FUZZ=n` in the environment runs n programs in place of
+PROGRAMS; a failure names the seed:
 
     python -c "from tests.fuzz.programs import *; from vkchi.ir.text import *;
                print(print_func(generate(SEED).fn))"
@@ -49,15 +49,17 @@ SMALL: tuple[tuple[Any, str, int], ...] = (
 
 @pytest.fixture(autouse=True)
 def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Grids and thresholds that fit loops of few iterations."""
+    """Set thresholds of passes so low that loops of few iterations exceed them."""
     for module, name, value in SMALL:
         monkeypatch.setattr(module, name, value)
 
 
 @pytest.fixture(autouse=True)
 def plain_functions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use ops in place of the expansions of `sinh` and the like, which round otherwise
-    (`test_legalize` has the bounds); not on devices, which lack the ops."""
+    """Keep ops like `sinh` instead of expanding them, because expansions round otherwise.
+
+    Tests on devices, which lack the ops, keep the expansions. `test_legalize` checks their errors.
+    """
     if "device" in request.fixturenames:
         return
     for functions in (f32_math.FUNCTIONS, f64_math.FUNCTIONS):
@@ -66,7 +68,7 @@ def plain_functions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
 
 
 def make_case(seed: int) -> Case:
-    """Every third program is of the kind that all devices compute alike."""
+    """A random program; for seeds divisible by 3 one that all devices compute alike."""
     return generate(seed, ALL if seed % 3 else EXACT)
 
 
@@ -76,7 +78,7 @@ def results_of(code: Func | Program, case: Case) -> dict[str, Any]:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Bit for bit, but any NaN is like any other."""
+    """True if both arrays have the same bits, or NaN at the same places."""
     if a.dtype.kind == "f":
         nan = np.isnan(a)
         if not np.array_equal(nan, np.isnan(b)):
@@ -86,7 +88,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def check(what: str, before: Program, after: Program, case: Case, want: dict[str, Any]) -> None:
-    """The program verifies and gives the expected result."""
+    """Verify `after`, and fail the test if it leaves an array that differs from `want`."""
     verify_program(after)
     got = results_of(after, case)
     wrong = [name for name in want if name in got and not same(got[name], want[name])]

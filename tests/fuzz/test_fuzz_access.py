@@ -1,6 +1,7 @@
-"""Every claim of `analysis.access` that two iterations never come to one element, and of
-`analysis.must_write` that elements are surely written, against the indices that accesses have when
-the interpreter runs the program.
+"""Claims of `analysis.access` and `analysis.must_write` hold for the indices of random programs.
+
+The claims: two iterations never access the same element; certain elements are always written. The
+indices come from running the program in the interpreter.
 
 `VKCHI_FUZZ=n` in the environment runs n programs in place of PROGRAMS; a failure names the seed.
 """
@@ -37,7 +38,7 @@ BINARY = "add add add sub sub mul mul mul floordiv mod mod truncdiv rem min max 
 
 
 class Program:
-    """A random loop over one or two axes, and accesses in it."""
+    """A random parallel loop over one or two axes, and stores in it."""
 
     def __init__(self, seed: int) -> None:
         self.rng, self.b = random.Random(seed), Builder()
@@ -64,7 +65,7 @@ class Program:
         return self.b.const(self.rng.choice(CONSTANTS), i32)
 
     def bounds(self) -> tuple[Value, Value]:
-        """Of few iterations; near the ends of i32, too."""
+        """Begin and end of a loop of few iterations, sometimes near the ends of i32."""
         b, rng = self.b, self.rng
         few = rng.choice([*self.given[:4], *self.given, b.const(rng.randint(1, 4), i32)])
         begin = rng.choice([None, None, None, 1, -3, LAST - 30, 5 - LAST, "big"])
@@ -112,8 +113,10 @@ class Program:
 
 
 def indices_of(program: Program, monkeypatch: pytest.MonkeyPatch, args: dict[str, Any]) -> Any:
-    """By element op: by indices, the iterations that come there. Nothing where one divides by
-    0, which has no meaning."""
+    """Per `elem` op and indices, modulo 2**32, the iterations that compute them.
+
+    Empty if the program divides by 0, which is undefined. Runs the program on `args`.
+    """
     found: dict[Op, dict[tuple[int, ...], set[Any]]] = defaultdict(lambda: defaultdict(set))
     zero: list[Op] = []
     compute, own = interp.Invocation.value, program.loop.regions[0].params
@@ -141,12 +144,15 @@ def arguments(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def meet(some: Any, others: Any) -> bool:
-    """True if two iterations came to one element."""
+    """True if two iterations accessed the same element."""
     return any(len(ids | others[at]) > 1 for at, ids in some.items() if at in others)
 
 
 def check(program: Program, found: Any) -> tuple[int, int]:
-    """Number of claims, and of possible claims."""
+    """Number of pairs of accesses claimed to be disjoint, and of all pairs to one array.
+
+    Asserts that iterations observed in `found` do not contradict a claim.
+    """
     survey = DependenceTest(program.loop.regions[0].ops, program.loop)
     ops = [op for op in walk(program.loop.regions[0]) if op.kind == "elem"]
     claims = count = 0
@@ -173,7 +179,7 @@ def test_places_of_iterations(monkeypatch: pytest.MonkeyPatch, seed: int) -> Non
 
 
 def covered(program: Program, args: dict[str, Any]) -> list[Covered]:
-    """Elements claimed to be overwritten by a launch, where that is no large part."""
+    """Boxes claimed to be overwritten by a launch, of less than 10,000 elements each."""
     numbers = {k: int(args[k]) for k in NUMBERS}
     covers = MustWrite(program.fn, find_segments(program.fn))
     boxes = covers.boxes(numbers, {k: args[k] for k in ARRAYS})

@@ -1,7 +1,7 @@
-"""Random programs through the whole pipeline, on the device: the interpreter's result to the bit
-for exact operations; near it for all other arithmetic.
+"""Random programs through the whole pipeline give the interpreter's results on the device.
 
-`VKCHI_FUZZ=n` runs n programs in place of PROGRAMS. A driver may lack types that a program has.
+Programs of exact operations agree in every bit; others nearly, in their floats. `VKCHI_FUZZ=n` runs
+n programs in place of PROGRAMS. Programs with types that the device lacks are skipped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vkchi.passes.pipeline import optimize_kernel
 from vkchi.target.options import Options
 
 PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "40"))
-# Rounding differs per op, and differences travel: this tells a wrong program from a rounded one.
+# Rounding differs per op and accumulates; these tolerances still expose wrong programs.
 NEAR = {"f16": 0.05, "f32": 2e-3, "f64": 2e-3}
 
 
@@ -34,7 +34,10 @@ def device() -> Iterator[Device]:
 
 
 def run_both(device: Device, seed: int, profile: Profile) -> Iterator[tuple[str, Any, Any]]:
-    """(name, the device's, the interpreter's) of every array."""
+    """Name, the device's contents and the interpreter's contents of every array.
+
+    Skips the test if the device lacks a type of the program.
+    """
     case: Case = generate(seed, profile)
     store_truths_as_words(case.fn, device.caps)
     lacks = lacks_of(case.fn, device.caps)

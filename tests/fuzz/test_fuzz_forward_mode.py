@@ -1,5 +1,7 @@
-"""Random kernels with derivatives, in the interpreter: forward mode gives the slope by differences,
-and forward mode over reverse mode how the gradient changes along a direction.
+"""Forward mode of random kernels, in the interpreter, matches finite differences.
+
+Forward mode gives the derivative along a direction; forward mode over reverse mode gives the change
+of the gradient along it. Without f64 on the device the tests are skipped.
 
 `VKCHI_FUZZ=n` runs n batches in place of BATCHES.
 """
@@ -30,17 +32,15 @@ FIRST = 10_000  # other programs than those of test_fuzz_gradients
 
 
 def is_exact(fields: dict[str, Any]) -> bool:
-    """True if the numbers are f64."""
     return bool(fields["x"].to_numpy().dtype == np.float64)
 
 
 def float_names(names: dict[str, str]) -> frozenset[str]:
-    """The parameters with derivatives."""
+    """The parameters of which derivatives exist."""
     return frozenset(p for p, k in names.items() if k in FLOATS)
 
 
 def arguments(point: Point, names: dict[str, str], moved: float = 0.0) -> Arrays:
-    """Arguments of the kernel."""
     return {**point.args(names, moved), "c": np.int32(TRIPS)}
 
 
@@ -81,14 +81,14 @@ def test_forward_over_reverse(batch: int, fields: dict[str, Any]) -> None:
 def change_of_gradient(
     made: GradientFunc, point: Point, names: dict[str, str], step: float
 ) -> Arrays:
-    """Change of gradients along the point's direction, by differences."""
+    """Change of the gradients along the point's direction, by central differences."""
     seeds = {p: point.seeds[k] for p, k in names.items() if k in FLOATS}
     more, less = (backward(made, arguments(point, names, h), seeds) for h in (step, -step))
     return {p: (more[p] - less[p]) / (2 * step) for p in made.adjoints}
 
 
 def second(made: GradientFunc, point: Point, names: dict[str, str]) -> Arrays:
-    """The same by forward mode over the gradient."""
+    """Change of the gradients along the point's direction, by forward mode over the gradient."""
     own = (*made.copies, *made.adjoints.values(), *(s.param.name for s in made.saves))
     func = differentiate_forward(made.func, float_names(names) | frozenset(own))
     verify(func)
@@ -105,13 +105,12 @@ def second(made: GradientFunc, point: Point, names: dict[str, str]) -> Arrays:
 
 
 def duals_of(func: Func) -> list[str]:
-    """The parameters that have duals."""
     ends = (p.name for p in func.params if p.name.endswith("..dual"))
     return [name.removesuffix("..dual") for name in ends]
 
 
 def bind(made: GradientFunc, args: Arrays, seeds: Arrays) -> Arrays:
-    """All that a gradient's Func takes."""
+    """Arguments for all parameters of the gradient function: copies, adjoints and buffers too."""
     bound = {k: np.array(v) for k, v in args.items()}
     cells = count_cells(made, bound)
     bound |= {made.adjoints[p]: np.array(seeds[p]) for p in made.adjoints}

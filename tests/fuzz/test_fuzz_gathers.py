@@ -1,6 +1,7 @@
-"""Random loops that add to shifted or loop-indexed elements, and access others: gathered,
-distributed, expanded, or not, the interpreter finds the same in memory, bit for bit (small whole
-numbers add up alike in any order).
+"""Passes on random loops that add to shifted or loop-indexed elements keep the memory's contents.
+
+The passes expand scalars, distribute loops and turn scatters into gathers. Values are small whole
+numbers, so that sums do not depend on the order and agree bit for bit.
 
 `VKCHI_FUZZ=n` in the environment runs n programs in place of PROGRAMS; a failure names the seed.
 """
@@ -29,8 +30,10 @@ NAMES = "xyz"
 
 
 class Program:
-    """A loop over one or two axes, as text. Its arrays are fields, or dynamic, which may share
-    memory unless they are `noalias`."""
+    """A random parallel loop over one or two axes, as IR text.
+
+    Its arrays are fields, `noalias` arrays, or arrays that may share memory.
+    """
 
     def __init__(self, seed: int, *, is_counted: bool = False) -> None:
         self.is_counted = is_counted  # all extents are constants
@@ -82,7 +85,7 @@ yield
         return f"%v{self.count}"
 
     def index(self, k: int) -> str:
-        """Of an axis: the iteration's, mostly shifted by little; now and then something else."""
+        """An index for axis `k`, usually the iteration's with a small shift."""
         rng, v = self.rng, self.indices[k]
         kind = rng.random()
         if self.serial and kind < 0.2:
@@ -148,7 +151,7 @@ yield
             self.nest(depth, value)
 
     def nest(self, depth: int, value: str) -> None:
-        """A branch that the index or a value decides, or a serial loop, which may carry a value."""
+        """Append a branch on the index or on `value`, or a serial loop, which may carry `value`."""
         known, serial = len(self.values), len(self.serial)
         if self.rng.random() < 0.5:
             one = [f"lt {self.indices[0]}, %c2 : u1", f"lt {value}, %two : u1"]
@@ -186,7 +189,7 @@ def arguments(program: Program, seed: int) -> dict[str, Any]:
 
 
 def check(seed: int) -> bool:
-    """True if anything was gathered."""
+    """True if the passes change the program; asserts that they keep its results."""
     program = Program(seed)
     (fn,) = parse(program.text).funcs
     verify(fn)
@@ -197,7 +200,7 @@ def check(seed: int) -> bool:
 
 
 def check_expanded(seed: int) -> bool:
-    """True if anything was passed on."""
+    """True if scalar expansion changes the program; asserts that results stay the same."""
     program = Program(seed, is_counted=True)
     (fn,) = parse(program.text).funcs
     new = expand.expand_scalars(fn, FULL)
@@ -210,7 +213,7 @@ def check_expanded(seed: int) -> bool:
 
 
 def compare(program: Program, fn: Func, new: Func, seed: int) -> bool:
-    """True if a program has its old result, which it must."""
+    """Assert that both functions leave the same memory for three sets of arguments; True."""
     verify(new)
     new = remove_dead(new)
     verify(new)
@@ -224,7 +227,7 @@ def compare(program: Program, fn: Func, new: Func, seed: int) -> bool:
 
 
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let everything that is right be worth it."""
+    """Let the passes apply every valid transformation, profitable or not."""
     for module in (gathers, distribute):
         monkeypatch.setattr(module, "is_worth_gathering", lambda *_: True)
     monkeypatch.setattr(distribute, "MOST_ROUNDS", 0)
@@ -237,7 +240,7 @@ def test_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_scalar_expansion(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even where nobody takes the sums then."""
+    """Scalars are expanded even where nothing gathers the sums afterwards."""
     always(monkeypatch)
     monkeypatch.setattr(expand, "costs_in", lambda *_: {})
     monkeypatch.setattr(expand, "costs_behind", lambda cut, _: dict.fromkeys(cut.sums, 0.0))

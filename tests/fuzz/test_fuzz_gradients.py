@@ -1,5 +1,7 @@
-"""Random kernels with derivatives: the gradient that the device computes is the interpreter's, and
-that is the slope by differences. Points near kinks, where two steps give two slopes, are skipped.
+"""Gradients of random kernels agree between device, interpreter and finite differences.
+
+Differences need f64. Points near kinks, where two steps give different derivatives, are not
+compared with them.
 
 `VKCHI_FUZZ=n` runs n batches in place of BATCHES. To see the program of a seed:
 
@@ -36,7 +38,7 @@ from vkchi.types import i32
 Arrays = dict[str, Any]
 BATCHES = int(os.environ.get("VKCHI_FUZZ", "10"))
 PROGRAMS = 10  # in a batch
-NOISE = 2e-4  # what functions of f32 devices may be off by, as SwiftShader's sine is
+NOISE = 2e-4  # the error of SwiftShader's sine in f32
 FLOATS = (*NUMBERS, *VECTORS, "loss")
 TRIPS = 3  # the kernels' argument
 STEP = 1e-5
@@ -44,7 +46,7 @@ STEP = 1e-5
 
 @pytest.fixture(scope="module")
 def fields() -> Iterator[dict[str, Any]]:
-    """Fields of the kernels, in f64 where the device has it."""
+    """Fields of the kernels, in f64 where the device has it, and the kernel `add_up`."""
     ti.init(random_seed=7)
     has_f64 = current_runtime().device.caps.has_type(
         "f64"
@@ -63,12 +65,11 @@ def fields() -> Iterator[dict[str, Any]]:
 
 
 def like(x: Any, t: Any) -> Any:
-    """A field of the same shape without a gradient."""
     return ti.Vector.field(2, t, x.shape) if isinstance(x, ti.MatrixField) else ti.field(t, x.shape)
 
 
 def define(seed: int, fields: dict[str, Any]) -> Any:
-    """The kernel of a seed."""
+    """The kernel of a seed, compiled with these fields."""
     text, file = write_kernel(seed), f"<gradient {seed}>"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     names = {"ti": ti, **fields}
@@ -77,7 +78,7 @@ def define(seed: int, fields: dict[str, Any]) -> Any:
 
 
 def lower(kernel: Any, fields: dict[str, Any]) -> tuple[Func, dict[str, str]]:
-    """The kernel's Func; parameter name -> field name."""
+    """The kernel's Func, simplified for gradients, and the field name of each parameter."""
     spec = (ArgSpec("c", "scalar", i32),)
     lowered = lower_kernel(kernel.__vkchi_func__, spec, current_runtime().options)
     names = {id(field): name for name, field in fields.items()}
@@ -88,7 +89,7 @@ def lower(kernel: Any, fields: dict[str, Any]) -> tuple[Func, dict[str, str]]:
 
 
 class Point:
-    """Contents of all fields, adjoints of all of floats, and a direction."""
+    """Random contents of all fields, adjoints of the fields of floats, and a direction."""
 
     def __init__(self, seed: int, fields: dict[str, Any]) -> None:
         r = np.random.default_rng(seed)
@@ -100,7 +101,7 @@ class Point:
         self.along = {k: r.normal(size=self.contents[k].shape) for k in FLOATS}
 
     def args(self, names: dict[str, str], moved: float = 0.0) -> Arrays:
-        """A Func's parameters, moved along the direction."""
+        """The contents by parameter, with floats moved by `moved` along the direction."""
         found = {p: np.array(self.contents[k]) for p, k in names.items()}
         for p, k in names.items():
             if k in FLOATS:
@@ -108,15 +109,17 @@ class Point:
         return found
 
     def value(self, fn: Func, names: dict[str, str], moved: float) -> float:
-        """The sum of all results times their adjoints."""
+        """The sum of all results of the Func times their adjoints."""
         args = {**self.args(names, moved), "c": np.int32(TRIPS)}
         run_reference(fn, args)
         return sum(float(np.sum(self.seeds[k] * args[p])) for p, k in names.items()
                    if k in FLOATS)  # fmt: skip
 
     def slope(self, fn: Func, names: dict[str, str]) -> float | None:
-        """The derivative along the direction by differences; None near a kink, and where a step
-        changes so much that sines of it turn around several times."""
+        """The derivative of `value` along the direction by differences; None if not reliable.
+
+        Not reliable: two steps disagree (a kink), or the derivative times the step reaches 1.
+        """
         found = [
             (self.value(fn, names, h) - self.value(fn, names, -h)) / (2 * h)
             for h in (STEP, STEP / 3)
@@ -126,7 +129,7 @@ class Point:
 
 
 def interpret(made: GradientFunc, point: Point, names: dict[str, str]) -> Arrays:
-    """The gradients, by field, that the interpreter computes."""
+    """Gradients by field that the interpreter computes of the weighted sum of all results."""
     args = {**point.args(names), "c": np.int32(TRIPS)}
     seeds = {p: point.seeds[k].astype(args[p].dtype) for p, k in names.items() if k in point.seeds}
     found = backward(made, args, seeds)
@@ -134,7 +137,7 @@ def interpret(made: GradientFunc, point: Point, names: dict[str, str]) -> Arrays
 
 
 def run_device(kernel: Any, point: Point, fields: dict[str, Any]) -> Arrays:
-    """The gradients, by field, that the device computes of the weighted sum of all results."""
+    """Gradients by field that the device computes of the weighted sum of all results."""
     for name, values in point.contents.items():
         fields[name].from_numpy(values)
     for name, values in point.seeds.items():
@@ -146,7 +149,7 @@ def run_device(kernel: Any, point: Point, fields: dict[str, Any]) -> Arrays:
 
 
 def make_sum(fields: dict[str, Any]) -> Any:
-    """A kernel that adds all results times their weights to `total`."""
+    """A kernel that adds all elements times their weights to `total`."""
     scalars = [(fields[k], fields[f"{k}_weight"]) for k in (*NUMBERS, "loss")]
     vectors = [(fields[k], fields[f"{k}_weight"]) for k in VECTORS]
     total = fields["total"]
@@ -180,7 +183,7 @@ def test_device_gradients_match_interpreter(batch: int, fields: dict[str, Any]) 
 
 
 def check_slope(seed: int, point: Point, fn: Func, names: dict[str, str], found: Arrays) -> None:
-    """The gradient times the direction is the slope along it."""
+    """Assert that the gradients agree with differences along the direction, in f64 only."""
     slope = point.slope(fn, names) if point.contents["x"].dtype == np.float64 else None
     if slope is not None:
         product = sum(float(np.sum(found.get(k, point.seeds[k]) * point.along[k]))
@@ -189,8 +192,11 @@ def check_slope(seed: int, point: Point, fn: Func, names: dict[str, str], found:
 
 
 def tolerances(made: GradientFunc, point: Point, names: dict[str, str], found: Arrays) -> Arrays:
-    """Tolerances of the device's gradients, by field: in f32, the effect of errors in its sines,
-    which programs may magnify."""
+    """Absolute tolerances of the device's gradients, by field.
+
+    In f32: three times the effect of errors in sines and cosines, which programs may magnify, and
+    at least 0.002.
+    """
     if point.contents["x"].dtype == np.float64:
         return {k: 1e-8 for k in FLOATS}
     off = {k: np.float64(2e-3) for k in FLOATS}
@@ -204,7 +210,7 @@ def tolerances(made: GradientFunc, point: Point, names: dict[str, str], found: A
 
 @contextmanager
 def noisy_sines(attempt: int) -> Iterator[None]:
-    """Let the interpreter's sines and cosines be off by NOISE, here more, there less."""
+    """Add an error of up to NOISE to the interpreter's sines and cosines."""
     exact = {kind: TABLE[kind] for kind in ("sin", "cos")}
 
     def shake(row: OpRow) -> OpRow:
@@ -222,7 +228,7 @@ def noisy_sines(attempt: int) -> Iterator[None]:
 
 
 def check_device(seed: int, got: Arrays, found: Arrays, point: Point, allowed: Arrays) -> None:
-    """The device computes the same."""
+    """Assert that the device's gradients `got` agree with `found` within the tolerances."""
     relative = 1e-8 if point.contents["x"].dtype == np.float64 else 2e-3
     for name in FLOATS:
         want = found.get(name, point.seeds[name])

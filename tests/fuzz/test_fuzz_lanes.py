@@ -1,5 +1,4 @@
-"""Random serial code, shared by lanes or not: the interpreter finds the same in memory, whichever
-lane comes first.
+"""Random serial code keeps its results when lanes share it, in either order of the lanes.
 
 `VKCHI_FUZZ=n` in the environment runs n programs in place of PROGRAMS; a failure names the program.
 """
@@ -26,8 +25,10 @@ CAPS = FULL._replace(kind="cpu", subgroup_size=WIDTH)
 
 
 class Program:
-    """Serial loops and branches over arrays of two axes, as text: fields, or dynamic ones, which
-    may share memory unless they are `noalias`."""
+    """Random serial loops and branches over arrays of two axes, as IR text.
+
+    Its arrays are fields, `noalias` arrays, or arrays that may share memory.
+    """
 
     def __init__(self, seed: int) -> None:
         rng = self.rng = random.Random(seed)
@@ -64,7 +65,7 @@ yield
         return f"%v{self.count}"
 
     def index(self) -> str:
-        """Mostly that of a loop, the innermost ones first; perhaps shifted."""
+        """A random index, usually that of a loop around, perhaps shifted by 1."""
         rng = self.rng
         if not self.indices or rng.random() < 0.15:
             return rng.choice(["%c0", "%c1", "%m"])
@@ -98,7 +99,7 @@ yield
             self.nest(depth, value)
 
     def nest(self, depth: int, value: str) -> None:
-        """A branch, or a loop, which may carry a value."""
+        """Append a branch, or a loop, which may carry `value`."""
         known, around = len(self.values), len(self.indices)
         rng, result = self.rng, ""
         if rng.random() < 0.2:
@@ -139,7 +140,7 @@ def arguments(program: Program, seed: int) -> dict[str, Any]:
 
 
 def backwards(text: str) -> str:
-    """The same, the last lane coming first."""
+    """The IR text of a function shared by lanes, with the lanes in reverse order."""
     turned = "%lane = sub %most, %turn : i32"
     head, body = text.split("^(%lane: i32)")
     head = head.replace("{\n", f"{{\n%most = const {WIDTH - 1} : i32\n", 1)
@@ -147,7 +148,7 @@ def backwards(text: str) -> str:
 
 
 def check(seed: int) -> bool:
-    """True if anything was shared."""
+    """True if `share_lanes` changes the program; asserts that results stay the same."""
     program = Program(seed)
     (fn,) = parse(program.text).funcs
     verify(fn)

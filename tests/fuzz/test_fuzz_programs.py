@@ -1,6 +1,7 @@
-"""Random programs of several kernels, called in any order with Python code between, under a tape:
-values and gradients are those of plain Python with dual numbers, also in limited memory and in
-forward mode. Contents near kinks are skipped.
+"""Random programs of several kernels and Python code: gradients match dual numbers in plain Python.
+
+Loss and gradients are compared under a tape, with limited memory and in forward mode. Contents near
+kinks are skipped.
 
 `VKCHI_FUZZ=n` runs n programs in place of PROGRAMS. To see the program of a seed:
 
@@ -48,7 +49,7 @@ def write_program(seed: int) -> str:
 
 
 def calls(r: random.Random) -> list[str]:
-    """The statements of `drive`: calls, repeated calls, Python changes of fields."""
+    """The statements of `drive`: calls of kernels, some repeated, and changes of fields."""
     lines = []
     for _ in range(r.randrange(2, 7)):
         k, (p, q) = r.randrange(KERNELS), r.sample(r.choice([NUMBERS, VECTORS]), 2)
@@ -63,7 +64,6 @@ def calls(r: random.Random) -> list[str]:
 
 @pytest.fixture(scope="module")
 def fields() -> Iterator[Arrays]:
-    """Fields of the kernels."""
     ti.init(random_seed=7)
     caps = current_runtime().device.caps
     if not (caps.has_type("f64") and caps.can_store("f64")):
@@ -78,7 +78,6 @@ def fields() -> Iterator[Arrays]:
 
 
 def contents(seed: int) -> Arrays:
-    """Initial contents of the fields."""
     r = np.random.default_rng(seed)
     made = {name: r.uniform(0.2, 1.4, N) for name in NUMBERS}
     made |= {name: r.uniform(0.2, 1.4, (N, 2)) for name in VECTORS}

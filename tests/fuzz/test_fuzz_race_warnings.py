@@ -1,5 +1,7 @@
-"""Random kernels whose iterations may conflict: where one warns, the order of iterations matters.
-`VKCHI_FUZZ=n` runs n programs in place of PROGRAMS."""
+"""Random kernels that warn of a race have results that depend on the order of iterations.
+
+`VKCHI_FUZZ=n` runs n programs in place of PROGRAMS.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,11 @@ ORDERS = 40
 
 @pytest.fixture(autouse=True, scope="module")
 def device() -> None:
-    """A device that is no CPU that was asked for."""
     ti.init(arch=ti.vulkan)
 
 
 def draw_values(seed: int) -> dict[str, np.ndarray]:
-    """Contents of the arrays, no two floats alike."""
+    """Random contents of the arrays of `races.py`."""
     rng = np.random.default_rng(seed)
     found = {name: rng.uniform(0.1, 1, N) for name in FLOATS}
     found |= {name: rng.integers(0, N, N) for name in INTEGERS}
@@ -35,7 +36,7 @@ def draw_values(seed: int) -> dict[str, np.ndarray]:
 
 
 def warns(body: str, name: str, values: dict[str, np.ndarray]) -> bool:
-    """True if a kernel of this body warns of a race."""
+    """True if a kernel of this body, run once on `values`, warns of a race."""
     arrays: dict[str, Any] = {n: ti.field(ti.f32, N) for n in FLOATS}
     arrays |= {n: ti.field(ti.i32, N) for n in INTEGERS} | {"loss": ti.field(ti.f32, ())}
     for key, v in values.items():
@@ -52,7 +53,10 @@ def warns(body: str, name: str, values: dict[str, np.ndarray]) -> bool:
 
 
 def depends_on_order(body: str, values: dict[str, np.ndarray], seed: int) -> bool:
-    """True if one loop, after those before it, leaves something else in another order."""
+    """True if some loop, run after those before it, gives different results in another order.
+
+    Tries both directions and ORDERS random orders of each loop.
+    """
     run, rng = compile_serial(body), np.random.default_rng(seed)
     count = body.count("for i in range(8):")
     for k in range(count):

@@ -1,5 +1,7 @@
-"""Random kernels whose iterations may meet: a gradient that is not refused is that of every order
-of iterations that there may be. `VKCHI_FUZZ=n` runs n programs in place of PROGRAMS."""
+"""Accepted gradients of random kernels that may conflict hold for every tried order of iterations.
+
+`VKCHI_FUZZ=n` runs n programs in place of PROGRAMS.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,11 @@ STEP, TOLERANCE = 1e-5, 2e-2
 
 @pytest.fixture(autouse=True, scope="module")
 def device() -> None:
-    """The default device."""
     ti.init(random_seed=7)
 
 
 def draw_values(seed: int) -> dict[str, np.ndarray]:
-    """Contents of the arrays."""
+    """Random contents of the arrays of `races.py`."""
     rng = np.random.default_rng(seed)
     found = {"x": rng.permutation(np.linspace(0.1, 1, N)), "z": np.full(N, 0.7)}
     found["y"] = rng.permutation(np.linspace(-1, 1, N)) * (seed % 5 > 0)
@@ -38,7 +39,10 @@ def draw_values(seed: int) -> dict[str, np.ndarray]:
 
 
 def draw_slopes(body: str, values: dict[str, np.ndarray], seed: int) -> list[np.ndarray]:
-    """The gradient by x, by differences, in several orders of iterations."""
+    """The gradient of the loss by `x`, by differences, for eight orders of iterations.
+
+    Loops that assign the kernel's variable `last` run in order.
+    """
     run, rng = compile_serial(body), np.random.default_rng(seed)
 
     def loss(x: np.ndarray, orders: Any) -> float:
@@ -59,7 +63,6 @@ def draw_slopes(body: str, values: dict[str, np.ndarray], seed: int) -> list[np.
 
 
 def make_kernel(body: str, name: str, arrays: dict[str, Any]) -> Any:
-    """The kernel that works on these arrays."""
     text = "@ti.kernel\ndef run():\n" + body + "\n"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     space = {"ti": ti, **arrays}
@@ -68,7 +71,10 @@ def make_kernel(body: str, name: str, arrays: dict[str, Any]) -> Any:
 
 
 def find_gradient(body: str, name: str, values: dict[str, np.ndarray], how: str) -> Any:
-    """The gradient by vkchi; None where it raises."""
+    """The gradient of the loss by `x`, or for `how` "forward" a product with it.
+
+    None where vkchi refuses with a GradientError.
+    """
     kind = {"needs_dual": True} if how == "forward" else {"needs_grad": True}
     arrays: dict[str, Any] = {n: ti.field(ti.f32, N, **kind) for n in FLOATS}
     arrays |= {n: ti.field(ti.i32, N) for n in INTEGERS} | {"loss": ti.field(ti.f32, (), **kind)}
@@ -106,7 +112,7 @@ def test_accepted_gradients_hold_in_every_order(seed: int) -> None:
 
 
 def test_not_everything_is_refused() -> None:
-    """Of programs whose result no order changes, most are taken."""
+    """Of programs whose gradients no order changes, most are accepted."""
     taken = refused = 0
     for seed in range(0, 3 * PROGRAMS, 3):
         body, values = write_program(seed), draw_values(seed)

@@ -1,5 +1,6 @@
-"""Every interval and bound that `analysis.ranges` claims of an integer, against the values that it
-has when the interpreter runs the program.
+"""Intervals and bounds that `analysis.ranges` claims hold for the values of random programs.
+
+The values are those that the interpreter computes.
 
 `VKCHI_FUZZ=n` in the environment runs n programs in place of PROGRAMS; a failure names the seed.
 """
@@ -25,14 +26,14 @@ PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "40"))
 
 
 class Watch:
-    """Holds values against claims as the interpreter comes to them."""
+    """Checks values against claims while the interpreter computes them, and counts the checks."""
 
     def __init__(self, fn: Func, args: dict[str, Any]) -> None:
         self.fn, self.args, self.found = fn, args, Observed(fn)
         self.count = 0
 
     def value_of(self, s: Any, env: dict[Value, Any]) -> int:
-        """A symbol's value."""
+        """The value of a symbol: an extent, a product, a value or a component of one."""
         if isinstance(s, Extent):
             return int(self.args[s.shape].shape[s.axis])
         if isinstance(s, SymbolProduct):
@@ -50,7 +51,7 @@ class Watch:
 
 
 def watched_run(monkeypatch: pytest.MonkeyPatch, fn: Func, args: dict[str, Any], title: str) -> int:
-    """Run the program; how many claims were held against values."""
+    """Run the program and check its values; the number of claims checked."""
     watch = Watch(fn, args)
     compute, enter = interp.Invocation.value, interp.Invocation.region
 

@@ -1,5 +1,7 @@
-"""Random programs whose iterations own rows of arrays (`rows.py`), under a tape: values and
-gradients are those of plain Python with dual numbers, also in limited memory and in forward mode.
+"""Random programs whose iterations own rows of arrays (`rows.py`): gradients match dual numbers.
+
+Loss and gradients are compared with plain Python's under a tape, with limited memory and in forward
+mode.
 
 `VKCHI_FUZZ=n` runs n programs in place of PROGRAMS. To see the program of a seed:
 
@@ -27,7 +29,6 @@ SHAPES = {**dict.fromkeys(GRIDS, (N, M)), **dict.fromkeys(LINES, (N,))}
 
 @pytest.fixture(scope="module")
 def fields() -> Iterator[Arrays]:
-    """Fields of the kernels."""
     ti.init(random_seed=7)
     caps = current_runtime().device.caps
     if not (caps.has_type("f64") and caps.can_store("f64")):
@@ -41,7 +42,6 @@ def fields() -> Iterator[Arrays]:
 
 
 def contents(seed: int) -> Arrays:
-    """Initial contents of the fields."""
     r = np.random.default_rng(seed)
     made: Arrays = {name: r.uniform(0.2, 1.4, shape) for name, shape in SHAPES.items()}
     made["K"] = r.uniform(0.2, 1.4, (N, M))

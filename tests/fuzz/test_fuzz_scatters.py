@@ -1,7 +1,8 @@
-"""Random atomics at places that data, indices, serial loops and divisions by extents tell, on a
-device that is taken for a GPU without atomics of floats: the interpreter finds the same.
+"""Random atomics at computed places, for a GPU without atomics on floats: results stay the same.
 
-Operands of lanes are small whole numbers and signs, so that any order gives the same.
+The interpreter runs programs before and after passes; the device runs optimised ones. Operands are
+small whole numbers or signs, so that results do not depend on the order.
+
 `VKCHI_FUZZ=n` in the environment runs n programs in place of PROGRAMS; a failure names the seed.
 """
 
@@ -30,11 +31,11 @@ SUMS = {"y": "f32[?]", "z": "f32[??]", "w": "f64[?]", "v": "f32<2>[?]"}
 NUMBERS = {"x": "i32[??]", "p": "i32[?]"}
 CARD = FULL._replace(f32_atomic_add=False, f64_atomic_add=False)
 PASSED = {name: Pass(name, CARD) for name in ("combine", "reciprocals", "legalize")}
-LOST = 7  # what a lane finds that does not find its own sum
+LOST = 7  # marks in `o` that a lane did not see its own addition
 
 
 class Program:
-    """One loop over lanes, of one or two axes. `kinds`: the operation on each array of sums."""
+    """A random parallel loop of one or two axes, as IR text. `kinds`: the atomic on each array."""
 
     def __init__(self, seed: int) -> None:
         rng = self.rng = random.Random(seed)
@@ -84,7 +85,7 @@ yield
                 self.scatter()
 
     def number(self) -> str:
-        """Perhaps negative; of extents, too."""
+        """A computed i32 value, perhaps negative."""
         rng, v = self.rng, self.rng.choice(self.ints)
         kind = rng.random()
         if kind < 0.2:
@@ -98,7 +99,7 @@ yield
         return self.define(f"{op} {v}, {rng.choice([*self.ints, '%c1', '%c3'])} : i32")
 
     def nest(self, depth: int) -> None:
-        """A branch, or a short loop."""
+        """Append a branch, or a short loop."""
         known, rng = len(self.ints), self.rng
         number = self.define(f"mod {self.number()}, {rng.choice(['%c3', self.extents[0]])} : i32")
         if rng.random() < 0.5:
@@ -141,7 +142,10 @@ yield
         return v if t == scalar else self.define(f"pack {v}, {v} : {t}")
 
     def look(self, what: str, place: str, amount: str) -> None:
-        """A lane that finds less than its own addition reports it."""
+        """Append a check that stores LOST if an addition to `place` is not seen.
+
+        It tests that the element holds at least `amount`, or that the old value is at least -1.
+        """
         least = "%plus" if what == place else "%minus"
         if what == place:
             what, least = self.define(f"load {place} : f32"), amount
@@ -174,7 +178,7 @@ def compare(got: dict[str, Any], want: dict[str, Any], seed: int) -> None:
 
 
 def test_programs_have_what_is_looked_for() -> None:
-    """Of each pass, some programs have something for it."""
+    """Each of the tested passes changes at least five of 40 programs."""
     changed = dict.fromkeys(PASSED, 0)
     for seed in range(40):
         fn: Any = PASSES["strength"](parse_func(Program(seed).text))
@@ -198,7 +202,7 @@ def test_aggregated_atomics_match_in_interpreter(seed: int) -> None:
 
 @pytest.fixture(scope="module")
 def card() -> Iterator[Device]:
-    """The device as such a card; arguments beyond 128 bytes stand in memory."""
+    """The device as a GPU without atomics on floats, and with 128 bytes of push constants."""
     device = open_device()
     caps = like_gpu(device.caps)._replace(f32_atomic_add=False, f64_atomic_add=False)
     caps = caps._replace(push_constant_bytes=128)
@@ -213,7 +217,7 @@ def card() -> Iterator[Device]:
 def test_aggregated_atomics_match_on_device(
     card: Device, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lanes ask who meets them sooner, and for more sums, than is worth it."""
+    """Thresholds are changed so that lanes combine their atomics more often."""
     monkeypatch.setattr(combine, "ATTEMPTS", seed % 2)
     monkeypatch.setattr(combine, "MOST_ATOMICS", 20)
     fn, got, want = parse_func(Program(seed).text), arguments(seed), arguments(seed)

@@ -1,9 +1,10 @@
-"""Random sequences of calls around tapes, forward mode and products with the Hessian: kernels,
-writes of Python's, functions without gradients, `kernel.grad`, NaN, annotations, tapes that repeat
-with the same arrays. `sequences.Machine` has the expected derivatives.
+"""Random sequences of calls around recordings: derivatives match those of `sequences.Machine`.
 
-A refusal is allowed, but counted: most programs of a batch are not refused. `VKCHI_FUZZ=n` runs n
-programs in place of PROGRAMS; `VKCHI_FUZZ_FIRST=k` begins with that seed.
+Recordings are tapes, forward mode and products with the Hessian. Sequences contain kernels, writes
+from Python, functions without gradients, `kernel.grad` and NaN; tapes repeat with the same arrays.
+
+Errors that refuse a gradient are allowed in fewer than half of a batch's recordings. `VKCHI_FUZZ=n`
+runs n programs in place of PROGRAMS; `VKCHI_FUZZ_FIRST=k` begins with that seed.
 """
 
 import os
@@ -47,7 +48,7 @@ Values = dict[str, Sequence[float]]
 
 
 class World:
-    """Arrays and kernels of one mode: fields for forward mode, which needs duals, else ndarrays."""
+    """Arrays of one float type and kernels on them: fields, which have duals, or ndarrays."""
 
     def __init__(self, t: Any, *, is_field: bool = False) -> None:
         self.dtype, self.is_field = t.dtype, is_field
@@ -169,14 +170,14 @@ class World:
         self.kernels["flood"] = flood
 
     def find(self, name: Any) -> Any:
-        """An argument."""
+        """The array or gradient of that name; any other argument itself."""
         if not isinstance(name, str):
             return name
         of = name.removesuffix(".grad")
         return self.arrays[of] if of == name else self.arrays[of].grad
 
     def args(self, name: str, given: Sequence[Any]) -> list[Any]:
-        """The arguments of a kernel, with the arrays that never change."""
+        """The arguments of a kernel, with the constant arrays that it also takes."""
         more = {
             "metric": [self.data], "pick": [self.data, self.known], "rows": [self.rows],
             "component": [self.known],
@@ -184,7 +185,7 @@ class World:
         return [*map(self.find, given), *more.get(name, [])]
 
     def start(self, values: Values, grads: dict[Place, float] | None = None) -> None:
-        """Set everything."""
+        """Set the arrays and, if given, their gradients."""
         for name, given in values.items():
             array = self.arrays[name]
             shape = (N, 2) if name == VECTORS else (N,)
@@ -194,7 +195,6 @@ class World:
                 array.grad.from_numpy(np.array(before, self.dtype).reshape(shape))
 
     def run(self, acts: Sequence[Act]) -> None:
-        """Do all."""
         for act in acts:
             getattr(self, f"do_{act.kind}")(*act.with_)
 
@@ -238,12 +238,12 @@ class World:
         self.arrays[name].grad[i] = value
 
     def gradients(self) -> np.ndarray:
-        """Those of all inputs, as the machine counts them."""
+        """The gradients by all inputs, in the order of PLACES."""
         return np.concatenate([self.arrays[n].grad.to_numpy().ravel() for n in (*NAMES, VECTORS)])
 
 
 class Worlds(NamedTuple):
-    """Those of tapes and products with the Hessian, of some tapes, and of forward mode."""
+    """`usual`: for most programs; `short`: in f32, for some tapes; `fields`: for forward mode."""
 
     usual: World
     short: World
@@ -252,7 +252,7 @@ class Worlds(NamedTuple):
 
 @pytest.fixture(scope="module")
 def worlds() -> Iterator[Worlds]:
-    """Most in f64 where the device has it. f32 takes other ways through the compiler."""
+    """Worlds in f64 where the device has it, and one in f32."""
     yield make_worlds()
     ti.reset()  # others want f32
 
@@ -266,7 +266,7 @@ def make_worlds() -> Worlds:
 
 
 class Program:
-    """A random program. `run` says how many recordings were refused, of how many."""
+    """A random program; counts its recordings in `count` and the refused ones in `refused`."""
 
     def __init__(self, seed: int, worlds: Worlds) -> None:
         self.r = r = random.Random(seed)
@@ -282,14 +282,13 @@ class Program:
         return 0.0 if self.r.random() < 0.08 else round(self.r.uniform(0.3, 1.2), 3)
 
     def run(self) -> None:
-        """Run it, and compare."""
         with warnings.catch_warnings():
             for kind in (ti.ad.GradientWarning, KernelRaceWarning):
                 warnings.simplefilter("ignore", kind)
             getattr(self, f"run_{self.mode}")()
 
     def attempt(self, act: Callable[[], Any]) -> Any:
-        """Result of the call; None if it raises."""
+        """Result of the call; None, counted, if it raises one of REFUSED."""
         self.count += 1
         try:
             return act()
@@ -301,8 +300,11 @@ class Program:
         self, found: Any, want: Any, acts: Any, what: str, *, loss: Num | None = None,
         exact: float = 1e-7,
     ) -> None:  # fmt: skip
-        """Derivatives; those that are no numbers may be anything, and where the loss is steep, NaN
-        is no error but for unused values: second components, without `rows`."""
+        """Assert that derivatives agree where `want` is finite.
+
+        Where the loss is steep, derivatives that are not finite are accepted too, except by the
+        second components of vectors if no act uses them.
+        """
         tolerance = exact if self.world.dtype == np.float64 else 2e-2
         known = np.isfinite(want)
         if loss is not None and loss.is_steep:
@@ -317,7 +319,7 @@ class Program:
             )
 
     def sequences(self) -> list[list[Act]]:
-        """The acts of several recordings with the same arrays."""
+        """The acts of one to five recordings with the same arrays, equal or varied."""
         acts = draw_acts(self.r, self.mode)
         found = [acts for _ in range(self.r.choice([1, 2, 3]))]
         if self.r.random() < 0.4:
@@ -328,7 +330,7 @@ class Program:
         return machine.mem["loss", 0].lost or machine.is_last_by_python
 
     def expect_refusal(self, found: Any, machine: Machine, acts: Any) -> None:
-        """Check for the error that the rules promise."""
+        """Assert that the recording was refused if the rules promise an error."""
         if found is not None and self.must_be_refused(machine):
             lines = "\n".join(f"  {act}" for act in acts)
             raise AssertionError(f"seed {self.seed}, {self.mode}: not refused\n{lines}")
@@ -374,7 +376,7 @@ class Program:
             found = self.attempt(run)
             loss = machine.mem["loss", 0]
             if loss.lost and not (loss.slope * along).any():
-                loss.lost = False  # what is unknown is by other inputs, perhaps
+                loss.lost = False  # the unknown derivatives may be by other inputs
             self.expect_refusal(found, machine, acts)
             if found is not None:
                 want = np.array([float(np.dot(loss.slope, along))])
@@ -411,14 +413,14 @@ class Program:
     def slopes_near(
         self, acts: list[Act], name: str, along: list[float], h: float, constants: list[float]
     ) -> Any:
-        """The gradient at inputs moved along a direction."""
+        """The machine's gradient at inputs moved by `h` along a direction."""
         moved = {(name, i): h * d for i, d in enumerate(along)}
         machine = Machine(self.values, "hvp", None, moved, constants)
         machine.run(acts)
         return machine.mem["loss", 0].slope
 
     def run_alone(self) -> None:
-        """Gradients of single calls, outside of tapes."""
+        """Check `kernel.grad` of single calls, outside of tapes."""
         drawing = sequences.Drawing(self.r, "tape")
         for _ in range(4):
             act = drawing.call()
@@ -440,7 +442,7 @@ class Program:
                 self.compare(found, want, [act], "alone")
 
     def run_race(self) -> None:
-        """A loop that stores constants over elements that other iterations read, or not."""
+        """Check a loop that stores constants, perhaps over elements that other iterations read."""
         r, world = self.r, self.world
         for is_taped in (True, False):
             k, n = r.randrange(LONG - ITERATIONS // 8), r.randrange(1, ITERATIONS + 1)

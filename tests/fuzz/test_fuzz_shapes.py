@@ -1,6 +1,7 @@
-"""Random programs over arrays whose extents a launch tells, with these extents as constants: the
-interpreter finds the same in memory, through the whole pipeline; and so does the device, for
-kernels over ndarrays that get such code at their first launch.
+"""Random programs specialised to the extents of their arrays give the results of the general ones.
+
+The interpreter runs them after the whole pipeline. The device runs kernels over ndarrays that are
+specialised at their first launch.
 
 `VKCHI_FUZZ=n` in the environment runs n programs in place of PROGRAMS; a failure names the seed.
 """
@@ -44,7 +45,7 @@ PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "40"))
 
 
 def shapes_in(fn: Func, values: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """The extents of arrays whose types do not say them."""
+    """The extents, in `values`, of arrays whose types have no static shape."""
     arrays = [(p.name, p.type) for p in fn.params if isinstance(p.type, Array)]
     return {name: values[name].shape[: t.ndim] for name, t in arrays if t.shape is None}
 
@@ -67,7 +68,7 @@ def test_pipeline_keeps_results(seed: int, caps: Caps) -> None:
 
 @pytest.mark.parametrize("seed", range(PROGRAMS))
 def test_arrays_that_may_share_memory(seed: int) -> None:
-    """Sums at shifted places, gathered: a constant shape makes no array memory of its own."""
+    """Gathering after specialisation respects that arrays may share memory."""
     program = shifted.Program(seed)
     (fn,) = parse(program.text).funcs
     fixed = with_shapes(fn, shapes_in(fn, shifted.arguments(program, 0)))
@@ -93,8 +94,10 @@ SHAPES = ((1, 1), (1, 7), (5, 1), (8, 8), (16, 32), (17, 33), (40, 24))
 
 
 class Source:
-    """The text of a kernel that reads `x`, writes its own element of `y`, and adds to `z`, of the
-    same shape, and `c`, which is small."""
+    """The text of a kernel that reads `x`, writes its own element of `y` and adds to `z` and `c`.
+
+    `x`, `y` and `z` have the same shape; `c` is small.
+    """
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(f"shapes {seed}")
@@ -105,7 +108,7 @@ class Source:
         self.text = "\n".join(self.lines) + "\n"
 
     def loop(self) -> None:
-        """A loop over all elements, or those inside, or a part that a number tells."""
+        """Append a loop over all elements, those not on the border, or the first `k` rows."""
         spaces = ("x", "ti.ndrange(h, w)", "ti.ndrange((1, h - 1), (1, w - 1))", "ti.ndrange(k, w)")
         self.lines += [f"    for i, j in {self.rng.choice(spaces)}:", "        s = x[i, j]"]
         for _ in range(self.rng.randint(2, 5)):
@@ -115,7 +118,7 @@ class Source:
             self.lines.append(f"        {end}")
 
     def statement(self) -> None:
-        """Adds something of x to s."""
+        """Append an addition of elements of `x` to `s`, perhaps on a condition."""
         i, n = self.rng.choice([("i", "h"), ("j", "w")])
         kind = self.rng.random()
         first = self.rng.choice(INDICES).format(i="i", n="h")
@@ -136,7 +139,6 @@ class Source:
 
 
 def compiled(source: Source, seed: int) -> Any:
-    """The kernel of a text."""
     file = f"<shapes {seed}>"
     linecache.cache[file] = (len(source.text), None, source.text.splitlines(keepends=True), file)
     arrays = {"A": ti.types.ndarray(ti.i32, 2), "A1": ti.types.ndarray(ti.i32, 1)}
@@ -152,7 +154,7 @@ def numbers(seed: int, shape: tuple[int, ...]) -> dict[str, Any]:
 
 
 def launched(run: Any, values: dict[str, Any], k: int) -> tuple[dict[str, Any], Any]:
-    """Contents of the arrays after a launch, and the kernel's IR."""
+    """Contents of new arrays after one launch on `values`, and the kernel's IR for them."""
     arrays = {}
     for name, value in values.items():
         arrays[name] = ti.ndarray(ti.i32, value.shape)
@@ -164,7 +166,7 @@ def launched(run: Any, values: dict[str, Any], k: int) -> tuple[dict[str, Any], 
 
 @pytest.fixture(scope="module")
 def at_first() -> Iterator[None]:
-    """A device whose kernels have code for the extents of their first launches."""
+    """Initialise vkchi so that kernels are specialised to the extents of their first launch."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VKCHI_SHAPES", "first")
         ti.init(arch=ti.vulkan)

@@ -1,7 +1,8 @@
-"""Random programs in the kernel language: the device matches the interpreter on the IR that the
-frontend makes of them, unoptimised. To the bit; rounding operations within the precision tables.
+"""Random programs in the kernel language: the device matches the interpreter on unoptimised IR.
 
-`VKCHI_FUZZ=n` runs n batches in place of BATCHES. To see the one that fails:
+Results agree bit for bit, those of rounding operations within the precision tables.
+
+`VKCHI_FUZZ=n` runs n batches in place of BATCHES. To see a failing batch:
 
     python -c "from tests.fuzz.sources import *; print(write_batch(SEED, PROGRAMS).text)"
 """
@@ -46,7 +47,7 @@ def runtime() -> None:
 
 
 def make_fields(seed: int) -> dict[str, Any]:
-    """Fields of the programs, laid out differently from batch to batch."""
+    """Fields of the programs; their layout depends on the seed."""
     cells, grid = ti.field(ti.i32), ti.field(ti.i32)
     if seed % 3 == 0:
         points = ti.Vector.field(3, ti.f32, ROWS, layout=ti.Layout.SOA)
@@ -68,7 +69,7 @@ OUTPUTS = {"ints": ti.i32, "floats": ti.f32, "first": ti.f32, "second": ti.f32, 
 
 
 def run_interpreter(kernel: Any, fields: dict[str, Any]) -> dict[str, Any]:
-    """Contents of each field after the unoptimised IR."""
+    """Contents of each field after the interpreter has run the unoptimised IR."""
     spec = (ArgSpec("c", "scalar", i32),)
     lowered = lower_kernel(kernel.__vkchi_func__, spec, current_runtime().options)
     bound = {name: b[1] for name, b in lowered.bindings.items() if b[0] == "field"}
@@ -79,7 +80,7 @@ def run_interpreter(kernel: Any, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_rounded(batch: Batch, got: dict[str, Any], want: dict[str, Any]) -> None:
-    """Rounded values are within the precision tables."""
+    """Assert that results of rounding operations are within the precision tables."""
     for k, kind in enumerate(batch.rounded):
         count = 2 if kind == "div" else 1
         scale = np.float32(SCALES.get(kind, 1))

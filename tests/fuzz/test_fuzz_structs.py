@@ -1,6 +1,6 @@
-"""Random programs about structs: kernels match the same source as plain Python.
+"""Random programs about structs: kernels give the results of the same source as plain Python.
 
-`VKCHI_FUZZ=n` runs n programs in place of PROGRAMS. To see one:
+`VKCHI_FUZZ=n` runs n programs in place of PROGRAMS. To see the program of a seed:
 
     python -c "from tests.fuzz.structs import *; print(write_program(SEED))"
 """

@@ -1,6 +1,6 @@
-"""Random tapes: kernels that overwrite elements that others read, whole, in part and by time, and
-Python that writes between them. The gradient is the slope by differences, and the same in limited
-memory.
+"""Random tapes of kernels that overwrite elements, and writes from Python between them.
+
+The gradient matches finite differences, and is equal with limited memory.
 
 `VKCHI_FUZZ=n` runs n tapes in place of TAPES.
 """
@@ -25,7 +25,7 @@ Act = Callable[[], Any]
 
 
 class World:
-    """Fields a, b, c of N numbers, h of TIMES rows of N, and kernels on them."""
+    """Three fields of N numbers, `h` of TIMES rows of N numbers, their inputs, and kernels."""
 
     def __init__(self, t: Any) -> None:
         self.dtype = np.float64 if t is ti.f64 else np.float32
@@ -105,12 +105,12 @@ class World:
         self.begin = begin
 
     def take_inputs(self) -> None:
-        """Copy the inputs: later Python writes are written over them, not new inputs."""
+        """Copy the inputs to the fields, so later writes from Python replace computed values."""
         for x, given in zip((*self.numbers, self.h), self.inputs, strict=True):
             self.begin(x, given)
 
     def start(self, values: list[Any]) -> None:
-        """Set everything."""
+        """Set the inputs to `values`, and `order` and `loss` to their first contents."""
         for x, v in zip(self.inputs, values, strict=True):
             x.from_numpy(v.astype(self.dtype))
         self.order.from_numpy(np.array([2, 0, 3, 1], np.int32))
@@ -118,7 +118,7 @@ class World:
 
 
 def draw_act(r: random.Random, w: World) -> Act:
-    """A call or a write of Python's."""
+    """A random call of a kernel, or write from Python, as a function without parameters."""
     p, q = r.sample(w.numbers, 2)
     i, j, t = r.randrange(N), r.randrange(N), r.randrange(1, TIMES)
     first, last = sorted((r.randrange(N + 1), r.randrange(N + 1)))
@@ -146,7 +146,7 @@ def draw_act(r: random.Random, w: World) -> Act:
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    """In f64 where the device has it."""
+    """A World in f64 where the device has it, else in f32."""
     ti.init(random_seed=7)
     caps = current_runtime().device.caps
     t = ti.f64 if caps.has_type("f64") and caps.can_store("f64") else ti.f32
@@ -177,8 +177,11 @@ def test_random_tape_gradient_matches_differences(seed: int, world: World) -> No
 def check_traces(
     r: random.Random, world: World, values: list[Any], acts: list[Act], found: list[Any]
 ) -> None:
-    """Tapes that repeat an earlier one have the same results; those that continue differently, or
-    with Python code in between, have the results of a fully noted tape."""
+    """Assert that tapes that repeat an earlier one have equal gradients.
+
+    Tapes with another act somewhere have the gradients of a tape with a memory limit of UNLIMITED -
+    1.
+    """
     for _ in range(2):
         for got, want in zip(gradients(world, values, acts, None), found, strict=True):
             np.testing.assert_array_equal(got, want, err_msg="done again")
@@ -192,7 +195,7 @@ def check_traces(
 
 
 def gradients(world: World, values: list[Any], acts: list[Act], memory: int | None) -> list[Any]:
-    """The gradients by all inputs."""
+    """Gradients of the loss by all inputs, from a tape with the memory limit `memory`."""
     world.start(values)
     with ti.ad.Tape(world.loss, memory=memory):
         for act in acts:
@@ -203,7 +206,7 @@ def gradients(world: World, values: list[Any], acts: list[Act], memory: int | No
 def difference(
     world: World, values: list[Any], along: list[Any], acts: list[Act], step: float
 ) -> float:
-    """The slope of the loss along a direction."""
+    """The derivative of the loss along a direction, by central differences."""
     ends = []
     for sign in (1, -1):
         world.start([v + sign * step * d for v, d in zip(values, along, strict=True)])

@@ -1,8 +1,9 @@
-"""Random edits of values of Python between calls of kernels that read them: each call gives the
-result of the kernel's function as plain Python at that moment.
+"""Random edits of Python values between calls of kernels that read them.
 
-`VKCHI_FUZZ=n` runs n programs in place of PROGRAMS, and a tenth of them in processes that share a
-cache on disk. To see the program of a seed:
+Each call gives the result of the kernel's function as plain Python at that moment.
+
+`VKCHI_FUZZ=n` runs n programs in place of PROGRAMS, and about a tenth of them in processes that
+share a cache on disk. To see the program of a seed:
 
     python -c "from tests.fuzz.values import *; print(write_program(SEED))"
 """
@@ -28,7 +29,7 @@ TOGETHER = 10  # programs of a process
 
 
 def run_program(path: Path, seed: int, edits: int) -> None:
-    """Write, load and run one program: its values are those of the second seed."""
+    """Load the module at `path`, with values drawn from `seed`, and check it after each edit."""
     r = random.Random(seed)
     world = World(load(path, r), r)
     world.check()
@@ -61,7 +62,7 @@ def test_edits_between_processes_that_share_a_cache(first: int, tmp_path: Path) 
 
 
 def main(folder: Path, values: int) -> None:
-    """Run the programs in a folder with values of their own."""
+    """Run the programs in a folder, with other values for each number `values`."""
     ti.init(log_level=ti.ERROR)
     for path in sorted(folder.glob("*.py")):
         run_program(path, 1000 * values + int(path.stem.rpartition("_")[2]), 3)

@@ -1,10 +1,10 @@
-"""Random kernels that read values of Python, and random edits of these values.
+"""Random kernels that read Python values, and random edits of these values.
 
     text = write_program(seed)          # source of a module: values, `Solver.run`, `make`
-    world = World(load(path), random.Random(seed)); world.edit(); world.check()
+    world = World(load(path, r), r); world.edit(); world.check()
 
-`check` calls the kernel and evaluates its function as plain Python, on the values of that moment.
-Numbers are small multiples of 0.25, so that sums are exact in f32.
+`check` compares the kernel with its function as plain Python, on the present values. Numbers are
+small multiples of 0.25, so sums are exact in f32.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ TAIL = """\
 
 
 class Object(types.SimpleNamespace):
-    """Any attributes."""
+    """An object with arbitrary attributes."""
 
 
 class Key(enum.Enum):
@@ -165,7 +165,7 @@ class Key(enum.Enum):
 
 
 class Box:
-    """An object whose methods read it."""
+    """An object with a method and a property that kernels call."""
 
     def __init__(self, numbers: list[Any]) -> None:
         self.numbers, self.extra = numbers, {"more": 1}
@@ -189,7 +189,7 @@ class Settings:
 
 
 def write_program(seed: int) -> str:
-    """Source of a module."""
+    """Source of a module whose kernel reads random Python values."""
     r = random.Random(seed)
     lines = [f"s += {read} * {r.randrange(1, 9)}" for read in r.sample(READS, r.randrange(2, 9))]
     lines += r.sample(LOOPS, r.randrange(0, 3))
@@ -199,7 +199,7 @@ def write_program(seed: int) -> str:
 
 
 def load(path: Path, r: random.Random) -> Any:
-    """A module of such a source, whose values are random."""
+    """The module at `path`, executed with random globals from `draw_values`."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -209,7 +209,7 @@ def load(path: Path, r: random.Random) -> Any:
 
 
 def draw_values(r: random.Random) -> dict[str, Any]:
-    """First values of a module's globals."""
+    """Random first values of the globals that kernels read."""
     number = functools.partial(r.choice, NUMBERS)
     inner = Object(k=number())
     return {
@@ -228,19 +228,17 @@ Named = collections.namedtuple("Named", "p q")
 
 
 def draw_named(r: random.Random) -> Any:
-    """A named tuple."""
     return Named(r.choice(NUMBERS), r.choice(NUMBERS))
 
 
 def draw_enum(r: random.Random) -> Any:
-    """An enumeration."""
     numbers = [x for x in NUMBERS if type(x) is int]
     members = {name: x for name, x in zip("ABC", r.sample(numbers, r.randrange(1, 4)))}
     return enum.Enum("Kind", members)
 
 
 class World:
-    """A module, an object of its `Solver`, a template."""
+    """A module, two objects of its `Solver`, a template argument, and a log of edits."""
 
     def __init__(self, module: Any, r: random.Random) -> None:
         self.m, self.r = module, r
@@ -257,13 +255,16 @@ class World:
         return self.r.choice(NUMBERS)
 
     def edit(self) -> None:
-        """One change."""
+        """Make one random edit and log its name."""
         edit = self.r.choice(self.edits)
         self.log.append(edit.__name__)
         edit()
 
     def check(self) -> None:
-        """Compare the kernel with plain Python."""
+        """Assert that one to three calls of the kernel give the result of plain Python.
+
+        Only logs the error if plain Python raises one.
+        """
         try:
             expected = float(self.cls.run.__vkchi_func__(self.solver, self.template))
         except Exception as error:

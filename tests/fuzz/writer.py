@@ -1,8 +1,7 @@
-"""Writers of random programs as Python source: lines, blocks, branches, expressions.
+"""Base of the writers of random programs as Python source: lines, blocks, branches, expressions.
 
-A module of programs defines the expressions and statements; here is how they are put
-together, one in another. Every choice is drawn from `r`, in the order in which text is written, so
-that a seed gives one program for good.
+A subclass defines the expressions and statements. All choices come from `r`, so a seed always gives
+the same program.
 
     class Writer(Frame):
         def expression(self, kind, depth): ...    # `self.fill(text, depth)` for its parts
@@ -16,8 +15,11 @@ from collections.abc import Sequence
 
 
 class Frame:
-    """Writes source in `lines`. `loops`: how many there were, which gives each a counter. `exits`,
-    wherever that is asked for: the statements that leave the constructs around a statement."""
+    """Writer of source into `lines`. `loops` counts the loops, for unique names of counters.
+
+    Parameters `exits` are the statements (`break`, `continue`) permitted at that place; `depth` of
+    a statement is its indentation.
+    """
 
     longest = 3  # block, in statements
     deepest = 1  # condition of an `if`
@@ -32,15 +34,15 @@ class Frame:
         self.lines.append("    " * depth + text)
 
     def expression(self, kind: str, depth: int) -> str:
-        """An expression of a kind."""
+        """The text of a random expression of a kind."""
         raise NotImplementedError
 
     def statement(self, depth: int, exits: Sequence[str]) -> None:
-        """One statement, with its parts."""
+        """Append a random statement with its parts."""
         raise NotImplementedError
 
     def fill(self, text: str, depth: int) -> str:
-        """The text, with expressions in place of the kinds in braces."""
+        """The text, with each `{kind}` replaced by an expression of that kind."""
         parts = text.replace("}", "{").split("{")
         return "".join(self.expression(p, depth) if k % 2 else p for k, p in enumerate(parts))
 
@@ -49,7 +51,7 @@ class Frame:
             self.statement(depth, exits)
 
     def branch(self, depth: int, exits: Sequence[str]) -> None:
-        """`if`, perhaps with `elif` and `else`."""
+        """Append an `if`, perhaps with `elif` and `else`."""
         self.line(depth, f"if {self.expression('t', self.deepest)}:")
         self.block(depth + 1, exits)
         if self.elifs is not None and self.r.random() < self.elifs:
@@ -60,17 +62,17 @@ class Frame:
             self.block(depth + 1, exits)
 
     def leave(self, depth: int, exits: Sequence[str]) -> None:
-        """On a condition."""
+        """Append an `if` with one of `exits`."""
         self.line(depth, f"if {self.expression('t', self.deepest)}:")
         self.line(depth + 1, self.r.choice(exits))
 
     def counter(self) -> str:
-        """The name of another loop's."""
+        """A new name for the counter of a loop."""
         self.loops += 1
         return f"j{self.loops}"
 
     def count(self, depth: int, j: str, most: int) -> None:
-        """The head of a `while` that ends after so many rounds, or before."""
+        """Append the head of a `while` of at most `most` iterations, with a further condition."""
         self.line(depth, f"{j} = 0")
         self.line(depth, f"while {j} < {most} and ({self.expression('t', 1)}):")
         self.line(depth + 1, f"{j} += 1")
