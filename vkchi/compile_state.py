@@ -45,7 +45,7 @@ PATIENCE_S = 1.0
 
 
 class CompileState:
-    """Object shared by all open blocks. `telling`: their progress line; None without a terminal."""
+    """State shared by all open `compiling` blocks: `telling`, their ProgressLine or None."""
 
     __slots__ = ("__weakref__", "telling")
 

@@ -45,9 +45,9 @@ class VkchiError(Exception):
 class CompilationError(VkchiError):
     """Error in a kernel. The message shows the source line of `span`, if it has one.
 
-    `sentence` describes the error, `label` is printed beside the carets. `notes` are (sentence,
-    span) pairs about the origin of facts. `help` is text to type. If `span` is in a kernel of vkchi
-    itself, such as a copy, the calling line of the user's Python code is shown.
+    `sentence` describes the error; `label` is printed beside the carets. `notes` are (sentence,
+    span) pairs that explain the types and values involved. `help` suggests a fix. If `span` is in a
+    kernel of vkchi itself, such as a copy, the calling line of the user's Python code is shown.
     """
 
     def __init__(
@@ -289,7 +289,11 @@ class CacheWarning(UserWarning):
 
 
 class KernelOverflowWarning(RuntimeWarning):
-    """Warning: wraparound of an integer, from Python or, in debug mode, computed in a kernel."""
+    """Warning: an integer from Python was wrapped to fit its type, or a kernel's arithmetic
+    wrapped.
+
+    Wraparound in kernels is detected in debug mode only.
+    """
 
 
 class KernelRaceWarning(RuntimeWarning):

@@ -633,6 +633,7 @@ class RealFunc(UserFunc):
     """A function with typed arguments and results, which kernels and other functions call.
 
     Scalars and vectors are passed by value, under `ti.ref` by reference. Its loops are serial.
+    Raises KernelSyntaxError for an argument without a type.
     """
 
     __vkchi_kind__ = "real_func"

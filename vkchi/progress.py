@@ -30,7 +30,7 @@ Draw = Callable[[int], str]  # number of finished steps -> line
 
 
 class Bar:
-    """The context manager. `total`: number of steps, None if unknown."""
+    """Context manager that shows a progress bar titled `what`. `total`: number of steps or None."""
 
     _outermost: ClassVar[Callable[[], Bar | None]] = lambda: None
 

@@ -195,10 +195,12 @@ def configure_report(parser: argparse.ArgumentParser) -> None:
 
 
 def report(given: argparse.Namespace) -> int:
-    """Write an HTML page: kernels, timings, and linked source, IR and SPIR-V of the newest.
+    """Write an HTML page: matching kernels, timings, and linked source, IR and SPIR-V of the
+    newest.
 
-    Returns FAILURE if an entry is damaged, SUCCESS otherwise. Raises Missing if the page cannot be
-    written.
+    With `--device`, driver statistics of the newest are printed, and stored in their entries.
+    Returns FAILURE if an entry is damaged, SUCCESS otherwise. Raises WrongCommandLine for an
+    unreadable file of timings, Missing if the page cannot be written.
     """
     from vkchi.cache import report as reports
 

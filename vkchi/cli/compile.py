@@ -59,7 +59,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Compile the kernels that the command line names, and print their properties.
 
-    Returns FAILURE if the driver's compiler rejects a shader, or nothing was compiled. Raises
+    `--spv` also writes their SPIR-V to a folder; `--list` only prints the known devices. Returns
+    FAILURE if the driver's compiler rejects a shader, or nothing was compiled. Raises
     WrongCommandLine and VkchiError.
     """
     if given.list:
@@ -100,9 +101,10 @@ def require_device(name: str) -> None:
 
 
 def find_target(name: str) -> DeviceDescription | None:
-    """Return the description that `name` selects; None if there is none, as for a present device.
+    """Return the device description that `name` selects; None if there is none.
 
-    `radv:vega10` and `gfx900` select a family of AMD GPUs. Raises ArgumentError, DeviceError.
+    `name` may then be a device of this machine. `radv:vega10` and `gfx900` select a family of AMD
+    GPUs. Raises ArgumentError, DeviceError.
     """
     kind, _, family = name.partition(":")
     found = None if kind == "radv" else find_described(name)
@@ -229,7 +231,7 @@ def show(
     shaders: Sequence[Shader],
     outcomes: list[CompileOutcome],
 ) -> int:
-    """Print the compiled shaders; return the exit status."""
+    """Print the compiled shaders; return FAILURE if there are none or the driver rejects one."""
     rows = [row_of(s, o, with_code=given.isa) for s, o in zip(shaders, outcomes, strict=True)]
     refused = sum(bool(o.error) for o in outcomes)
     device = device_of(noted)

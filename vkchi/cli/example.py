@@ -56,7 +56,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Run the named example with the arguments around its name; return the exit status.
 
-    Without a name, print the list of examples. Raises WrongCommandLine for an unknown name.
+    Without a name, print the list of examples. Raises WrongCommandLine for an unknown name,
+    MissingPackageError if no examples are installed.
     """
     examples = list_examples()
     if not examples:

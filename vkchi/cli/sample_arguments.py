@@ -29,8 +29,9 @@ def sample_argument(
 ) -> Any:
     """Return an argument for a parameter: from the text in `given`, else from its annotation.
 
-    Arrays are made on the current device. `names` are the globals of the kernel's file. Raises
-    ArgumentError if the type is unknown.
+    An annotation gives 1, a tensor of ones, or a new array with axes of length EXTENT on the
+    current device. `names` are the globals of the kernel's file. Raises ArgumentError if the type
+    is unknown.
     """
     if parameter.name in given:
         return read_argument(given[parameter.name], names)

@@ -61,7 +61,7 @@ class EventFilter:
 
 
 class EventQueue:
-    """Queue of unread events, and the set of pressed keys."""
+    """Queue of unread events, with the set of pressed keys and the cursor position."""
 
     def __init__(self) -> None:
         self.events: deque[Event] = deque()

@@ -168,9 +168,10 @@ def draw_lines(
     who: str, width: int, vertices: Any, thickness: float, at: Any, color: Any, colours: Any,
     offsets: Sequence[int | None] = (0, None, 0, None),
 ) -> DrawCall:  # fmt: skip
-    """Lines between pairs of positions, in 2D or 3D (`width`); thickness in pixels.
+    """Lines between positions 0 and 1, 2 and 3, ... of `vertices`, or of those at the indices `at`.
 
-    offsets: first vertex, vertex count, first index, index count. Raises ToolError.
+    width: 2 for 2D, 3 for 3D; thickness: in pixels; offsets: first vertex, vertex count, first
+    index, index count. Raises ToolError.
     """
     arrays = cut_vertices(who, vertices, at, colours, offsets, width)
     items = arrays.get("indices", arrays["positions"])
@@ -184,10 +185,10 @@ def draw_surface(
     who: str, width: int, vertices: Any, at: Any, normals: Any, color: Any, colours: Any,
     switches: Sequence[str] = (), offsets: Sequence[int | None] = (0, None, 0, None),
 ) -> DrawCall:  # fmt: skip
-    """Triangles, in 2D or 3D (`width`); offsets as in `draw_lines`.
+    """Triangles of three consecutive `vertices`, or of those at three consecutive indices `at`.
 
-    In 3D, default normals are those of `mean_normals` if there are indices, otherwise the
-    triangles' own. Raises ToolError.
+    width, offsets: as in `draw_lines`. In 3D, default normals are those of `mean_normals` if there
+    are indices, otherwise the triangles' own. Raises ToolError.
     """
     arrays = cut_vertices(who, vertices, at, colours, offsets, width)
     if normals is not None:
@@ -212,10 +213,11 @@ def draw_surface(
 def cut_vertices(
     who: str, vertices: Any, at: Any, colours: Any, offsets: Sequence[int | None], width: int
 ) -> dict[str, Numbers]:
-    """Positions, colours and indices of the selected range.
+    """Arrays of a draw call: `positions` and, unless None, `colors` and `indices` of the selected
+    range.
 
-    The vertex offset is the first vertex; indices count from it. The vertex count applies only
-    without indices. Raises ToolError.
+    The vertex offset is the first vertex; the indices `at` count from it. The vertex count applies
+    only without indices. Raises ToolError.
     """
     first, count, first_index, index_count = offsets
     places = vectors_of_widths(who, "vertices", vertices, *range(width, 4))
@@ -235,7 +237,10 @@ def are_below(count: int, at: Numbers) -> bool:
 
 
 def mean_normals(positions: Numbers, at: Numbers) -> Numbers:
-    """f32[n, 3]: per vertex, the sum of the unit normals of adjacent triangles."""
+    """f32[n, 3]: per vertex, the sum of the unit normals of adjacent triangles.
+
+    `at` has the corners' indices; triangles with an index out of range are skipped.
+    """
     corners = at[: len(at) // 3 * 3].reshape(-1, 3)
     if not are_below(len(positions), corners):  # indices outside the drawn range may be invalid
         corners = corners[((corners >= 0) & (corners < len(positions))).all(1)]

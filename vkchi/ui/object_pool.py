@@ -25,7 +25,11 @@ class ObjectPool:
         self._used: list[tuple[object, ShapeObject]] = []
 
     def put(self, shape: DrawCall) -> ShapeObject | None:
-        """An object with a copy of the shape's arrays; None for zero items or instances."""
+        """Copy the shape's arrays into a free object of its key, or a new one, and return the
+        object.
+
+        The object stays in use until `recycle`. None for zero items or instances.
+        """
         require_ggui()
         from vkchi.ui.materials import ShapeObject
 
