@@ -12,7 +12,7 @@
 Blocks nest, in any thread. The first open block changes the state, the end of the last restores it.
 All open blocks share one object. When its last reference dies, C code restores the collector and
 the limit, even if an exception skipped `__exit__` (docs/design.md, part 6, Interrupts, rules 3 and
-4).
+4). `DeepRecursion.hold()` raises the limit alone, for launches of `python_mode`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from __future__ import annotations
 import _thread
 import gc
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from operator import methodcaller
+from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -39,74 +39,121 @@ from vkchi.interrupts.weak import Finalizer
 if TYPE_CHECKING:
     from queue import SimpleQueue
 
+    from typing_extensions import Self
+
 T = TypeVar("T")
 RECURSION_LIMIT = 12_000  # Python frames; a sum of 1,000 terms nests 1,000 expressions
 PATIENCE_S = 1.0
 
 
-class CompileState:
-    """State shared by all open `compiling` blocks: `telling`, their ProgressLine or None."""
+class SharedState:
+    """A change of the process's state, in force while a reference to the object of `hold` exists.
 
-    __slots__ = ("__weakref__", "telling")
+    Subclasses define `change`, and `undoing`: C functions that restore the present state.
+    """
+
+    __slots__ = ("__weakref__",)
+    _lock: ClassVar[RLock] = RLock()  # of all states; held only briefly
+    _held: ClassVar[Callable[[], SharedState | None]] = lambda: None
+    _finalizers: ClassVar[list[Finalizer[SharedState]]] = []
+
+    @classmethod
+    def hold(cls) -> Self:
+        """Return the shared object; the first holder makes the change, from any thread."""
+        with restoring(SharedState._lock), SharedState._lock:
+            return cls._held() or cls._begin()  # type: ignore[return-value]
+
+    @classmethod
+    def _begin(cls) -> Self:
+        """Make the change; the actions to undo it are registered first."""
+        made = cls()
+        cls._finalizers = [call_when_dead(made, act) for act in cls.undoing()]
+        cls._held = weakref.ref(made)
+        made.change()
+        return made
+
+    @classmethod
+    def forget(cls) -> None:
+        """Undo the change in a forked child, where holders of other threads never end."""
+        if cls._held() is not None:
+            for one in cls._finalizers:
+                one.act()
+        cls._held, cls._finalizers = (lambda: None), []
+
+    @classmethod
+    def undoing(cls) -> list[Callable[[], object]]:
+        raise NotImplementedError
+
+    def change(self) -> None:
+        raise NotImplementedError
+
+
+class DeepRecursion(SharedState):
+    """A recursion limit of at least RECURSION_LIMIT."""
+
+    __slots__ = ()
+
+    @classmethod
+    def undoing(cls) -> list[Callable[[], object]]:
+        return [partial(sys.setrecursionlimit, sys.getrecursionlimit())]
+
+    def change(self) -> None:
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), RECURSION_LIMIT))
+
+
+class CompileState(SharedState):
+    """Deep recursion without the collector.
+
+    - `depth`: the raised limit.
+    - `telling`: the progress line of all open blocks; None without a terminal.
+    """
+
+    __slots__ = ("depth", "telling")
 
     def __init__(self) -> None:
+        self.depth: DeepRecursion | None = None
         self.telling: ProgressLine | None = None
+
+    @classmethod
+    def undoing(cls) -> list[Callable[[], object]]:
+        return [gc.enable] if gc.isenabled() else []
+
+    def change(self) -> None:
+        gc.disable()
+        self.depth = DeepRecursion.hold()
 
 
 class compiling:
     """The context manager. `name`: the kernel's name."""
-
-    _lock = threading.RLock()
-    _held: ClassVar[Callable[[], CompileState | None]] = lambda: (
-        None
-    )  # referenced by all open blocks
-    _undoing: ClassVar[list[Finalizer[CompileState]]] = []  # restoring finalizers
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.held: CompileState | None = None
 
     def __enter__(self) -> None:
-        cls = type(self)
-        with restoring(cls._lock), cls._lock:
-            self.held = cls._held() or self._begin()
-
-    def _begin(self) -> CompileState:
-        """Create the shared object and change the state; the actions to restore it are registered
-        first."""
-        cls, held, limit = type(self), CompileState(), sys.getrecursionlimit()
-        acts: list[Callable[[], Any]] = [partial(sys.setrecursionlimit, limit)]
-        if gc.isenabled():
-            acts.append(gc.enable)
-        cls._undoing = [call_when_dead(held, act) for act in acts]
-        cls._held = weakref.ref(held)
-        gc.disable()
-        sys.setrecursionlimit(max(limit, RECURSION_LIMIT))
-        held.telling = start_progress_line(f"compiling {self.name}")
-        return held
+        with restoring(SharedState._lock), SharedState._lock:
+            self.held = CompileState.hold()
+            if self.held.telling is None:
+                self.held.telling = start_progress_line(f"compiling {self.name}")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None
     ) -> None:
         telling = self.held.telling if self.held else None
         self.held = None
-        if telling is not None and type(self)._held() is None:
+        if telling is not None and CompileState._held() is None:
             telling.end()
         if kind is not None and issubclass(kind, RecursionError):
             raise KernelSyntaxError(f"{self.name}() nests too deeply to be compiled") from None
 
-    @classmethod
-    def forget(cls) -> None:
-        """Restore the state in a forked child, and forget all open blocks: those of other threads
-        never end."""
-        cls._lock = threading.RLock()
-        if cls._held() is not None:
-            for undoing in cls._undoing:
-                undoing.act()
-        cls._held, cls._undoing = (lambda: None), []
+
+def _forget() -> None:
+    SharedState._lock = RLock()
+    for state in (CompileState, DeepRecursion):
+        state.forget()
 
 
-platform.at_fork(in_child=compiling.forget)
+platform.at_fork(in_child=_forget)
 
 
 def call_when_dead(thing: T, act: Callable[[], Any]) -> Finalizer[T]:

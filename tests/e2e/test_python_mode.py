@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
+from vkchi.compile_state import compiling
 from vkchi.lang import simt
 from vkchi.python_mode.exclusions import DIFFERENT, EXCLUDED
 from vkchi.runtime import current_runtime
@@ -446,6 +447,35 @@ def test_random_numbers_are_those_of_the_device() -> None:
     ti.init()
     assert len(set(found[0].tolist())) == 16
     assert ((found[0] >= 0) & (found[0] < 1)).all()
+
+
+def test_names_of_the_users_may_be_any(python: None, stops: list[Any]) -> None:
+    """Also those that the stepped code uses itself."""
+    steps = 3
+
+    @ti.kernel
+    def run(_vkchi: ti.i32) -> ti.i32:
+        _vkchi_ = 0
+        for outer in range(_vkchi):
+            _vkchi_ += outer + steps
+        breakpoint()
+        return _vkchi_
+
+    assert run(4) == 18
+    assert stops[0][2]["_vkchi"] == 4
+
+
+def test_the_recursion_limit_is_the_users_after_a_launch(python: None) -> None:
+    @ti.kernel
+    def run(a: ti.i32) -> ti.i32:
+        return a + 1
+
+    before = sys.getrecursionlimit()
+    with compiling("another kernel"):
+        assert run(1) == 2
+    assert sys.getrecursionlimit() == before
+    assert run(1) == 2
+    assert sys.getrecursionlimit() == before
 
 
 def test_values_from_outside_are_read_anew(python: None) -> None:

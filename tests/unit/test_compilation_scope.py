@@ -15,7 +15,13 @@ import pytest
 
 from tests.e2e.torture import Trace
 from vkchi import compile_state as module
-from vkchi.compile_state import RECURSION_LIMIT, compiling
+from vkchi.compile_state import (
+    RECURSION_LIMIT,
+    CompileState,
+    DeepRecursion,
+    SharedState,
+    compiling,
+)
 from vkchi.compiler import build_artifact
 from vkchi.errors import KernelSyntaxError
 from vkchi.interrupts.weak import WeakTable
@@ -65,6 +71,20 @@ def test_the_recursion_limit_is_raised_and_comes_back():
     assert sys.getrecursionlimit() == before
 
 
+def test_a_raised_limit_outlives_a_compilation():
+    """A launch of Python mode that begins during a compilation in another thread, or before it."""
+    before = sys.getrecursionlimit()
+    block = compiling("f")
+    block.__enter__()
+    launch = DeepRecursion.hold()
+    del block
+    assert sys.getrecursionlimit() == max(before, RECURSION_LIMIT)
+    with compiling("g"):
+        del launch
+        assert sys.getrecursionlimit() == max(before, RECURSION_LIMIT)
+    assert sys.getrecursionlimit() == before
+
+
 def test_exceptions_end_it():
     with pytest.raises(ZeroDivisionError), compiling("f"), compiling("g"):
         raise ZeroDivisionError
@@ -94,7 +114,8 @@ def test_an_interrupt_at_any_bytecode_leaves_nothing_behind(stream, monkeypatch)
         is_interrupted = how.run(compile_twice)
         assert is_interrupted, how.where
         assert (gc.isenabled(), sys.getrecursionlimit()) == as_it_was, how.where
-    assert compiling._held() is None
+    assert CompileState._held() is None
+    assert DeepRecursion._held() is None
 
 
 def test_too_deep_a_recursion_is_the_users_error():
@@ -151,7 +172,7 @@ def test_a_forked_child_is_free_of_what_other_threads_did():
     inside, leave = threading.Event(), threading.Event()
 
     def compile_long():
-        with compiling("f"), compiling._lock, WeakTable._lock:
+        with compiling("f"), SharedState._lock, WeakTable._lock:
             inside.set()
             leave.wait(10)
 

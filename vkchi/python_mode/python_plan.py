@@ -14,7 +14,7 @@ from sys import gettrace, settrace
 from types import FrameType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from vkchi.compile_state import RECURSION_LIMIT
+from vkchi.compile_state import DeepRecursion
 from vkchi.compiler import lower_only, memory_access
 from vkchi.errors import Unsupported
 from vkchi.fields.storage import Storage
@@ -77,16 +77,16 @@ class PythonPlan(Plan):
         """
         if self._refused is not None:
             raise Unsupported(self._refused)
-        trace, limit = gettrace(), sys.getrecursionlimit()
+        trace = gettrace()
+        depth = DeepRecursion.hold()  # a call takes about 15 frames
         try:
             settrace(None)
-            sys.setrecursionlimit(max(limit, RECURSION_LIMIT))  # a call takes about 15 frames
             launch = PythonLaunch(self, args, bound, seeds)
             launch.cx.trace = trace
             with np.errstate(all="ignore"):
                 trace = launch.run()
         finally:
-            sys.setrecursionlimit(limit)
+            del depth  # a traceback may keep this frame
             leave_frames(sys._getframe())
             settrace(trace)
 

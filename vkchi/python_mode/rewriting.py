@@ -28,7 +28,7 @@ from vkchi.frontend.source import Source
 from vkchi.frontend.syntax import bottom_names
 from vkchi.tuples import NamedTuple
 
-STEPS = "_vkchi"  # the parameter of the code that has the Steps
+STEPS = "_vkchi"  # the parameter of the code that has the Steps, unless the function has that name
 CALL = (
     "({steps}.{method}({number}, {steps}.gettrace(), {steps}.settrace(None)), "
     "{steps}.settrace({steps}.trace))"
@@ -77,11 +77,14 @@ class _Rewriter:
         self.fn, self.source = fn, source
         self.variables = {*fn.__code__.co_varnames, *fn.__code__.co_cellvars}
         self.steps: list[Step] = []
+        code, self.own = fn.__code__, STEPS
+        while self.own in {*self.variables, *code.co_freevars, *code.co_names}:
+            self.own += "_"
 
     def rewritten(self) -> SteppedCode:
         node = self.source.node
         cells = ", ".join(self.fn.__code__.co_freevars)
-        given = ", ".join([STEPS, *[arg.arg for arg in parameters_of(node)]])
+        given = ", ".join([self.own, *[arg.arg for arg in parameters_of(node)]])
         module = ast.parse(f"def outer({cells}):\n  def inner({given}): pass")
         outer = module.body[0]
         assert isinstance(outer, ast.FunctionDef)
@@ -129,12 +132,12 @@ class _Rewriter:
         """
         self.steps.append(Step(n, path, names))
         number = len(self.steps) - 1
-        text = CALL.format(steps=STEPS, method=method, number=number)
+        text = CALL.format(steps=self.own, method=method, number=number)
         made = ast.parse(f"{text}[0]", mode="eval").body
         if method == "more":
             assert isinstance(made, ast.Subscript) and isinstance(made.value, ast.Tuple)
             for k, name in enumerate(names):
-                found = ast.parse(f"({name} := {STEPS}.found[{k}])", mode="eval").body
+                found = ast.parse(f"({name} := {self.own}.found[{k}])", mode="eval").body
                 made.value.elts.append(found)
         for part in ast.walk(made):
             ast.copy_location(part, at)
