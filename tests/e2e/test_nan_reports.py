@@ -302,3 +302,50 @@ def test_the_environment(monkeypatch):
         x[None] = 1 / a
 
     assert "1.0 / 0.0 gives inf" in told_by(divide, 0.0)
+
+
+def test_operations_on_constants_are_reported():
+    x, v = ti.field(ti.f32, 4), ti.Vector.field(2, ti.f32, 4)
+    eps, small = 0.0, np.float32(0)
+
+    @ti.kernel
+    def logarithm():
+        for i in x:
+            x[i] = 2.0 + ti.log(eps)
+
+    @ti.kernel
+    def alone():
+        for i in x:
+            x[i] = 1.0 / eps
+
+    @ti.kernel
+    def vectors():
+        for i in v:
+            v[i] = ti.Vector([1.0, 2.0]) / eps
+
+    @ti.kernel
+    def of_numpy():
+        for i in x:
+            x[i] = np.log(small)
+
+    said = told_by(logarithm)
+    assert "log(0.0) gives -inf, and -inf is stored in `x`" in said
+    assert "2.0 + ti.log(eps)" in said and "in the iteration i = 0" in said
+    assert "1.0 / 0.0 gives inf" in told_by(alone)
+    assert "gives [inf, inf], and [inf, inf] is stored in `v`" in told_by(vectors)
+    assert "log(0.0) gives -inf" in told_by(of_numpy)
+
+
+def test_infinities_on_purpose_are_constants():
+    x = ti.field(ti.f32, 4)
+    bound = math.inf
+
+    @ti.kernel
+    def fill():
+        for i in x:
+            if ti.static(1.0 / 0.0 > 3):
+                x[i] = -ti.static(1.0 / 0.0)
+            x[i] = ti.max(-2.0 * bound, ti.exp(-bound) - i)
+
+    fill()
+    assert x.to_numpy().tolist() == [0, -1, -2, -3]

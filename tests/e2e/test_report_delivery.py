@@ -180,3 +180,22 @@ def test_a_print_that_fails_loses_neither_later_lines_nor_failures(
             run(3)
     run(2)
     assert capsys.readouterr().out == "n 2\n"
+
+
+def test_sites_without_a_flag_report_their_overflow(
+    debug: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vkchi.reports.sites.FLAG_WORDS", 1)
+    x = ti.field(ti.i32, 40)
+    x.fill(2**31 - 1)
+    x[3] = 0
+
+    @ti.kernel
+    def increment(n: ti.i32):
+        for k in ti.static(range(40)):
+            x[k] = x[k] + n
+
+    with pytest.warns(RuntimeWarning, match="Addition overflow") as found:
+        increment(1)
+    assert len(found) == 39  # x[3] does not overflow
+    assert x.to_numpy().tolist() == [1 if k == 3 else -(2**31) for k in range(40)]

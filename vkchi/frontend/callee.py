@@ -440,7 +440,9 @@ def call_intrinsic(
     is_numpy = numpy_calls.is_of_numpy(callee)
     args, kwargs = bound.arguments(cx, n, call.targets, is_numpy=is_numpy)
     if is_numpy and numpy_calls.computes(callee, [*args, *kwargs.values()]):
-        return run_known(cx, callee, args, kwargs)
+        known = run_known(cx, callee, args, kwargs)
+        if not operator_lowering.is_watched(cx, known, *args, *kwargs.values()):
+            return known
     if callee not in _UNCONVERTED:
         args = [array_like(cx, x) if is_field(x) else x for x in args]
     try:

@@ -52,7 +52,11 @@ def on_floats(fn: Function, kind: str) -> Handler:
     """
 
     def call(cx: Context, x: Any) -> Any:
-        return fn(x) if is_plain(x) else cx.b.emit(kind, operator_lowering.floating(cx, x))
+        if is_plain(x):
+            known = fn(x)
+            if not operator_lowering.is_watched(cx, known, x):
+                return known
+        return cx.b.emit(kind, operator_lowering.floating(cx, x))
 
     return call
 

@@ -125,7 +125,9 @@ def binary(cx: Context, op: str, x: Any, y: Any) -> Any:
                     return emit_op(cx, kind, x, constant(cx, y, t))
                 return emit_op(cx, kind, constant(cx, x, t), y)
     elif folds(x, y):
-        return fold(cx, op, x, y)
+        folded = fold(cx, op, x, y)
+        if op not in RULES or not is_watched(cx, folded, x, y):
+            return folded
     if op == "*":
         refuse_repetition(cx, x, y)
     return apply(cx, op, operand(cx, x), operand(cx, y))
@@ -228,6 +230,26 @@ def fold(cx: Context, op: str, x: Any, y: Any) -> Any:
         raise unsupported_use(
             cx, wrong, "number", f"`{op}` cannot be computed at compile time: {e}"
         ) from None
+
+
+def is_watched(cx: Context, result: Any, *operands: Any) -> bool:
+    """True if an operation on constants must be an op, so that `debug="nan"` can report it.
+
+    Its operands are finite and its result is not. Inside of `ti.static` it stays a constant.
+    """
+    if not cx.options.nan or cx.in_static:
+        return False
+    given = [weak(x) for x in operands]
+    made = weak(result)
+    return (
+        made is not None
+        and all(x is not None and _is_finite(x) for x in given)
+        and not _is_finite(made)
+    )
+
+
+def _is_finite(x: WeakNumbers) -> bool:
+    return x.kind != "f" or bool(np.isfinite(x.numbers).all())
 
 
 def _divide_by_zero(x: float, y: float) -> float:

@@ -37,6 +37,7 @@ class Context(Protocol):
     reports: ReportBuilder
     stopped: dict[Value, bool]
     cautions: list[PendingCaution]
+    in_static: bool
 
     @property
     def span(self) -> Span: ...

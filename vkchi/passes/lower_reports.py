@@ -75,10 +75,13 @@ class ReportLowering(Rebuilder):
     def once(self, site: int, words: list[Value]) -> None:
         """Append a record to the lines if it is the first of its site in this launch.
 
-        Sites that share a flag, for lack of flags, share that one record.
+        Sites beyond the number of flags append each of their records.
         """
         b, (index, bit) = self.b, divmod(site, FLAG_BITS)
-        flag, mask = self.word(sites.FLAGS_AT + index % sites.FLAG_WORDS), 1 << bit
+        if index >= sites.FLAG_WORDS:
+            self.line(site, words)
+            return
+        flag, mask = self.word(sites.FLAGS_AT + index), 1 << bit
         seen = Num(b, b.emit("load", flag))
         with self.branch((seen & mask).equals(0)):
             before = Num(b, b.emit("atomic_or", flag, b.const(mask, u32)))

@@ -9,8 +9,7 @@ buffer is zero when a launch begins, except for the records of earlier failed ch
     word 2                    number of failed checks
     word 3                    the least iteration of a failed check, its bits inverted
     word 4                    number of slots requested for failed checks
-    FLAGS_AT, FLAG_WORDS      bits of sites that report once per launch, shared beyond
-                              32 * FLAG_WORDS sites
+    FLAGS_AT, FLAG_WORDS      bits of sites that report once per launch; later sites have none
     FAILURES_AT               FAILURE_SLOTS records of FAILURE_WORDS words: failed checks
                               that came before all earlier ones in the order of iterations
     LINES_AT, LINE_WORDS      records of lines, consecutive
