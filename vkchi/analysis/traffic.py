@@ -81,9 +81,10 @@ def traffic_per_iteration(loop: Op, params: frozenset[Param]) -> Traffic:
 
 
 def trips_of_only(fn: Func) -> BoundedCount | None:
-    """Trip count of the only outermost serial loop of a dispatch.
+    """Trip count of the only serial loop directly in a dispatch's body.
 
-    None if it is unknown, or if there are several such loops or none.
+    None if it is unknown, or if the body has several such loops or none. Loops inside an `if` do
+    not count.
     """
     loops = [op for op in fn.body.ops if op.kind in LOOPS]
     return trips_of(loops[0], frozenset(fn.params)) if len(loops) == 1 else None

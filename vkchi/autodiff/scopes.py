@@ -35,7 +35,11 @@ class ReverseScope:
 
 
 class ReverseScopes:
-    """Stack of scopes; the first is the Func's body."""
+    """Stack of the regions that are being reversed; the first is the Func's body.
+
+    Finds primal values in the current scope, recomputed or loaded if needed, and accumulates
+    adjoints.
+    """
 
     def __init__(self, b: Builder, primal: PrimalAnalysis, kept: SavedValues) -> None:
         self.b, self.primal, self.kept = b, primal, kept

@@ -1,8 +1,9 @@
 """Text and pictures of arrays for people: `repr(x)`, `print(x)`, notebooks.
 
 Values are shown as numpy shows them. Of a large array only the printed elements are read. `str`
-reports the read to tapes, `repr` and pictures do not. Arrays without readable contents show a
-description: `describe`.
+reports the read to tapes, `repr` and pictures do not. Arrays whose contents cannot be read, or only
+by more than MOST_READS single reads, show a description: `describe`. `print` of an unplaced field
+shows Taichi's text.
 
     ti.field([0., 0., 0., ..., 0., 0., 0.], shape=(2000,), dtype=f32)
 """

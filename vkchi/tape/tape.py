@@ -459,8 +459,8 @@ class Tape(Recording):
     def hold(self, given: LaunchRequest, who: str, boxes: Mapping[str, Box]) -> None:
         """Record that a kernel in a custom-gradient function stored derivatives.
 
-        All arrays and torch tensors that it wrote and that have a gradient count. `who` names the
-        writer in messages.
+        Counts the written arrays that have a gradient, and the written torch tensors that require
+        one. `who` names the writer in messages.
         """
         span = given.plan.func.span
         for name in given.plan.written & given.arrays.keys():
