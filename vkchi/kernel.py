@@ -318,13 +318,13 @@ class Kernel:
         `is_kept`: use the cache. `in_order`: indices of parallel loops to compile as serial loops.
         """
         runtime, signer = plans.runtime, plans.signer
-        make = Plan
-        if runtime.options.debug:
+        fn, make = self.__vkchi_func__, Plan
+        path = f"{fn.__module__}.{fn.__qualname__}".replace(".<locals>", "")
+        if runtime.options.debug and not runtime.options.accepts_races(path):
             from vkchi.races.debug import DetectingPlan as make  # 0.1 s
 
         began = perf_counter()
         specs = signer.specs(args, key)
-        fn = self.__vkchi_func__
         with compiling(fn.__name__):
             options = runtime.options._replace(
                 first_tier=counts_launches(runtime), in_order=in_order
@@ -333,7 +333,7 @@ class Kernel:
             compiled = find_compiled(fn, specs, options, runtime.device.caps)
             plan = make(runtime, compiled, signer.parameters, args, show_element)
             plan.in_order = in_order
-            plan.path = f"{fn.__module__}.{fn.__qualname__}".replace(".<locals>", "")
+            plan.path = path
             plan.guard = Guard(fn, compiled.reads, compiled.methods)
             plan.renew = functools.partial(find_plan, weakref.ref(self), weakref.ref(plans))
             if compiled.may_race and not in_order and (make is Plan or runtime.is_cpu_wanted):

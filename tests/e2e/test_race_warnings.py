@@ -498,6 +498,23 @@ def test_accepted_races_say_nothing_and_stay_parallel() -> None:
     assert told(run) == []
 
 
+def test_accepted_races_say_nothing_in_debug_mode() -> None:
+    ti.init(debug=True, accept_races=["accepted"])
+    x = ti.field(ti.f32, 4)
+
+    def make() -> Callable[[], None]:
+        def accepted():
+            for i in range(64):
+                x[i % 4] = i
+
+        return accepted
+
+    other = make()
+    other.__qualname__ = other.__name__ = "other"
+    assert told(ti.kernel(make())) == []
+    assert len(told(ti.kernel(other))) == 1
+
+
 def test_a_loop_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from vkchi.races import watch
 

@@ -149,8 +149,7 @@ def call_function(cx: Lowering, callee: Any, args: Sequence[Any], kwargs: dict[s
     if is_too_deep(cx, fn, bound, is_real=is_real(callee)):
         note = signature.notes.get("return")
         types = () if note is None else returned_types(cx, note)
-        is_one = not isinstance(note, tuple) and get_origin(note) is not tuple
-        return give_up(cx, fn, types, is_one=is_one)
+        return give_up(cx, fn, types, is_one=not is_tuple_type(note))
     cx.dependencies.functions[fn] = None
     is_plain = function_kind(callee) is None
     outer, outer_call, span = cx.act, cx.call_node, cx.span
@@ -381,12 +380,8 @@ def returned_types(cx: Lowering, note: Any) -> tuple[Scalar | Tensor | StructTyp
 
     Raises KernelTypeError for an annotation that is no scalar, vector, matrix or struct type.
     """
-    if isinstance(note, tuple):
-        notes: tuple[Any, ...] = note
-    else:
-        notes = get_args(note) if get_origin(note) is tuple else (note,)
     found = []
-    for item in notes:
+    for item in _tuple_of(note):
         t = cook(item)
         if not isinstance(t, Scalar | Tensor | StructType):
             written = suggest_tensor_type(item) or "ti.f32"
@@ -409,7 +404,7 @@ def convert_result(cx: Lowering, x: Any, note: Any) -> Any:
     types = [annotated_type(cx, item) for item in _tuple_of(note)]
     if not types or any(t is None for t in types):
         return x
-    if not isinstance(note, tuple) and get_origin(note) is not tuple:
+    if not is_tuple_type(note):
         assert types[0] is not None
         return coerce(cx, x, _spread(cx, x, types[0]), verb="return", into=into_result(cx))
     parts = check_count(cx, x, len(types))
@@ -426,6 +421,11 @@ def into_result(cx: Lowering) -> ConversionTarget:
     """Return the description of the current function's result, for cautions about conversions."""
     help = "annotate the type that is returned, or write ti.cast(...) in the `return`"
     return ConversionTarget(f"the result of {cx.act.fn.__name__}()", help)
+
+
+def is_tuple_type(note: Any) -> bool:
+    """True if a return annotation is a tuple of types or `tuple[...]`."""
+    return isinstance(note, tuple) or get_origin(note) is tuple
 
 
 def _tuple_of(note: Any) -> tuple[Any, ...]:

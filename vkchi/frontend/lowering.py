@@ -18,7 +18,12 @@ from vkchi.frontend.context import Binding, HandlerTables, LaunchCondition, Lowe
 from vkchi.frontend.conversions import PendingCaution
 from vkchi.frontend.dependencies import Dependencies
 from vkchi.frontend.flow import lower_block
-from vkchi.frontend.inline import annotations_of, call_function, returned_types
+from vkchi.frontend.inline import (
+    annotations_of,
+    call_function,
+    is_tuple_type,
+    returned_types,
+)
 from vkchi.frontend.loop_decisions import PendingDecision
 from vkchi.frontend.lower_expr import EXPRESSIONS, LEAVES
 from vkchi.frontend.lower_stmt import STATEMENTS
@@ -56,7 +61,7 @@ class Lowered(NamedTuple):
       object), ("return", index), ("seed",), or ("grad", name) for the gradient of an argument.
     - `returns`: types of the returned scalars, vectors and matrices
     - `results`: types of the returned values, including structs
-    - `returns_tuple`: the annotation is a tuple, or has several types
+    - `returns_tuple`: the annotation is a tuple, even of one type
     - `sites`: report sites, by number
     - `demands`: conditions that the host checks before a launch, where it can
     - `cautions`: warnings about the source
@@ -105,10 +110,9 @@ def _lower(cx: Lowering, fn: FunctionType, args: tuple[ArgSpec, ...]) -> Lowered
         check_returned(cx, returns)
         cx.b.emit("yield")
     func = Func(fn.__name__, tuple(cx.params), body, span)
-    is_tuple = isinstance(note, tuple) or len(returns) > 1
     noted = tuple(cx.reports.sites), tuple(cx.demands), tuple(cx.cautions)
     return Lowered(
-        func, cx.bindings, tuple(leaves), returns, is_tuple, cx.dependencies, *noted,
+        func, cx.bindings, tuple(leaves), returns, is_tuple_type(note), cx.dependencies, *noted,
         tuple(cx.decisions),
     )  # fmt: skip
 

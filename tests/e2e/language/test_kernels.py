@@ -66,6 +66,19 @@ def test_ret_tuple_builtin() -> None:
     check(k(), [1, 2.5])
 
 
+@pytest.mark.ours("several-results")
+def test_ret_tuple_of_one() -> None:
+    @ti.kernel
+    def k() -> (ti.f32,):
+        return (2.5,)
+
+    @ti.kernel
+    def builtin() -> tuple[ti.f32]:
+        return (2.5,)
+
+    assert (k(), builtin()) == ((2.5,), (2.5,))
+
+
 def test_ret_vec_tuple() -> None:
     v3 = ti.types.vector(3, ti.i32)
 
