@@ -237,9 +237,10 @@ class Device(CommandRecorder):
         try:
             return self.heap.allocate(size_bytes)
         except OutOfMemory:
-            gc.collect()
-            self.sweep()
-            self.wait()
+            pass  # the exception keeps a failed block alive
+        gc.collect()
+        self.sweep()
+        self.wait()
         try:
             return self.heap.allocate(size_bytes)
         except OutOfMemory:

@@ -276,6 +276,30 @@ def limit_of(name: str) -> int | None:
     return None if allowed == resource.RLIM_INFINITY else int(allowed)
 
 
+def find_mapped_file(address: int) -> tuple[int, int] | None:
+    """Return an open descriptor of the file mapped at an address, and the position mapped there.
+
+    None if no open file is mapped there, and on systems without `/proc`.
+    """
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+            rows = [line.split(maxsplit=5) for line in maps]
+        descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
+    except local(OSError):
+        return None
+    for ends, _, offset, device, inode, *_ in rows:
+        start, end = [int(digits, 16) for digits in ends.split("-")]
+        if start <= address < end:
+            of_file = [int(digits, 16) for digits in device.split(":")], int(inode)
+            for descriptor in descriptors:
+                with suppress(OSError):
+                    found = os.fstat(descriptor)
+                    numbers = [os.major(found.st_dev), os.minor(found.st_dev)]
+                    if (numbers, found.st_ino) == of_file:
+                        return descriptor, int(offset, 16) + address - start
+    return None
+
+
 def find_machine() -> str:
     """Return the name of the CPU's architecture; "" if unknown."""
     if hasattr(os, "uname"):

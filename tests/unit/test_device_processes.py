@@ -146,6 +146,25 @@ except RuntimeError as error:
     assert check_output(source).splitlines() in (["no limit"], ["1 1"], ["2 1"])
 
 
+def test_freed_memory_does_not_count_in_a_limit_of_files() -> None:
+    source = """
+import resource
+import vkchi as ti
+resource.setrlimit(resource.RLIMIT_FSIZE, (110 << 20, resource.RLIM_INFINITY))
+ti.init(log_level=ti.ERROR)
+kept = ti.ndarray(ti.f32, 10 << 20)  # in the first block of 64 MiB
+for k in range(12):
+    x = ti.ndarray(ti.f32, (33 + k % 3) << 18)
+    x.fill(k)
+    assert x[(33 << 18) - 1] == k
+    del x
+kept.fill(1)
+assert kept[0] == 1
+print("right")
+"""
+    assert check_output(source) == "right"
+
+
 END = """
 import vkchi as ti
 ti.init(log_level=ti.ERROR)

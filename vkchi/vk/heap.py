@@ -39,6 +39,7 @@ from vkchi.vk.memory_blocks import (
     import_payload,
     make_block,
     read_budget,
+    tell_file_limit,
 )
 from vkchi.vk.raw import OutOfMemory
 
@@ -227,7 +228,8 @@ class Heap:
             f"{self.logical.physical.name} is out of memory: {size_bytes / MIB:.1f} MiB asked "
             f"for, {self.used_bytes / MIB:.1f} MiB in use by arrays, "
             + (known if free_bytes >= 0 else f"{total_bytes / MIB:.0f} MiB in all, ")
-            + f"at most {limit / MIB:.0f} MiB in one piece{_tell_limit()}; free some arrays first"
+            + f"at most {limit / MIB:.0f} MiB in one piece{_tell_limit()}"
+            + f"{tell_file_limit(self.logical)}; free some arrays first"
         )
 
 

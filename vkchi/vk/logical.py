@@ -38,7 +38,6 @@ class Logical:
         self.vk, self.physical, self.handle = vk, physical, handle
         self.extensions = extensions
         self.has_names = False
-        self.filed_bytes = 0  # bytes of memory that the driver keeps in a file
         self.calls = DeviceCalls(vk, handle)
         out = vk.ffi.new("VkQueue *")
         self.calls.vkGetDeviceQueue(handle, physical.queue_family, 0, out)

@@ -119,33 +119,46 @@ def size_limit_error(logical: Logical, size_bytes: int, limit_bytes: int) -> Dev
     )
 
 
-def check_file_limit(logical: Logical, size_bytes: int) -> None:
-    """Count memory that llvmpipe keeps in a file, and compare it with the process's limit for file
-    sizes.
+def tell_file_limit(logical: Logical) -> str:
+    """Return the process's limit for file sizes, as part of a message.
 
-    Raises DeviceError beyond the limit: llvmpipe does not check it, and an access to such memory
-    kills the process (SIGBUS). No effect on other drivers.
+    "" without a limit, and on drivers other than llvmpipe, which may keep memory in a file.
     """
-    if not logical.physical.name.startswith("llvmpipe"):
-        return
-    logical.filed_bytes += size_bytes
     most = platform.limit_of("RLIMIT_FSIZE")
-    if most is not None and logical.filed_bytes + LEAST_FILED > most:
-        logical.filed_bytes -= size_bytes
-        raise DeviceError(
-            f"{logical.physical.name} keeps memory in a file, and this process may write files of "
-            f"{most / MIB:.1f} MiB: allow more (`ulimit -f unlimited`)"
-        )
+    if most is None or not logical.physical.name.startswith("llvmpipe"):
+        return ""
+    return (
+        f", it may keep memory in a file, and this process may write files of {most / MIB:.1f} MiB "
+        "(allow more: `ulimit -f unlimited`)"
+    )
 
 
-LEAST_FILED = 1 << 20  # bytes that the driver itself writes to the file
+def check_file_limit(logical: Logical, memory: Any, start: Any, size_bytes: int) -> None:
+    """Check that the file in which mapped memory is, if any, contains it; extend a shorter file.
+
+    If the process's limit for file sizes forbids that, the memory is freed, and OutOfMemory is
+    raised. llvmpipe does not check it, and an access to such memory kills the process (SIGBUS).
+    """
+    found = platform.find_mapped_file(int(logical.vk.ffi.cast("uintptr_t", start)))
+    if found is None:
+        return
+    file, position = found
+    try:
+        if os.fstat(file).st_size < position + size_bytes:
+            os.ftruncate(file, position + size_bytes)
+    except local(OSError):
+        handle, memory[0] = memory[0], logical.vk.NULL  # a NULL handle may be freed again
+        logical.calls.vkFreeMemory(logical.handle, handle, logical.vk.NULL)
+        raise OutOfMemory(
+            f"{logical.physical.name} cannot allocate {size_bytes / MIB:.1f} MiB"
+            + tell_file_limit(logical)
+        ) from None
 
 
 def _make_block(
     logical: Logical, size_bytes: int, placement: MemoryPlacement, exporter: HandleExporter | None
 ) -> MemoryBlock:
     vk = logical.vk
-    check_file_limit(logical, size_bytes)
     outside = chain = vk.NULL
     if exporter is not None:
         outside = vk.new("VkExternalMemoryBufferCreateInfo", handleTypes=exporter.kind)
@@ -157,6 +170,9 @@ def _make_block(
     address = _read_address(logical, buffer[0], size_bytes)
     is_seen = flags & placement.needs & HOST_VISIBLE
     pointer = _map(logical, made.cell[0], size_bytes) if is_seen else None
+    if flags & HOST_VISIBLE and tell_file_limit(logical):
+        start = _map(logical, made.cell[0], size_bytes) if pointer is None else pointer
+        check_file_limit(logical, made.cell, start, size_bytes)
     block = MemoryBlock(buffer[0], size_bytes, address, pointer, (buffer, made.cell))
     block.made = made if exporter is not None else None
     return block

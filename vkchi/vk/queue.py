@@ -179,6 +179,10 @@ class Queue:
                 self._awaited.pop(key)
 
     def read_completed(self) -> int:
+        """Return a number up to which all submissions are done.
+
+        Threads may share the result cell: each value in it was the counter's, which only grows.
+        """
         if self._completed < self.submitted:
             call = self._logical.calls.vkGetSemaphoreCounterValue
             result = call(self._device, self._semaphore[0], self._value)
