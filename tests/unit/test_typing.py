@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -151,7 +152,7 @@ def total(t: ti.template, u: tm.vec3) -> ti.f32:
 
 
 @ti.kernel
-def sample(picture: ti.types.texture(2), out: ti.types.rw_texture(2, ti.Format.r32f, 0)) -> ti.f32:
+def sample(picture: ti.types.texture(2), out: ti.types.rw_texture(2, 0, ti.Format.r32f)) -> ti.f32:
     texel = picture.fetch(tm.ivec2(0, 0), 0)
     out.store(tm.ivec2(0, 0), texel)
     return ti.sqrt(2.0)
@@ -270,6 +271,19 @@ def test_checkers_see_every_public_name(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import vkchi as ti\n" + "".join(f"print({name})\n" for name in names))
     assert check(program) == []
+
+
+def test_overloads_of_vectors_are_first() -> None:
+    """Pyright takes the first overload for an argument of type Any: its result must be Any too."""
+    tree = ast.parse((ROOT / "vkchi" / "protocols.pyi").read_text(encoding="utf-8"))
+    seen = []
+    for cls in (n for n in tree.body if isinstance(n, ast.ClassDef)):
+        calls = [n for n in cls.body if isinstance(n, ast.FunctionDef) and n.name == "__call__"]
+        results = [ast.unparse(n.returns) for n in calls if n.returns is not None]
+        if "M" in results:
+            seen.append(cls.name)
+            assert results == sorted(results, key=lambda one: one != "M"), cls.name
+    assert {"Unary", "Cast", "Folding"} <= set(seen)
 
 
 UNTYPED = {"ti.template"}  # an annotation of any type
