@@ -1,10 +1,12 @@
 """`ti.tools`: readers and writers of image, video, mesh and grid files."""
 
 from vkchi.tools.image import imread, imresize, imshow, imwrite
+from vkchi.tools.meshes import Mesh, read_mesh, write_mesh
 from vkchi.tools.np2ply import PLYWriter
-from vkchi.tools.video import VideoManager
+from vkchi.tools.video import VideoManager, write_video
 from vkchi.tools.vtk import write_vtk
 
 __all__ = [
-    "PLYWriter", "VideoManager", "imread", "imresize", "imshow", "imwrite", "write_vtk",
+    "Mesh", "PLYWriter", "VideoManager", "imread", "imresize", "imshow", "imwrite", "read_mesh",
+    "write_mesh", "write_video", "write_vtk",
 ]  # fmt: skip

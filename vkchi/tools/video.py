@@ -1,34 +1,136 @@
-"""Video from frames: `VideoManager` writes PNG files, and an MP4 (by ffmpeg) and a GIF of them.
+"""Films: `write_video` streams frames into a file; `VideoManager` also keeps them as PNG files.
 
-manager = VideoManager("out", framerate=24, automatic_build=False)
-manager.write_frame(pixels); manager.make_video(gif=True, mp4=False)
+write_video("film.mp4", (draw(k) for k in range(100)), framerate=24)
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Iterable
-from contextlib import ExitStack
-from typing import Any
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelRuntimeError, MissingPackageError, ToolError
 from vkchi.interop import host_views
 from vkchi.interrupts.local import local
 from vkchi.logs import logger
-from vkchi.tools.image import import_pillow, imwrite
+from vkchi.tools.image import Origin, import_pillow, imwrite, to_image
 from vkchi.types.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from vkchi.types.hints import Numbers
 
 log = logger()
 FRAME_NAME = "%06d.png"
 FIRST_BUILD = 4  # frames; then after twice as many, and so on
+# Formats by suffix. Pillow's name; PyAV's codec and its options for nearly lossless films.
+PICTURES = {".gif": "GIF", ".apng": "PNG", ".png": "PNG"}
+CODECS = {
+    ".mp4": ("libx264", {"crf": "1"}),
+    ".webm": ("libvpx-vp9", {"crf": "10", "b": "0", "row-mt": "1"}),
+}
+
+
+def write_video(
+    filename: str | os.PathLike[str],
+    frames: Iterable[Numbers],
+    framerate: float = 24,
+    *,
+    origin: Origin = "lower",
+    cmap: str | None = None,
+) -> None:
+    """Write a film; its suffix is the format: .mp4, .webm, .gif, or .apng and .png (animated PNG).
+
+    frames: images of one size, as `imwrite` takes them; a generator draws each frame when it is
+    written. MP4 and WebM need even sizes: an odd last row or column is left out. GIF and PNG keep
+    the frames in memory. origin, cmap: as for `imwrite`.
+
+    Raises ToolError for other suffixes, rates and arrays, no frames, and frames of several sizes;
+    ArgumentError for objects that are no arrays; KernelRuntimeError if the file cannot be written;
+    MissingPackageError without Pillow, and for MP4 and WebM without PyAV.
+    """
+    name = os.fspath(filename)
+    if not framerate > 0:
+        raise ToolError(f"write_video: framerate is a positive number, not {framerate!r}")
+    write_images(name, (to_image(frame, origin, cmap) for frame in frames), framerate)
+
+
+def write_images(name: str, images: Iterable[Any], framerate: float) -> None:
+    """Write Pillow images to a film. Raises as `write_video`."""
+    suffix = os.path.splitext(name)[1].lower()
+    if suffix not in (*PICTURES, *CODECS):
+        raise ToolError(f"write_video: {name!r} ends in none of " + " ".join((*CODECS, *PICTURES)))
+    images = of_one_size(images)
+    try:
+        if suffix in CODECS:
+            encode(name, suffix, images, framerate)
+            return
+        first, *others = images
+        first.save(
+            name,
+            PICTURES[suffix],
+            save_all=True,
+            append_images=others,
+            duration=1000 / framerate,
+            loop=0,
+        )
+    except local(OSError) as e:
+        raise KernelRuntimeError(f"cannot make the film {name!r}: {e}") from None
+
+
+def of_one_size(images: Iterable[Any]) -> Iterator[Any]:
+    """The same images. Raises ToolError if there are none, or if their sizes differ."""
+    size = None
+    for k, image in enumerate(images):
+        if size is None:
+            size = image.size
+        if image.size != size:
+            raise ToolError(f"frame {k} of the film has the size {image.size}, frame 0 has {size}")
+        yield image
+    if size is None:
+        raise ToolError("the film has no frames")
+
+
+def encode(name: str, suffix: str, images: Iterable[Any], framerate: float) -> None:
+    """Write images to an MP4 or WebM file. Raises MissingPackageError, ToolError for images smaller
+    than 2 by 2, OSError if the file cannot be written."""
+    av = import_av()
+    codec, options = CODECS[suffix]
+    try:
+        with av.open(name, "w") as film:
+            stream = None
+            for image in images:
+                width, height = (n // 2 * 2 for n in image.size)
+                if stream is None:
+                    if not width or not height:
+                        raise ToolError(f"a film has 2 by 2 pixels at least, not {image.size}")
+                    rate = Fraction(framerate).limit_denominator(65535)
+                    stream = film.add_stream(codec, rate=rate, options=dict(options))
+                    stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+                even = image.crop((0, image.height - height, width, image.height))
+                film.mux(stream.encode(av.VideoFrame.from_image(even)))
+            film.mux(stream.encode())  # type: ignore[union-attr]
+    except local(av.FFmpegError) as e:
+        raise OSError(str(e)) from None
+
+
+def import_av() -> Any:
+    """Import and return PyAV. Raises MissingPackageError if it is not installed."""
+    try:
+        import av
+    except ImportError:
+        raise MissingPackageError(
+            'MP4 and WebM films need PyAV, which is not installed: pip install "vkchi[video]", or '
+            "write a .gif"
+        ) from None
+    return av
 
 
 class VideoManager:
     """Writer of frames to `output_dir`/frames, which is created, and of their videos to
     `output_dir`.
 
-    width, height: of the MP4, by default those of the first frame; post_processor: its
+    width, height: of MP4 and WebM, by default those of the first frame; post_processor: its
     `process(img)` is called on each frame; automatic_build: make the videos after 4, 8, 16, ...
     frames. Raises ToolError for sizes and rates that are not positive, and for only one of width
     and height. Source: Taichi's `ti.tools.VideoManager`.
@@ -100,74 +202,34 @@ class VideoManager:
             if os.path.exists(path):
                 os.remove(path)
 
-    def make_video(self, mp4: bool = True, gif: bool = True) -> None:
+    def make_video(
+        self, mp4: bool = True, gif: bool = True, *, webm: bool = False, apng: bool = False
+    ) -> None:
         """Make the videos of the frames written so far.
 
-        Raises ToolError without frames, MissingPackageError if an MP4 is requested without ffmpeg,
-        KernelRuntimeError if ffmpeg fails or the GIF cannot be written.
+        Raises ToolError without frames and for frames of several sizes, MissingPackageError for MP4
+        and WebM without PyAV, KernelRuntimeError if a film cannot be written.
         """
         if not self.frame_fns:
             raise ToolError("make_video: no frame has been written")
-        if gif:
-            self._make_gif()
-        if mp4:
-            self._make_mp4()
+        wanted = {".gif": gif, ".apng": apng, ".mp4": mp4, ".webm": webm}
+        for suffix in [suffix for suffix in wanted if wanted[suffix]]:
+            size = (self.width, self.height) if suffix in CODECS else None
+            write_images(self.get_output_filename(suffix), self._images(size), self.framerate)
+
+    def _images(self, size: tuple[int | None, int | None] | None) -> Iterator[Any]:
+        """Read the frames, as Pillow images; scale them to `size` if it is given."""
+        pillow = import_pillow()
+        for name in self.frame_fns:
+            with pillow.open(os.path.join(self.frame_directory, name)) as frame:
+                yield frame.resize(size) if size and frame.size != size else frame.copy()
 
     def _build(self) -> None:
-        """Make both videos; a missing ffmpeg is logged, not raised."""
+        """Make both videos; a missing PyAV is logged, not raised."""
         try:
             self.make_video()
         except MissingPackageError as e:
             log.warning("%s", e)
-
-    def _make_gif(self) -> None:
-        pillow, name = import_pillow(), self.get_output_filename(".gif")
-        frames = [os.path.join(self.frame_directory, name) for name in self.frame_fns]
-        with ExitStack() as opened:
-            try:
-                images = [opened.enter_context(pillow.open(frame)) for frame in frames]
-                images[0].save(
-                    name,
-                    save_all=True,
-                    append_images=images[1:],
-                    duration=1000 / self.framerate,
-                    loop=0,
-                )
-            except local(OSError) as e:
-                raise KernelRuntimeError(f"cannot make the film {name!r}: {e}") from None
-
-    def _make_mp4(self) -> None:
-        import subprocess  # not for those who make no film
-
-        program = find_ffmpeg()
-        command = [
-            program, "-loglevel", "error", "-y", "-framerate", str(self.framerate),
-            "-i", os.path.join(self.frame_directory, FRAME_NAME),
-            "-s:v", f"{self.width}x{self.height}", "-c:v", "libx264", "-profile:v", "high",
-            "-crf", "1", "-pix_fmt", "yuv420p", self.get_output_filename(".mp4"),
-        ]  # fmt: skip
-        made = subprocess.run(command, capture_output=True, text=True, check=False)
-        if made.returncode != 0:
-            raise KernelRuntimeError(f"ffmpeg failed: {made.stderr.strip()}")
-
-
-def find_ffmpeg() -> str:
-    """Path of ffmpeg: the system's, or that of the package imageio-ffmpeg.
-
-    Raises MissingPackageError if there is none.
-    """
-    program = shutil.which("ffmpeg")
-    if program is not None:
-        return program
-    try:
-        from imageio_ffmpeg import get_ffmpeg_exe
-
-        return str(get_ffmpeg_exe())
-    except local(ImportError, RuntimeError):
-        raise MissingPackageError(
-            "MP4 files need the program ffmpeg, which is not installed: install it, or pip install "
-            '"vkchi[video]", or say make_video(mp4=False)'
-        ) from None
 
 
 def crop_to_even(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
