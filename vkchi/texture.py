@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vkchi.errors import ArgumentError
+from vkchi.errors import ArgumentError, ToolError
 from vkchi.fields.elements import ArrayAccess
 from vkchi.fields.field import cook_shape
 from vkchi.fields.storage import Storage
@@ -115,6 +115,20 @@ class Texture:
         given = dict(zip(self.texel.order, channels.T))
         colour = [given.get(name, 0.0) for name in "rgba"]
         return np.stack(encode_texel(self.texel, colour, self.storage.dtype), axis=-1)
+
+    def texels(self, who: str) -> Any:
+        """Return the texels as a numpy array [x, y], with channels in the order red, green, blue,
+        alpha; without an axis of channels for one channel. Raises ToolError unless the texture has
+        two axes."""
+        if self.num_dims != 2:
+            raise ToolError(f"{who}: a texture of two axes is needed, not {self!r}")
+        values = np.swapaxes(self.storage.seen(), 0, 1)
+        if self.texel.scalar == "u8":
+            values = values.astype(np.uint8)
+        order = self.texel.order
+        if values.ndim > 2:
+            values = values[:, :, [order.index(name) for name in "rgba" if name in order]]
+        return values
 
     # --- images ----------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
+from vkchi.errors import CompilationError
 
 
 @ti.kernel
@@ -467,3 +468,40 @@ def test_an_array_and_a_view_of_it(make, see):
     assert other.to_numpy().tolist() == [22] * 4
     both(x, np.ones(4, np.float32))
     assert x.to_numpy().tolist() == [3] * 4
+
+
+@pytest.mark.parametrize(
+    ("note", "said"),
+    [
+        ("ti.f33", "`ti.f33` of kernel k() cannot be read: module 'vkchi' has no attribute 'f33'"),
+        ("ti.types.vector(3, 4.5)", "dtype must be a number type such as ti.f32, not 4.5"),
+        ("1 / 0", "cannot be read: division by zero"),
+        ("nowhere", "name 'nowhere' is not defined"),
+    ],
+)
+def test_annotations_that_cannot_be_evaluated_name_the_kernel_s_line(note: str, said: str) -> None:
+    @ti.kernel
+    def k(a: note):
+        pass
+
+    with pytest.raises(CompilationError) as e:
+        k(1)
+    place, _, message = str(e.value).partition(" ")
+    assert place.startswith(f"{__file__}:") and said in message
+    assert ("help: did you mean `f32`?" in message) == (note == "ti.f33")
+
+
+def test_an_annotation_of_a_func_that_cannot_be_evaluated() -> None:
+    note = "ti.f33"
+
+    @ti.func
+    def f(a: note):
+        return a
+
+    @ti.kernel
+    def k() -> ti.f32:
+        return f(1.0)
+
+    with pytest.raises(CompilationError, match="an annotation of f\\(\\) cannot be") as e:
+        k()
+    assert str(e.value).endswith("help: did you mean `f32`?")

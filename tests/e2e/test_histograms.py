@@ -221,3 +221,19 @@ def test_arrays_that_are_read_as_well_have_none(loops: list[bool]) -> None:
     assert loops == [False]
     for k in range(8):
         assert sorted(seen.to_numpy()[values == k]) == list(range((values == k).sum()))
+
+
+def test_an_array_that_is_too_large_does_not_keep_others_from_bins(loops: list[bool]) -> None:
+    first, second = numbers(4000, 1 << 20), numbers(4000, 8, 4)
+    x, y, large, small = field(first), field(second), ti.field(ti.i32, 1 << 20), ti.field(ti.i32, 8)
+
+    @ti.kernel
+    def count():
+        for i in x:
+            large[x[i]] += 1
+            small[y[i]] += 1
+
+    count()
+    assert loops == [True]
+    assert np.array_equal(large.to_numpy(), np.bincount(first, minlength=1 << 20))
+    assert np.array_equal(small.to_numpy(), np.bincount(second, minlength=8))

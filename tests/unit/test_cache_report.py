@@ -261,7 +261,9 @@ def test_profiler_timings(run: Run, tmp_path: Path) -> None:
     events = [{"name": f"scale.{k}", "ts": 0, "dur": 250.0} for k in range(3)]
     trace.write_text(json.dumps({"traceEvents": events}))
     run("report", "scale", "--html", str(path), "--timings", str(trace))
-    assert '<td class="n">3</td><td class="n">0.750 ms</td>' in path.read_text()
+    text = path.read_text()
+    assert '<td class="n">3</td><td class="n">0.750 ms</td>' in text
+    assert '<th class="n">dispatches</th>' in text
 
 
 def test_only_some_are_shown_whole(run: Run, tmp_path: Path) -> None:

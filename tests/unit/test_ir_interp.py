@@ -10,10 +10,12 @@ import pytest
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.ir import interp
 from vkchi.ir.interp import is_interpretable, run_reference
+from vkchi.ir.interp_memory import ScalarsPointer
 from vkchi.ir.ops import TABLE
 from vkchi.ir.pcg import first_state, next_state, output_of
 from vkchi.ir.text import parse
 from vkchi.ir.verify import verify_program
+from vkchi.types import Tensor, u64
 
 
 def interpret(text: str, **args: Any) -> dict[str, Any]:
@@ -447,3 +449,11 @@ def test_endless_loops_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interp, "STEP_LIMIT", 100)
     with pytest.raises(InternalError, match="no end after 100 iterations"):
         interpret("func @f(%go: u1) { while { yield %go } { yield }\n yield }", go=True)
+
+
+def test_components_of_several_scalars() -> None:
+    memory = np.array([1, 0, 2, 0, 3, 0], np.uint32)
+    whole = ScalarsPointer(memory, [(k,) for k in range(6)], Tensor.of(u64, (3,)))
+    assert [int(whole.member(k).load()) for k in range(3)] == [1, 2, 3]
+    whole.member(2).store(np.uint64(7 << 32))
+    assert memory.tolist() == [1, 0, 2, 0, 0, 7]

@@ -17,7 +17,7 @@ from vkchi.lang import math as tm
 from vkchi.lang.array_elements import make_element
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.ndrange import grouped, ndrange
-from vkchi.types import f32, f64, i32, u8, u64
+from vkchi.types import f32, f64, i8, i32, i64, u8, u64
 
 V, M = Vector([1.0, 2.0]), Matrix([[1, 2], [3, 4]])
 # Only expressions in strings name these.
@@ -342,3 +342,23 @@ def test_members_and_components_are_checked_when_assigned() -> None:
     v[1] = 2.0
     v.x = 7
     assert v.to_list() == [7, 2]
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("B * 200", [200, 400]), ("200 - B", [199, 198]), ("B % 300", [1, 2]),
+        ("B & 0xFFFF", [1, 2]), ("U - 300", [-299, -298]), ("U * -1", [-1, -2]),
+        ("elementwise.max(B, 300)", [300, 300]), ("elementwise.select(B - 1, 300, B)", [1, 300]),
+        ("tm.clamp(B, 0, 300)", [1, 2]),
+    ],
+)  # fmt: skip
+def test_integers_beyond_a_vector_s_type_make_i32(expression: str, expected: list[int]) -> None:
+    scope = {"B": Vector([1, 2], i8), "U": Vector([1, 2], u8)}
+    assert listed(eval(expression, globals(), scope)) == expected
+
+
+def test_integers_that_fit_no_type_are_errors() -> None:
+    for vector, number in ((Vector([1, 2], i8), 1 << 40), (Vector([1, 2], i64), 1 << 70)):
+        with pytest.raises(KernelTypeError, match=f"{number} does not fit i"):
+            vector * number

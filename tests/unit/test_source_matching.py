@@ -103,6 +103,15 @@ def test_an_edited_file_is_refused(tmp_path: Path, name: str) -> None:
     assert "start Python again" in str(told.value)
 
 
+@pytest.mark.parametrize("lines", ["# a\n# b\n", "# a\n\n", "\n\n\n", "  # a\n\n", "if 1:\n  f\n"])
+def test_lines_without_a_statement_are_refused(tmp_path: Path, lines: str) -> None:
+    text = "\n\ndef f(x):\n    return x + 1\n"
+    path = tmp_path / "program.py"
+    path.write_text("\n\n" + lines)
+    with pytest.raises(KernelSyntaxError, match=CHANGED):
+        source_of(function_in(path, text))
+
+
 def load(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
+from vkchi.errors import ToolError
 
 pytest.importorskip("PIL")
 
@@ -39,3 +40,9 @@ def test_a_frame_that_is_no_image_is_not_counted(tmp_path: Path) -> None:
 def test_a_picture_in_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"cannot write the image .*no.x\.png': .*No such file"):
         ti.tools.imwrite(np.zeros((4, 4)), tmp_path / "no" / "x.png")
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0, 3)])
+def test_images_without_pixels_have_no_other_size(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ToolError, match="has no pixels"):
+        ti.tools.imresize(np.zeros(shape, np.uint8), 4)

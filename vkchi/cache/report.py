@@ -72,13 +72,22 @@ function open_named() {
 open_named();
 """
 COLUMNS = ("kernel", "kind", "place", "signature", "device")
-NUMBERS = ("size", "SPIR-V", "compiled in", "hits", "saved", "launches", "on the device", "driver")
+NUMBERS = (
+    "size",
+    "SPIR-V",
+    "compiled in",
+    "hits",
+    "saved",
+    "dispatches",
+    "on the device",
+    "driver",
+)
 
 
 class KernelTiming(NamedTuple):
-    """Number of a kernel's events in a profiler trace, and their total seconds."""
+    """Number of a kernel's dispatches in a profiler trace, and their total seconds."""
 
-    launches: int
+    dispatches: int
     seconds: float
 
 
@@ -97,7 +106,7 @@ def read_trace(path: str) -> Timings:
             name = str(event["name"]).partition(".")[0]
             before = found.get(name, KernelTiming(0, 0.0))
             found[name] = KernelTiming(
-                before.launches + 1, before.seconds + 1e-6 * float(event["dur"])
+                before.dispatches + 1, before.seconds + 1e-6 * float(event["dur"])
             )
     except (TypeError, LookupError):
         raise ValueError("it is no trace") from None
@@ -143,7 +152,8 @@ def numbers_of(entry: CacheEntry, timings: Timings) -> list[str]:
         in_units(entry.size_bytes), in_units(int(head.get("spirv_bytes", 0))),
         f"{1e3 * seconds:.1f} ms" if seconds else "", str(entry.hits),
         f"{1e3 * seconds * entry.hits:.0f} ms" if seconds else "",
-        str(timing.launches) if timing else "", f"{1e3 * timing.seconds:.3f} ms" if timing else "",
+        str(timing.dispatches) if timing else "",
+        f"{1e3 * timing.seconds:.3f} ms" if timing else "",
         "; ".join(statistics_of(head)),
     ]  # fmt: skip
 

@@ -268,8 +268,8 @@ class Dependencies:
     def reads(self, fn: FunctionType) -> tuple[Read, ...]:
         """Return the values that the kernel `fn` depends on.
 
-        Values that differ when read again are left out, and usually those read by functions outside
-        the user's program.
+        Values that differ when read again are left out. So are those read by functions outside the
+        user's program, except iterations and absent attributes.
         """
         names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
         args = tuple([self._arguments.get(name) for name in names])

@@ -118,8 +118,11 @@ def annotations_of(fn: FunctionType, source: Source) -> dict[str, Any]:
             for name, note in notes.items()
         }
     except local(Exception) as e:
+        why, _, help = str(e).partition("\nhelp: ")
         raise KernelSyntaxError(
-            f"an annotation of {fn.__name__}() cannot be evaluated: {e}", source.span(source.node)
+            f"an annotation of {fn.__name__}() cannot be evaluated: {why}",
+            source.span(source.node),
+            help=help,
         ) from e.with_traceback(foreign_traceback(e))
 
 

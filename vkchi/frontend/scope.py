@@ -54,12 +54,11 @@ class LoopScope:
     """A loop being lowered. The values of the flags `broken` and `continued` are False, True or a
     u1."""
 
-    __slots__ = ("broken", "continued", "is_parallel")
+    __slots__ = ("broken", "continued")
 
-    def __init__(self, depth: int, *, is_parallel: bool = False) -> None:
+    def __init__(self, depth: int) -> None:
         self.broken = Var("break", False, VARIABLE, depth)
         self.continued = Var("continue", False, VARIABLE, depth)
-        self.is_parallel = is_parallel
 
 
 class Activation:

@@ -155,7 +155,9 @@ def _statement_in(lines: list[str]) -> ast.stmt | None:
     if tree is None:
         return None
     assert isinstance(tree, _ast.Module)
-    body = tree.body[0].body if isinstance(tree.body[0], _ast.If) else tree.body
+    body = tree.body
+    if body and isinstance(body[0], _ast.If):
+        body = body[0].body
     return body[0] if len(body) == 1 else None
 
 

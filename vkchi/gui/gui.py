@@ -209,7 +209,7 @@ class GUI:
         return self._canvas.pixels().copy()
 
     def set_image(self, img: Numbers | Texture) -> None:
-        """Replace the picture by a field, ndarray, numpy array or tensor.
+        """Replace the picture by a field, ndarray, numpy array, tensor or texture.
 
         img: shape (width, height) of the window, scalars or vectors of 1 to 4 components, or a
         third axis of that length; floats from 0 to 1, or unsigned integers up to their maximum.

@@ -12,6 +12,7 @@ from typing import Any
 from vkchi.errors import ToolError, Unsupported
 from vkchi.gui.shape_arrays import Floats, Resolution, from_hex, scalars_per_shape
 from vkchi.interrupts.local import local
+from vkchi.texture import Texture
 from vkchi.tools.image import import_pillow
 from vkchi.types.lazy_numpy import np
 
@@ -25,13 +26,15 @@ PLASMA = np.array([
 
 
 def image_to_pixels(img: Any, res: Resolution) -> Floats:
-    """Convert a field, ndarray, numpy array or tensor of the window's shape to f32[w, h, 4].
+    """Convert a field, ndarray, array, tensor or texture of the window's shape to f32[w, h, 4].
 
     Elements are scalars, or there are 1 to 4 channels: floats unchanged, unsigned integers divided
     by their maximum. One channel is grey, two are red and green; missing alpha is 1.
 
     Raises ToolError. Source: Taichi's `GUI.set_image`, except for alpha.
     """
+    if isinstance(img, Texture):
+        img = img.texels("set_image")
     values = scalars_per_shape("set_image", "the image", img)
     if values.ndim == 2:
         values = values[:, :, None]

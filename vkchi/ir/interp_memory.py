@@ -8,6 +8,7 @@ of an array and padding between its scalars read as 0; writes to them are ignore
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from vkchi.ir.evaluate import checked_value, zero_of
@@ -76,8 +77,9 @@ class ScalarsPointer:
                 self.array[index] = reinterpret_scalar(part, self.array.dtype)
 
     def member(self, k: int) -> ScalarsPointer:
-        """Return a pointer to component k. Precondition: a component is one scalar of `array`."""
-        return ScalarsPointer(self.array, self.indices[k : k + 1], scalar_of(self.type))
+        count = len(self.indices) // prod(shape_of(self.type))  # scalars of a component
+        part = self.indices[k * count : (k + 1) * count]
+        return ScalarsPointer(self.array, part, scalar_of(self.type))
 
 
 def reinterpret_scalar(v: Any, dtype: Any) -> Any:

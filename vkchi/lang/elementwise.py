@@ -21,7 +21,7 @@ from vkchi.interrupts.local import local
 from vkchi.ir import semantics
 from vkchi.lang.function import Function, language_function, python_function
 from vkchi.tuples import NamedTuple
-from vkchi.types import Scalar, cook
+from vkchi.types import Scalar, cook, i32, promote, scalar_of_dtype
 from vkchi.types.lazy_numpy import NumpyFunction, np
 
 if TYPE_CHECKING:
@@ -52,11 +52,15 @@ def evaluate_elementwise(f: Callable[..., Any], *args: Any) -> Any:
 
     The result is wrapped like the first vector or matrix among args. Without one, a numpy scalar
     becomes a Python number unless an arg is an array, list or tuple. Raises KernelTypeError if f
-    raises TypeError or ValueError.
+    raises TypeError or ValueError, and for integers that fit neither an operand's type nor i32.
     """
+    operands = [entries_of(x) for x in args]
     try:
         with np.errstate(all="ignore"):
-            result = f(*[entries_of(x) for x in args])
+            try:
+                result = f(*operands)
+            except local(OverflowError):
+                result = f(*promote_integers(operands))
     except local(TypeError, ValueError) as e:
         texts = [x for x in args if isinstance(x, str)]
         why = f"numbers are needed here, not {texts[0]!r}" if texts else str(e)
@@ -66,6 +70,23 @@ def evaluate_elementwise(f: Callable[..., Any], *args: Any) -> Any:
             return x.wrap(result)
     is_array = any(isinstance(x, np.ndarray | list | tuple) for x in args)
     return result.item() if isinstance(result, np.generic) and not is_array else result
+
+
+def promote_integers(operands: list[Any]) -> list[Any]:
+    """Convert Python integers that do not fit an array beside them, as kernels do: to the common
+    type of that array and i32. Raises ValueError for integers that fit neither that nor i32."""
+    found = [scalar_of_dtype(x.dtype) for x in operands if isinstance(x, np.ndarray)]
+    t = reduce(promote, [kind for kind in found if kind is not None], i32)
+    if t.kind not in "iu":
+        return operands
+    return [fit_integer(x, t) if type(x) is int else x for x in operands]
+
+
+def fit_integer(number: int, t: Scalar) -> Any:
+    ranges = [np.iinfo(t.dtype), np.iinfo(i32.dtype)]
+    if not any(r.min <= number <= r.max for r in ranges):
+        raise ValueError(f"{number} does not fit {t}")
+    return np.array(number).astype(t.dtype)[()]
 
 
 def cast_numbers(obj: Any, dtype: Any) -> Any:
@@ -351,6 +372,9 @@ def select(cond: Any, x1: Any, x2: Any) -> Any:
         return x1 if cond else x2
 
     def choose(c: Any, a: Any, b: Any) -> Any:
+        for one, other in ((a, b), (b, a)):
+            if type(one) is int and isinstance(other, np.ndarray) and other.dtype.kind in "iu":
+                other.dtype.type(one)  # raises OverflowError, where np.where wraps
         chosen: Any = np.where(c, a, b)
         return chosen[()]
 

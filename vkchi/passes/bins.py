@@ -66,7 +66,7 @@ def privatize_histograms(fn: Func, caps: Caps, log: Log | None = None) -> Func:
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if not may_have_bins(op):
             return None
-        found = find_arrays(op.regions[0], used)
+        found = sorted(find_arrays(op.regions[0], used), key=lambda a: prod(size_of(a.array)))
         plan = plan_bins(host_count(op), [size_of(a.array) for a in found], caps)
         if plan is None:
             return None

@@ -230,8 +230,8 @@ class Binning(NamedTuple):
 
 def plan_bins(count: Count | None, sizes: Sequence[tuple[int, int]], caps: Caps) -> Binning | None:
     """Return the plan of a loop of `count` iterations, for arrays with `sizes` (number of elements,
-    bytes of each). As many of the first arrays get bins as fit and are profitable; None if not even
-    one."""
+    bytes of each), smallest first. As many of them get bins as fit and are profitable; None if not
+    even one."""
     block = subgroup_width(caps) if caps.is_cpu else min(DEFAULT_BLOCK, caps.workgroup_invocations)
     meetings = MEETINGS_SOFTWARE if caps.is_cpu else MEETINGS_HARDWARE
     n = count[1] if count is not None and count[0] == "const" else None

@@ -478,7 +478,7 @@ def read_parameters(fn: pytypes.FunctionType, is_method: bool) -> list[Parameter
 
 def make_parameter(fn: pytypes.FunctionType, p: DeclaredParameter) -> Parameter:
     """Return the handler for one annotated parameter. Raises KernelSyntaxError for a missing or
-    unsupported annotation, KernelNameError as `resolve_annotation`."""
+    unsupported annotation, and the errors of `resolve_annotation`."""
     note = resolve_annotation(fn, p.annotation)
     found = parameter_of(p.name, note)
     if found is not None:
@@ -516,7 +516,7 @@ def parameter_of(name: str, note: Any) -> Parameter | None:
 
 def resolve_annotation(fn: pytypes.FunctionType, note: Any) -> Any:
     """Evaluate an annotation that is a string; others are returned as they are. Raises
-    KernelNameError for an unknown name."""
+    KernelNameError for an unknown name, KernelSyntaxError for another error."""
     if not isinstance(note, str):
         return note
     import inspect  # rarely needed
@@ -530,6 +530,14 @@ def resolve_annotation(fn: pytypes.FunctionType, note: Any) -> Any:
             span_of_function(fn),
             help="define it in the module, or leave out `from __future__ import annotations`",
         ) from None
+    except local(Exception) as e:
+        why, _, help = str(e).partition("\nhelp: ")
+        kind = KernelNameError if isinstance(e, AttributeError) else KernelSyntaxError
+        raise kind(
+            f"the annotation `{note}` of kernel {fn.__name__}() cannot be read: {why}",
+            span_of_function(fn),
+            help=help,
+        ) from e
 
 
 def span_of_class(cls: type) -> Span | None:

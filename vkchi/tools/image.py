@@ -203,13 +203,15 @@ def imresize(img: Numbers, w: int, h: int | None = None) -> np.ndarray[Any, Any]
     """Resize an image array to `w` by `h` (or `w` by `w`) pixels, without interpolation.
 
     Pixel (x, y) is the source pixel at the scaled coordinates, rounded down. An array of that size
-    is returned unchanged. Raises ToolError for sizes that are no positive integers and arrays of
-    fewer than two axes.
+    is returned unchanged. Raises ToolError for sizes that are no positive integers, arrays of fewer
+    than two axes and arrays without pixels.
     """
     values = host_views.to_number_array(img)
     h = w if h is None else h
     if any(not isinstance(n, int | np.integer) or n < 1 for n in (w, h)) or values.ndim < 2:
         raise ToolError(f"imresize takes an image and positive integers, not {w!r} and {h!r}")
+    if 0 in values.shape[:2]:
+        raise ToolError(f"imresize: an image of shape {values.shape} has no pixels")
     if values.shape[:2] == (w, h):
         return values
     x, y = (np.arange(n) * (old / n) for n, old in zip((w, h), values.shape))

@@ -184,7 +184,8 @@ def image_bytes(img: Any) -> Numbers:
     As in Taichi, floats are clamped to 0 to 1 and truncated to multiples of 1/255. Raises
     ToolError.
     """
-    values = draw_calls.read_in_place("set_image", "the image", texels(img))
+    picture = img.texels("set_image") if isinstance(img, Texture) else img
+    values = draw_calls.read_in_place("set_image", "the image", picture)
     if values.ndim == 2:
         values = values[:, :, None]
     if values.ndim == 4 and values.shape[3] == 1:  # from ti.Matrix.field(3, 1, ...)
@@ -204,20 +205,3 @@ def image_bytes(img: Any) -> Numbers:
     np.copyto(found[:, :, : 3 if channels == 1 else channels], values, casting="unsafe")
     found[:, :, 3] = 255
     return found
-
-
-def texels(img: Any) -> Any:
-    """The texels of a texture as [x, y], with channels in the order red, green, blue, alpha.
-
-    Other images are returned unchanged. Raises ToolError unless a texture has two axes.
-    """
-    if not isinstance(img, Texture):
-        return img
-    if img.num_dims != 2:
-        raise ToolError(f"set_image: a texture of two axes is needed, not {img!r}")
-    values = np.swapaxes(img.storage.seen(), 0, 1)
-    if img.texel.scalar == "u8":
-        values = values.astype(np.uint8)
-    if values.ndim == 2:
-        return values
-    return values[:, :, [img.texel.order.index(name) for name in "rgba" if name in img.texel.order]]

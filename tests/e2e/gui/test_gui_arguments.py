@@ -40,6 +40,7 @@ WRONG = {
     "set_image(np.zeros((16, 16), np.int32))": "unsigned integers, not of int32",
     "set_image(np.zeros((16, 16), bool))": "unsigned integers, not of bool",
     "set_image(np.zeros((16, 16, 5)))": "of 1 to 4 channels, not (16, 16, 5)",
+    "set_image(ti.Texture(ti.Format.r32f, (16,)))": "a texture of two axes is needed",
     "slider('a', 3, 3)": "from 3 to 3 by 1 there is nothing",
     "clear(-5)": "a color is a number from 0 to 0xFFFFFF",
 }
@@ -48,7 +49,7 @@ WRONG = {
 @pytest.mark.parametrize("call", WRONG)
 def test_wrong_calls(gui: ti.GUI, call: str) -> None:
     with pytest.raises(ToolError) as error:
-        eval(f"gui.{call}", {"gui": gui, "np": np, "AT": AT})
+        eval(f"gui.{call}", {"gui": gui, "np": np, "ti": ti, "AT": AT})
     assert WRONG[call] in str(error.value)
 
 

@@ -264,6 +264,20 @@ def test_fields_and_ndarrays_as_pictures(dtype, need) -> None:
     assert (gui.get_image() == 1).all()
 
 
+def test_textures_as_pictures() -> None:
+    colours = RNG.integers(0, 256, (W, H, 4), dtype=np.uint8)
+    texture = ti.Texture(ti.Format.rgba8, (W, H))
+    texture.from_ndarray(np.ascontiguousarray(colours.swapaxes(0, 1)))
+    gui = make()
+    gui.set_image(texture)
+    np.testing.assert_allclose(gui.get_image(), colours / 255, atol=1e-6)
+    grey = ti.Texture(ti.Format.r32f, (W, H))
+    values = RNG.random((W, H)).astype(np.float32)
+    grey.from_ndarray(np.ascontiguousarray(values.T))
+    gui.set_image(grey)
+    assert np.array_equal(gui.get_image()[:, :, 1], values)
+
+
 def test_a_picture_is_drawn_upon_and_left_alone() -> None:
     values = np.full((W, H, 3), 0.5, np.float32)
     gui = make()
