@@ -1,8 +1,8 @@
 """Function objects of the language: callable in Python scope, recognized by identity in kernels.
 
-Composites such as `mix` are Python functions that serve both scopes. In a kernel their arguments
-are `Traced` values. A Function called with a `Traced` argument passes the call to `Traced.apply`
-instead of computing.
+Composites such as `mix` are Python functions that serve both scopes. In a kernel,
+arguments that are kernel values are `Traced`; compile-time constants stay Python objects. A
+Function called with a `Traced` argument passes the call to `Traced.apply` instead of computing.
 
     @composite
     def mix(x, y, a):

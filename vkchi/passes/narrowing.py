@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 
 def unproved_cautions(fn: Func, noted: Iterable[PendingCaution]) -> list[Caution]:
-    """Return the cautions in `noted` that are not proved unnecessary, in order. Those without a
-    cast are kept; those whose cast is no longer in `fn` are dropped."""
+    """Return the cautions in `noted`, in order, without those whose cast is proved or assumed to
+    fit (see the module) or is no longer in `fn`. Those without a cast are kept."""
     casts = {n.op for n in noted if n.op is not None}
     lossy: set[Op] = set()
     if casts:

@@ -91,7 +91,8 @@ def make_races(fn: Func, shared: dict[str, str]) -> KernelRaces:
 def warn_conflict(races: KernelRaces, group: ConflictGroup, registry: dict[Any, Any]) -> None:
     """Warn about a conflict, unless a source span is missing.
 
-    By default, Python shows the warning once per pair of lines.
+    By default, Python shows a warning once per compiled variant, array and pair of source
+    locations.
     """
     one, other = group.first[0].span, group.second[0].span
     if one is None or other is None:
