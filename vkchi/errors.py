@@ -356,7 +356,24 @@ def warn_user(text: str, kind: type[Warning]) -> None:
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame, level = frame.f_back, level + 1
+    name_cells()
     warnings.warn(text, kind, stacklevel=level)
+
+
+def warn_at(
+    text: str, kind: type[Warning], file: str, line: int, registry: dict[Any, Any] | None = None
+) -> None:
+    """Warn at a line of a file. By default, Python shows a text once per `registry` and line."""
+    name_cells()
+    warnings.warn_explicit(text, kind, file, line, registry=registry)
+
+
+def name_cells() -> None:
+    """In IPython, make warnings of vkchi name the cell in place of its temporary file."""
+    if "IPython" in sys.modules:
+        from vkchi import tracebacks  # needed only for messages
+
+        tracebacks.name_cells_in_warnings()
 
 
 _SHOWN: dict[Any, Any] = {}  # registry for `warnings.warn_explicit`
@@ -389,7 +406,7 @@ def warn_line(text: str, kind: type[Warning], span: Span | None = None) -> None:
     source = line_of(file, line)
     told = LineText(text)
     told.line = f"{file}:{line}: {source}" if source else text
-    warnings.warn_explicit(told, kind, file, line, registry=_SHOWN)
+    warn_at(told, kind, file, line, _SHOWN)
 
 
 class Unsupported(VkchiError, NotImplementedError):

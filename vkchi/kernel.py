@@ -40,6 +40,7 @@ from vkchi.launch.value_guards import Guard
 from vkchi.runtime import Runtime, current_runtime
 from vkchi.signature import Signer, read_parameters, span_of_function
 from vkchi.signature.declared import VARARGS, VARKEYWORDS, MissingAnnotation, declared_parameters
+from vkchi.span import place_of_line
 from vkchi.target.cautions import issue_warnings
 from vkchi.tracebacks import is_full
 
@@ -553,7 +554,7 @@ def show_function(kind: str, fn: FunctionType) -> str:
     parts = [f"{p.name}{show_annotation(p.annotation)}" for p in declared_parameters(fn)]
     returned = fn.__annotations__.get("return", MissingAnnotation)
     result = show_annotation(returned).replace(":", " ->", 1)
-    place = f"{fn.__code__.co_filename}:{fn.__code__.co_firstlineno}"
+    place = place_of_line(fn.__code__.co_filename, fn.__code__.co_firstlineno)
     return f"<ti.{kind} {fn.__qualname__}({', '.join(parts)}){result} at {place}>"
 
 

@@ -35,8 +35,26 @@ class Span(NamedTuple):
 
     @property
     def place(self) -> str:
-        """`file:line:col`, in the form that editors and terminals recognize."""
-        return f"{self.file}:{self.line}:{self.col}"
+        """`file:line:col`, as editors and terminals recognize it, or `Cell In[4], line 5`."""
+        return self.line_place if cell_name(self.file) else f"{self.file}:{self.line}:{self.col}"
+
+    @property
+    def line_place(self) -> str:
+        """`file:line`, or `Cell In[4], line 5` in a notebook."""
+        return place_of_line(self.file, self.line)
+
+
+def cell_name(file: str) -> str:
+    """`Cell In[4]` for the file name of an IPython cell; "" for other files."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    named = getattr(getattr(shell, "compile", None), "format_code_name", lambda file: None)(file)
+    return " ".join(named) if named else ""
+
+
+def place_of_line(file: str, line: int) -> str:
+    """`file:line`, or `Cell In[4], line 5` in a notebook."""
+    cell = cell_name(file)
+    return f"{cell}, line {line}" if cell else f"{file}:{line}"
 
 
 def user_span() -> Span | None:

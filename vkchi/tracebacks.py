@@ -15,11 +15,12 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
-from vkchi.span import PACKAGE
+from vkchi.span import PACKAGE, cell_name, place_of_line
 
 STDLIB = os.path.dirname(os.__file__) + os.sep
 INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
@@ -70,6 +71,8 @@ def install() -> None:
         threading.excepthook = ThreadHook(threading.excepthook)
     if "_pytest" in sys.modules:
         mark_frames(sys._getframe(2))
+    if "IPython" in sys.modules:
+        show_syntax_errors_whole()
 
 
 def show_by(function: Show) -> None:
@@ -170,6 +173,55 @@ def mark_frames(frame: FrameType | None) -> None:
 def is_hidden(info: Any) -> bool:
     """True if pytest hides vkchi's frames in the traceback of this ExceptionInfo."""
     return getattr(type(info.value), "hides_frames", False) and not is_full()
+
+
+def show_syntax_errors_whole() -> None:
+    """Make IPython show a SyntaxError of vkchi by `render_in_notebook`, as other errors.
+
+    IPython has a method for SyntaxError, which shows neither the cell nor the message's place.
+    """
+    shell: Any = getattr(sys.modules["IPython"], "get_ipython", lambda: None)()
+    before = getattr(shell, "showsyntaxerror", None)
+    if before is None or getattr(before, "is_of_vkchi", False):
+        return
+
+    def showsyntaxerror(*args: Any, **options: Any) -> None:
+        kind, error, _ = shell._get_exc_info()
+        if hasattr(kind, "hides_frames"):
+            shell._showtraceback(kind, error, error._render_traceback_())
+        else:
+            before(*args, **options)
+
+    showsyntaxerror.is_of_vkchi = True  # type: ignore[attr-defined]
+    shell.showsyntaxerror = showsyntaxerror
+
+
+class WarningFormat:
+    """A `warnings.formatwarning` that names the notebook cell of vkchi's warnings in place of its
+    temporary file."""
+
+    def __init__(self, then: Callable[..., str]) -> None:
+        self.then = then
+
+    def __call__(
+        self,
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        line: str | None = None,
+    ) -> str:
+        text = self.then(message, category, filename, lineno, line)
+        if category.__module__.partition(".")[0] == __package__ and cell_name(filename):
+            place = f"{filename}:{lineno}:"
+            text = text.replace(place, f"{place_of_line(filename, lineno)}:", 1)
+        return text
+
+
+def name_cells_in_warnings() -> None:
+    """Install a WarningFormat in IPython, unless it is installed."""
+    if "IPython" in sys.modules and not isinstance(warnings.formatwarning, WarningFormat):
+        warnings.formatwarning = WarningFormat(warnings.formatwarning)
 
 
 def render_in_notebook(error: BaseException) -> list[str]:

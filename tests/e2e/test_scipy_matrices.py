@@ -42,3 +42,18 @@ def test_other_objects_raise() -> None:
         ti.linalg.SparseMatrix.from_scipy(np.eye(2))
     with pytest.raises(ti.VkchiError, match="real numbers"):
         ti.linalg.SparseMatrix.from_scipy(sparse.eye(2, dtype=np.complex128, format="csr"))
+
+
+def test_large_matrices_are_printed_in_part() -> None:
+    large = ti.linalg.SparseMatrix.from_scipy(sparse.diags_array(np.arange(1.0, 10_001)))
+    assert repr(large) == "<ti.SparseMatrix 10000 x 10000 of f64, 10000 entries>"
+    first, *_, last = lines = str(large).splitlines()
+    assert len(lines) == 7 and lines[3] == "..."
+    assert first.replace(" ", "") == "[1,0,0,...,0,0,0]"
+    assert last.replace(" ", "") == "[0,0,0,...,0,0,10000]"
+    wide = ti.linalg.SparseMatrix(2, 2000)
+    wide[1, 1999] = 5.0  # not yet merged
+    assert str(wide) == "[0, 0, 0, ..., 0, 0, 0]\n[0, 0, 0, ..., 0, 0, 5]"
+    small = ti.linalg.SparseMatrix(2, 2)
+    small[0, 1] = 3.5
+    assert str(small) == repr(small) == "[  0, 3.5]\n[  0,   0]"

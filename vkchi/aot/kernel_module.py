@@ -31,7 +31,7 @@ from vkchi.ndarray import ndarray
 from vkchi.runtime import Arch, current_runtime
 from vkchi.signature import Parameter, read_parameters
 from vkchi.signature.wording import describe_argument
-from vkchi.span import Span
+from vkchi.span import Span, cell_name
 from vkchi.texture import Texture
 from vkchi.types.formats import Format
 from vkchi.types.lazy_numpy import is_real_scalar, np
@@ -320,7 +320,8 @@ def strip_folders(value: Any) -> Any:
     shipped module does not reveal paths of the machine it was made on."""
     if isinstance(value, Span):
         caller = None if value.caller is None else strip_folders(value.caller)
-        return value._replace(file=f"<{os.path.basename(value.file).strip('<>')}>", caller=caller)
+        file = cell_name(value.file) or os.path.basename(value.file).strip("<>")
+        return value._replace(file=f"<{file}>", caller=caller)
     if isinstance(value, dict):
         return {k: strip_folders(v) for k, v in value.items()}
     if isinstance(value, tuple):

@@ -5,10 +5,9 @@ Source spans stand for ops. Also makes the errors and warnings about lost deriva
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
-from vkchi.errors import GradientError, GradientWarning
+from vkchi.errors import GradientError, GradientWarning, warn_at
 from vkchi.span import Span
 from vkchi.target.artifact import Artifact
 from vkchi.target.shader import Count
@@ -161,4 +160,4 @@ def raise_or_warn(error: GradientError, missing: str, registry: dict[Any, Any]) 
     if span is not None:
         text = error.sentence.removesuffix(": it would be lost")
         text += ": what is read counts as constant"
-        warnings.warn_explicit(text, GradientWarning, span.file, span.line, registry=registry)
+        warn_at(text, GradientWarning, span.file, span.line, registry)

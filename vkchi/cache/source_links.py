@@ -116,7 +116,7 @@ class Places:
 
     def _ref(self, span: Span) -> str:
         if self.is_kept:  # relative: function index and line index
-            return "" if span.file.startswith(OWN_FILE) else f"{span.file}:{span.line}"
+            return "" if span.file.startswith(OWN_FILE) else span.line_place
         for k, (file, first, text) in enumerate(self.sources):
             if file == span.file and first <= span.line <= first + text.count("\n"):
                 return f"{k}:{span.line - first}"

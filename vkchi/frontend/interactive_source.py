@@ -70,7 +70,7 @@ def _texts(code: CodeType) -> Iterator[str]:
     if file in ("<stdin>", "<console>"):
         yield redirected_to(0)
         yield from typed_statements(code, _readline_history())
-    if file == "<timed exec>":
+    if file in ("<timed exec>", "<string>"):  # %%time; %%prun
         yield from _magic_cells()
 
 

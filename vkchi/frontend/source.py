@@ -311,6 +311,8 @@ def _last_line(code: CodeType) -> int:
 
 
 _HELP = {
+    "<magic-timeit>": "cells under %%timeit have no source: define the kernel in a cell of its "
+    "own, and time the call",
     "<stdin>": "write it to a file and run that: Python does not keep what is piped into it, nor "
     "lines typed at a prompt without a history",
     "<string>": "define it in a file or a notebook cell; for exec() of a text, name it, "

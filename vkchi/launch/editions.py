@@ -7,10 +7,9 @@ Example:
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
-from vkchi.errors import RecompilationWarning
+from vkchi.errors import RecompilationWarning, warn_at
 from vkchi.frontend.captured_values import Path
 from vkchi.launch.value_guards import Guard
 
@@ -94,4 +93,4 @@ def warn_recompilation(name: str, path: Path, span: Span | None) -> None:
         file, line = code.co_filename, code.co_firstlineno
     else:
         file, line = span.file, span.line
-    warnings.warn_explicit(text, RecompilationWarning, file, line, registry=registry)
+    warn_at(text, RecompilationWarning, file, line, registry)

@@ -80,7 +80,7 @@ def explain_call(
 
 def place_of(plan: Plan) -> str:
     span = plan.func.span
-    return f", {span.file}:{span.line}" if span is not None else ""
+    return f", {span.line_place}" if span is not None else ""
 
 
 def copies(plan: Plan, args: tuple[Any, ...], in_place: set[str]) -> Iterator[Decision]:

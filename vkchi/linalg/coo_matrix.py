@@ -371,11 +371,47 @@ class SparseMatrix:
     # --- text output -------------------------------------------------------------------------
 
     def __str__(self) -> str:
-        texts = [[f"{x:g}" for x in row] for row in self.to_numpy().tolist()]
-        width = max((len(x) for row in texts for x in row), default=0)
-        return "\n".join("[" + ", ".join(x.rjust(width) for x in row) + "]" for row in texts)
+        """All elements, or the first and last rows and columns of a matrix beyond numpy's print
+        threshold."""
+        rows, columns = self._printed_axes()
+        texts = [[f"{x:g}" for x in line] for line in self._block(rows, columns).tolist()]
+        width = max((len(x) for line in texts for x in line), default=0)
+        cells = [[x.rjust(width) for x in line] for line in texts]
+        if len(columns) < self.m:
+            middle = len(columns) // 2
+            cells = [[*line[:middle], "...", *line[middle:]] for line in cells]
+        lines = ["[" + ", ".join(line) + "]" for line in cells]
+        if len(rows) < self.n:
+            lines.insert(len(rows) // 2, "...")
+        return "\n".join(lines)
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        """All elements of a small matrix; size, type and number of entries of a large one."""
+        if self._is_small():
+            return str(self)
+        count = len(self.entries[0])
+        return f"<ti.SparseMatrix {self.n} x {self.m} of {self.dtype}, {count} entries>"
+
+    def _is_small(self) -> bool:
+        return self.n * self.m <= int(np.get_printoptions()["threshold"])
+
+    def _printed_axes(self) -> tuple[Any, Any]:
+        """Return the printed rows and columns, ascending."""
+        most = max(self.n, self.m) if self._is_small() else np.get_printoptions()["edgeitems"]
+        first, second = (
+            np.arange(n) if n <= 2 * most else np.append(np.arange(most), np.arange(n - most, n))
+            for n in self.shape
+        )
+        return first, second
+
+    def _block(self, rows: Array, columns: Array) -> Array:
+        """Return the dense matrix of these rows and columns, which ascend."""
+        at_row, at_column, numbers = self.entries
+        dense = np.zeros((len(rows), len(columns)), self.dtype.dtype)
+        chosen = np.isin(at_row, rows) & np.isin(at_column, columns)
+        at_row, at_column = at_row[chosen], at_column[chosen]
+        dense[np.searchsorted(rows, at_row), np.searchsorted(columns, at_column)] = numbers[chosen]
+        return dense
 
     def mmwrite(self, filename: str) -> None:
         """Write a Matrix Market file with all digits of the values: 9 for f32, 17 for f64. Source:

@@ -22,12 +22,11 @@ Expansions:
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from importlib import import_module
 
-from vkchi.errors import CompilationError, DeviceError, SubgroupWarning
+from vkchi.errors import CompilationError, DeviceError, SubgroupWarning, warn_at
 from vkchi.ir.builder import Builder
 from vkchi.ir.cas_loops import emit_cas_loop, updated_value
 from vkchi.ir.control_ops import carried_params, control_of, initial_values, is_loop
@@ -281,7 +280,7 @@ def check_exchanges(fn: Func, caps: Caps) -> None:
             text = f"{name} of {least}{more} goes beyond this device's subgroups of {size}"
             said[op.span.file, op.span.line, f"{text}: {BEYOND}"] = None
     for file, line, text in said:
-        warnings.warn_explicit(text, SubgroupWarning, file, line)
+        warn_at(text, SubgroupWarning, file, line)
 
 
 def shared_bytes(op: Op, *, has_spare: bool, has_atomics: bool) -> int:

@@ -6,10 +6,9 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
-from vkchi.errors import DeviceError, KernelRaceWarning
+from vkchi.errors import DeviceError, KernelRaceWarning, warn_at
 from vkchi.interop import host_views
 from vkchi.interrupts.locks import restoring
 from vkchi.ir.core import Func
@@ -98,7 +97,4 @@ def warn_conflict(races: KernelRaces, group: ConflictGroup, registry: dict[Any, 
     if one is None or other is None:
         return
     text = race_message(memory_name(group.root), one, other, is_read=group.first[0].kind == "load")
-    warnings.warn_explicit(
-        f"{races.fn.name}(): {text}", KernelRaceWarning, one.file, one.line,
-        registry=registry,
-    )  # fmt: skip
+    warn_at(f"{races.fn.name}(): {text}", KernelRaceWarning, one.file, one.line, registry)

@@ -18,13 +18,12 @@ be too large. Other kernels become ordinary plans.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from vkchi.cache.codec import add_records
 from vkchi.compile_state import compiling
-from vkchi.errors import DeviceError
+from vkchi.errors import DeviceError, warn_at
 from vkchi.interop import host_views
 from vkchi.ir.core import Op, Value, walk
 from vkchi.races.race import memory_name, race_message
@@ -250,7 +249,7 @@ def warn_race(plan: Plan, race: Proven, *, is_in_order: bool) -> None:
     help = f"write ti.loop_config(serialize=True) before the loop{otherwise}"
     caution = Caution("race", f"{plan.path.rpartition('.')[2]}(): {text}", help, one)
     kind = KINDS[caution.kind]
-    warnings.warn_explicit(caution.text(), kind, one.file, one.line, registry=SHOWN)
+    warn_at(caution.text(), kind, one.file, one.line, SHOWN)
 
 
 def user_location(span: Span | None) -> Span | None:

@@ -9,7 +9,6 @@ standard output, overflows become warnings. Of the recorded failed checks, the f
 from __future__ import annotations
 
 import sys
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import (
@@ -20,6 +19,7 @@ from vkchi.errors import (
     KernelNanError,
     KernelOverflowWarning,
     KernelRangeError,
+    warn_at,
 )
 from vkchi.interrupts.local import local
 from vkchi.reports.sites import (
@@ -124,9 +124,7 @@ class ReportBuffer:
                 text = f"{site.text(record.values)} {site.where(record.values)}".rstrip()
                 text = self.first.setdefault((text.partition(":")[0], site.span), text)
                 file, line = site.span.file, site.span.line
-                warnings.warn_explicit(
-                    text, KernelOverflowWarning, file, line, registry=self.warned
-                )
+                warn_at(text, KernelOverflowWarning, file, line, self.warned)
 
 
 def print_lines(lines: list[ReportRecord], lost: int) -> None:

@@ -8,14 +8,13 @@ GradientError is raised. A gradient without effect is reported.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Protocol
 
 from vkchi.analysis.boxes import Box, boxes_may_intersect, is_inside
 from vkchi.autodiff.results import CompiledGradient, MarkedOp
-from vkchi.errors import GradientError, GradientWarning
+from vkchi.errors import GradientError, GradientWarning, warn_at
 from vkchi.fields.array_snapshots import lock_writers
 from vkchi.fields.storage import Storage
 from vkchi.launch import NOTHING_SHARED, Plan
@@ -106,9 +105,7 @@ def check_slopes(call: KernelCall, made: CompiledGradient) -> None:
         )  # fmt: skip
     if span is not None:
         text = f"{call.name}.grad() does nothing: {does_nothing}; make it with needs_grad=True"
-        warnings.warn_explicit(
-            text, GradientWarning, span.file, span.line, registry=call.plan.derived.warned
-        )
+        warn_at(text, GradientWarning, span.file, span.line, call.plan.derived.warned)
 
 
 def overwritten_input_error(call: KernelCall, made: GradientPlan, op: MarkedOp) -> GradientError:

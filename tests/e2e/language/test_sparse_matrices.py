@@ -263,3 +263,10 @@ def test_products_with_fields_of_vectors_are_refused() -> None:
     x = ti.Vector.field(3, ti.f32, 2)
     with pytest.raises(RuntimeError, match="2 numbers is needed"):
         build(np.eye(2)) @ x
+
+
+@pytest.mark.ours("sparse-print")
+def test_large_matrices_are_printed_in_part() -> None:
+    large = build(np.eye(40))
+    assert repr(large) == "<ti.SparseMatrix 40 x 40 of f32, 40 entries>"
+    assert str(large).splitlines()[0] == "[1, 0, 0, ..., 0, 0, 0]"
