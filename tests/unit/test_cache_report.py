@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from vkchi.__main__ import main
-from vkchi.cache import lookup, radv, source_links
+from vkchi.cache import lookup, radv, report, source_links
 from vkchi.cache.source_links import Linked, link
 from vkchi.cache.store import CacheEntry, CacheStore, read_entry
 from vkchi.cache.version import compiler_version
@@ -207,6 +207,7 @@ class Page(HTMLParser):
         self.links: list[str] = []
         self.faults: list[str] = []
         self.current: list[str] | None = None
+        self.depth = 0  # of spans inside of the current line
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
@@ -218,7 +219,7 @@ class Page(HTMLParser):
         self.links += [given["href"]] if "href" in given else []
         self.ids += [given["id"]] if "id" in given else []
         if "data-r" in given:
-            self.current = [given["data-r"], ""]
+            self.current, self.depth = [given["data-r"], ""], len(self.open)
 
     def handle_data(self, data: str) -> None:
         if self.current is not None:
@@ -227,13 +228,20 @@ class Page(HTMLParser):
     def handle_endtag(self, tag: str) -> None:
         if self.open.pop() != tag:
             self.faults.append(tag)
-        if tag == "span" and self.current is not None:
+        if self.current is not None and len(self.open) < self.depth:
             self.lines.append((self.current[0], self.current[1]))
             self.current = None
 
 
 @pytest.fixture
-def page(run: Run, tmp_path: Path) -> Path:
+def packages() -> None:
+    """Skip the test without the packages of the report."""
+    pytest.importorskip("jinja2")
+    pytest.importorskip("pygments")
+
+
+@pytest.fixture
+def page(run: Run, tmp_path: Path, packages: None) -> Path:
     path = tmp_path / "cache.html"
     assert "whole, written to" in run("report", "--html", str(path))
     return path
@@ -255,6 +263,52 @@ def test_the_page_is_whole_and_loads_nothing(page: Path, store: CacheStore) -> N
         assert name in text
 
 
+def test_code_is_highlighted(page: Path) -> None:
+    text = page.read_text()
+    for token in ("k>if", "nf>scale", "nd>@ti", "k>OpEntryPoint", "kt>f32", "k>mul"):
+        assert f'<span class="{token.replace(">", chr(34) + ">")}</span>' in text, token
+    assert "prefers-color-scheme: dark" in text
+
+
+@pytest.mark.usefixtures("packages")
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["def f():", '    """Begins', "", "    and ends.", '    """', "", ""],
+        ["", "", "x = 1\r", "\t$ ? `", "'", '"""', "never ends", ""],
+        [],
+        [""],
+    ],
+)
+@pytest.mark.parametrize("language", ["python", "ir"])
+def test_highlighted_code_has_the_same_lines(lines: list[str], language: str) -> None:
+    highlight, _ = report.highlighter()
+    found = highlight("\n".join(lines), language)
+    texts = [unescape(re.sub("<[^>]*>", "", line)) for line in found]
+    assert texts == (lines or [""])
+
+
+@pytest.mark.usefixtures("packages")
+def test_an_entry_without_ir_is_shown(store: CacheStore) -> None:
+    """Entries of further variants have shaders alone."""
+    found = next(e for e in store.entries() if e.header["name"] == "scale")
+    shader = linked(store, "kernel", "scale").shaders
+    text = report.page([found], [(found, Linked((), (), shader, False))], {}, "a title")
+    assert "<pre></pre>" in text and "OpEntryPoint" in text and Page(text).open == []
+
+
+def test_the_report_without_its_packages(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("jinja2", "pygments"):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, name, None)
+            said = run("report", "--html", str(tmp_path / "cache.html"), status=1)
+        assert 'pip install "vkchi[cli]"' in said
+    assert not (tmp_path / "cache.html").exists()
+
+
+@pytest.mark.usefixtures("packages")
 def test_profiler_timings(run: Run, tmp_path: Path) -> None:
     """Of a trace of ti.profiler."""
     trace, path = tmp_path / "trace.json", tmp_path / "cache.html"
@@ -266,6 +320,7 @@ def test_profiler_timings(run: Run, tmp_path: Path) -> None:
     assert '<th class="n">dispatches</th>' in text
 
 
+@pytest.mark.usefixtures("packages")
 def test_only_some_are_shown_whole(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "cache.html"
     assert ", 1 of them whole" in run("report", "--html", str(path), "--most", "1")

@@ -1,76 +1,27 @@
 """`vkchi cache report --html`: cache entries as one self-contained HTML page.
 
-A line's attribute `data-r` lists its source lines, innermost first. A script highlights all lines
-of the same source line as the one under the mouse. The page's content security policy forbids
-loading anything.
+The template is `report.html.jinja`, by Jinja; Pygments highlights the code. A line's attribute
+`data-r` lists its source lines, innermost first. A script highlights all lines of the same source
+line as the one under the mouse. The page's content security policy forbids loading anything.
 """
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Iterator, Sequence
-from html import escape
+import os
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vkchi.cache.listing import SHORT, in_units
-from vkchi.cache.source_links import Line, Linked
+from vkchi.cache.source_links import Line, Linked, Listing
 from vkchi.cache.store import CacheEntry
+from vkchi.errors import MissingPackageError
 from vkchi.tuples import NamedTuple
 from vkchi.vk.statistics import PipelineExecutable
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-STYLE = """
-:root { color-scheme: light dark; --line: #8884; --on: #ffd54f88; --pin: #ff9800; }
-body { font: 14px system-ui, sans-serif; margin: 1.5rem; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1rem; margin: 0 0 .3rem; }
-table { border-collapse: collapse; margin: 1rem 0; }
-th, td { text-align: left; padding: .15rem .7rem .15rem 0; border-bottom: 1px solid var(--line); }
-td.n, th.n { text-align: right; } td.n { white-space: nowrap; }
-summary { cursor: pointer; padding: .3rem 0; font-weight: 600; }
-.all { display: grid; grid-template-columns: 1fr 1fr 1fr; gap: 1rem; }
-.all > div { min-width: 0; }
-pre { font: 12px/1.45 ui-monospace, monospace; margin: 0 0 1rem; overflow: auto; max-height: 75vh;
-  border: 1px solid var(--line); padding: .3rem 0; }
-pre > span { display: block; min-width: max-content; padding: 0 .5rem; white-space: pre; }
-pre > span:empty::before { content: " "; }
-[data-r] { cursor: pointer; }
-.on { background: var(--on); } .pin { box-shadow: inset 3px 0 var(--pin); }
-.parts td { font: 12px ui-monospace, monospace; }
-"""
-SCRIPT = """
-"use strict";
-let pinned = null;
-function peers(line) {
-  const first = line.dataset.r.split(" ")[0];
-  return line.closest("details").querySelectorAll(`[data-r~="${first}"]`);
-}
-function mark(line, name) {
-  for (const old of document.querySelectorAll("." + name)) old.classList.remove(name);
-  if (line) for (const found of peers(line)) found.classList.add(name);
-}
-function lineAt(event) { return event.target.closest ? event.target.closest("[data-r]") : null; }
-document.addEventListener("mouseover", event => mark(lineAt(event) || pinned, "on"));
-document.addEventListener("click", event => {
-  const line = lineAt(event);
-  if (!line) return;
-  pinned = pinned === line ? null : line;
-  mark(pinned, "pin");
-  mark(pinned, "on");
-  if (!pinned) return;
-  const seen = new Set([line.closest("pre")]);
-  for (const found of peers(line)) {
-    const box = found.closest("pre");
-    if (!seen.has(box)) box.scrollTop = found.offsetTop - box.offsetTop - box.clientHeight / 3;
-    seen.add(box);
-  }
-});
-addEventListener("hashchange", open_named);
-function open_named() {
-  const found = document.getElementById(location.hash.slice(1));
-  if (found && found.tagName === "DETAILS") found.open = true;
-}
-open_named();
-"""
+TEMPLATE = "report.html.jinja"
+STYLES = ("default", "github-dark")  # of Pygments: light, dark
 COLUMNS = ("kernel", "kind", "place", "signature", "device")
 NUMBERS = (
     "size",
@@ -92,6 +43,7 @@ class KernelTiming(NamedTuple):
 
 
 Shown = tuple[CacheEntry, Linked]
+Highlight = Callable[[str, str], list[str]]  # text, and `python` or `ir`: lines of HTML
 Timings = dict[str, KernelTiming]
 
 
@@ -116,31 +68,36 @@ def read_trace(path: str) -> Timings:
 def page(
     entries: Sequence[CacheEntry], details: Sequence[Shown], timings: Timings, title: str
 ) -> str:
-    """Return the HTML page: a table of `entries`, then a section for each of `details`."""
-    body = [f"<h1>{escape(title)}</h1>", *table(entries, {e.key for e, _ in details}, timings)]
-    for entry, linked in details:
-        body += detail(entry, linked)
-    return "\n".join([
-        "<!DOCTYPE html>", '<html lang="en"><head><meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>",
-        *body, f"<script>{SCRIPT}</script></body></html>\n",
-    ])  # fmt: skip
+    """Return the HTML page: a table of `entries`, then a section for each of `details`.
+
+    Raises MissingPackageError without Jinja or Pygments.
+    """
+    try:
+        import jinja2
+        import pygments  # noqa: F401
+    except ImportError:
+        raise MissingPackageError(
+            'the report needs Jinja and Pygments, which are not installed: pip install "vkchi[cli]"'
+        ) from None
+    folder = jinja2.FileSystemLoader(os.path.dirname(__file__))
+    made = jinja2.Environment(loader=folder, autoescape=True, trim_blocks=True)
+    highlight, colours = highlighter()
+    shown = {e.key for e, _ in details}
+    return str(
+        made.get_template(TEMPLATE).render(
+            title=title, colours=colours, columns=COLUMNS, numbers=NUMBERS,
+            rows=[row_of(entry, entry.key in shown, timings) for entry in entries],
+            details=[detail(entry, linked, highlight) for entry, linked in details],
+        )
+    )  # fmt: skip
 
 
-def table(entries: Sequence[CacheEntry], shown: set[str], timings: Timings) -> Iterator[str]:
-    heads = [f"<th>{name}</th>" for name in COLUMNS]
-    heads += [f'<th class="n">{name}</th>' for name in NUMBERS]
-    yield f"<table><thead><tr>{''.join(heads)}</tr></thead><tbody>"
-    for entry in entries:
-        head = entry.header
-        name = escape(str(head.get("name") or entry.key[:SHORT]))
-        link = f'<a href="#k{entry.key[:SHORT]}">{name}</a>' if entry.key in shown else name
-        texts = [link, *(escape(str(head.get(c, ""))) for c in COLUMNS[1:])]
-        cells = [f"<td>{text}</td>" for text in texts]
-        cells += [f'<td class="n">{escape(text)}</td>' for text in numbers_of(entry, timings)]
-        yield f"<tr>{''.join(cells)}</tr>"
-    yield "</tbody></table>"
+def row_of(entry: CacheEntry, is_shown: bool, timings: Timings) -> dict[str, Any]:
+    head, short = entry.header, entry.key[:SHORT]
+    return {
+        "short": short, "is_shown": is_shown, "name": head.get("name") or short,
+        "texts": [head.get(c, "") for c in COLUMNS[1:]], "numbers": numbers_of(entry, timings),
+    }  # fmt: skip
 
 
 def numbers_of(entry: CacheEntry, timings: Timings) -> list[str]:
@@ -165,29 +122,55 @@ def statistics_of(header: dict[str, Any]) -> list[str]:
     return [", ".join(f"{name} {n}" for name, n in row.items()) for row in found if row]
 
 
-def detail(entry: CacheEntry, linked: Linked) -> Iterator[str]:
-    """Yield source, IR and SPIR-V of one entry as HTML, side by side, then the parts of its key."""
-    name = escape(str(entry.header.get("name", "")))
-    kind = escape(str(entry.header.get("kind", "")))
-    short = entry.key[:SHORT]
-    yield f'<details id="k{short}"><summary>{name} <small>{kind} {short}</small></summary>'
-    if not linked.is_linked:
-        yield "<p>Made by another version: instructions are not linked.</p>"
-    yield '<div class="all"><div class="source"><h2>source</h2>'
-    for part in linked.sources:
-        yield f"<h2>{escape(part.title)}</h2>{block(part.lines)}"
-    yield f'</div><div class="ir"><h2>IR</h2>{block(linked.ir)}</div><div class="spirv">'
-    for part in linked.shaders:
-        yield f"<h2>{escape(part.title)}</h2>{block(part.lines)}"
-    yield '</div></div><details><summary>key</summary><table class="parts">'
-    for part_name, value in dict(entry.header.get("parts", {})).items():
-        yield f"<tr><td>{escape(str(part_name))}</td><td>{escape(str(value))}</td></tr>"
-    yield "</table></details></details>"
+def detail(entry: CacheEntry, linked: Linked, highlight: Highlight) -> dict[str, Any]:
+    """Source, IR and SPIR-V of one entry, and the parts of its key, for the template."""
+    head = entry.header
+
+    def block(lines: Sequence[Line], language: str) -> list[dict[str, Any]]:
+        texts = highlight("\n".join(line.text for line in lines), language) if lines else []
+        return [
+            {"refs": " ".join(line.refs), "html": text}
+            for line, text in zip(lines, texts, strict=True)
+        ]
+
+    def parts(listings: Sequence[Listing], language: str) -> list[dict[str, Any]]:
+        return [{"title": part.title, "lines": block(part.lines, language)} for part in listings]
+
+    return {
+        "short": entry.key[:SHORT], "name": head.get("name", ""), "kind": head.get("kind", ""),
+        "is_linked": linked.is_linked, "parts": dict(head.get("parts", {})),
+        "sources": parts(linked.sources, "python"), "ir": block(linked.ir, "ir"),
+        "shaders": parts(linked.shaders, "ir"),
+    }  # fmt: skip
 
 
-def block(lines: Sequence[Line]) -> str:
-    rows = []
-    for line in lines:
-        of = f' data-r="{escape(" ".join(line.refs))}"' if line.refs else ""
-        rows.append(f"<span{of}>{escape(line.text)}</span>")
-    return f"<pre>{''.join(rows)}</pre>"
+def highlighter() -> tuple[Highlight, str]:
+    """Return a function that highlights code, and the style sheet of its classes."""
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexer import RegexLexer
+    from pygments.lexers import PythonLexer
+    from pygments.token import Comment, Keyword, Name, Number, String, Text
+
+    rules = [
+        (r"^;.*", Comment),
+        (r'"[^"\n]*"', String),
+        (r"(?<!\w)[%@][\w.$]+", Name.Variable),
+        (r"\b(bool|[fiu]\d+)\b", Keyword.Type),
+        (r"\bOp\w+|(?<== )[a-z]\w*", Keyword),
+        (r"\b\d[\w.]*", Number),
+        (r"\w+|\s+|.", Text),
+    ]
+    ir_lexer = type("IrLexer", (RegexLexer,), {"tokens": {"root": rules}})
+    lexers = {"python": PythonLexer(), "ir": ir_lexer()}
+    formatter = HtmlFormatter(nowrap=True)
+
+    def highlight(text: str, language: str) -> list[str]:
+        found = lexers[language].get_tokens_unprocessed(text)
+        out = io.StringIO()
+        formatter.format(((kind, value) for _, kind, value in found), out)
+        lines = out.getvalue().split("\n")
+        return lines[: text.count("\n") + 1]
+
+    rows = [HtmlFormatter(style=name).get_token_style_defs("pre") for name in STYLES]
+    light, dark = ("\n".join(lines) for lines in rows)
+    return highlight, f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}"
