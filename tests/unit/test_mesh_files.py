@@ -180,6 +180,16 @@ def test_triangles_written_and_read(tmp_path: Path, suffix: str, dtype: type) ->
         assert np.array_equal(mesh.triangles, faces) and mesh.triangles.dtype == np.int32
 
 
+def test_vertex_numbers_in_one_axis(tmp_path: Path) -> None:
+    """As `scene.mesh` takes them."""
+    pytest.importorskip("meshio")
+    faces = [0, 1, 4, 1, 2, 4]
+    tools.write_mesh(tmp_path / "a.vtk", CORNERS.tolist(), faces)
+    mesh = tools.read_mesh(tmp_path / "a.vtk")
+    assert mesh.triangles.ravel().tolist() == faces
+    assert mesh.vertices.dtype.isnative and np.array_equal(mesh.vertices, CORNERS)
+
+
 @pytest.mark.parametrize("suffix", [".vtk", ".vtu"])
 def test_vtk_files_with_cells_and_data(tmp_path: Path, suffix: str) -> None:
     pytest.importorskip("meshio")
@@ -191,6 +201,7 @@ def test_vtk_files_with_cells_and_data(tmp_path: Path, suffix: str) -> None:
         assert np.array_equal(mesh.cells[kind], rows)
     for name, values in data.items():
         assert np.array_equal(mesh.vertex_data[name], values)
+        assert mesh.vertex_data[name].dtype == values.dtype
     assert mesh.triangles.tolist() == [[0, 1, 2], [0, 2, 3]]
 
 
@@ -229,7 +240,9 @@ def test_a_broken_file_is_an_error(
     except RuntimeError as error:
         assert "cannot read the mesh" in str(error)
     else:
-        assert mesh.vertices.size == 0 and mesh.cells == {}  # an OBJ file may have nothing in it
+        assert (
+            mesh.vertices.shape == (0, 3) and mesh.cells == {}
+        )  # an OBJ file may have nothing in it
     assert capfd.readouterr() == ("", "")
 
 

@@ -94,9 +94,10 @@ def write_mesh(
 ) -> None:
     """Write a mesh by meshio; the suffix is the format: .obj, .ply, .stl, .vtk or .vtu.
 
-    vertices: two or three coordinates per row; cells: vertex numbers, three or four per row
-    (triangles or quads), or such arrays by kind, as in `Mesh.cells`; vertex_data: values with one
-    row per vertex, by name, for PLY (numbers only) and VTK. Arrays, fields and lists are accepted.
+    vertices: two or three coordinates per row. cells: three or four vertex numbers per row, or
+    those of triangles in one axis, or arrays by kind, as in `Mesh.cells`. vertex_data: values with
+    one row per vertex, by name, for PLY (numbers only) and VTK. Arrays, fields and lists are
+    accepted.
 
     Raises ToolError for other suffixes, shapes, kinds and vertex numbers; ArgumentError for objects
     that are no arrays; KernelRuntimeError if the file cannot be written; MissingPackageError
@@ -139,6 +140,8 @@ def blocks_of(cells: Any) -> dict[str, Array]:
     found: dict[str, Array] = {}
     for kind, corners in given.items():
         values = host_views.to_number_array(corners)
+        if values.ndim == 1 and values.size % 3 == 0 and not kind:
+            values = values.reshape(-1, 3)
         is_flat = values.ndim == 2 and (kind or values.shape[1] in (3, 4))
         if not is_flat or values.dtype.kind not in "iu":
             raise ToolError(
@@ -214,8 +217,16 @@ def from_meshio(found: Any) -> Mesh:
         for block in found.cells
     ]
     cells = joined(kinds, [block.data.astype(np.int32) for block in found.cells])
+    points = native(found.points) if len(found.points) else np.zeros((0, 3))
     data = {key: joined(kinds, rows) for key, rows in found.cell_data.items() if is_rows(rows)}
-    return Mesh(np.asarray(found.points), cells, dict(found.point_data), data)
+    vertex_data = {key: native(rows) for key, rows in found.point_data.items()}
+    return Mesh(points, cells, vertex_data, data)
+
+
+def native(values: Any) -> Array:
+    """The array in the byte order of this machine."""
+    found: Array = np.asarray(values)
+    return found.astype(found.dtype.newbyteorder("="), copy=False)
 
 
 def is_rows(values: Sequence[Any]) -> bool:
@@ -225,6 +236,6 @@ def is_rows(values: Sequence[Any]) -> bool:
 def joined(kinds: Sequence[str], arrays: Sequence[Array]) -> dict[str, Array]:
     """Arrays of the same kind, one after another."""
     return {
-        kind: np.concatenate([a for k, a in zip(kinds, arrays, strict=True) if k == kind])
+        kind: np.concatenate([native(a) for k, a in zip(kinds, arrays, strict=True) if k == kind])
         for kind in kinds
     }

@@ -50,7 +50,7 @@ def write_video(
     MissingPackageError without Pillow, and for MP4 and WebM without PyAV.
     """
     name = os.fspath(filename)
-    if not framerate > 0:
+    if not 0 < framerate < float("inf"):
         raise ToolError(f"write_video: framerate is a positive number, not {framerate!r}")
     write_images(name, (to_image(frame, origin, cmap) for frame in frames), framerate)
 
@@ -104,7 +104,7 @@ def encode(name: str, suffix: str, images: Iterable[Any], framerate: float) -> N
                 if stream is None:
                     if not width or not height:
                         raise ToolError(f"a film has 2 by 2 pixels at least, not {image.size}")
-                    rate = Fraction(framerate).limit_denominator(65535)
+                    rate = Fraction(float(framerate)).limit_denominator(65535)
                     stream = film.add_stream(codec, rate=rate, options=dict(options))
                     stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
                 even = image.crop((0, image.height - height, width, image.height))
