@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelRuntimeError, MissingPackageError, ToolError
@@ -94,6 +93,8 @@ def of_one_size(images: Iterable[Any]) -> Iterator[Any]:
 def encode(name: str, suffix: str, images: Iterable[Any], framerate: float) -> None:
     """Write images to an MP4 or WebM file. Raises MissingPackageError, ToolError for images smaller
     than 2 by 2, OSError if the file cannot be written."""
+    from fractions import Fraction  # not for those who make no film
+
     av = import_av()
     codec, options = CODECS[suffix]
     try:
