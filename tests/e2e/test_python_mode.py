@@ -20,9 +20,10 @@ import numpy as np
 import pytest
 
 import vkchi as ti
+from tests.e2e.language import conftest
 from vkchi.compile_state import compiling
 from vkchi.lang import simt
-from vkchi.python_mode.exclusions import DIFFERENT, EXCLUDED
+from vkchi.python_mode.exclusions import DIFFERENT, EXCLUDED, NOT_RUN
 from vkchi.runtime import current_runtime
 
 pytestmark = pytest.mark.usefixtures("own_runtime")
@@ -555,6 +556,18 @@ def test_the_documented_list_is_complete() -> None:
     rows = [f"| {row.subject} | `NotImplementedError` with the line |" for row in EXCLUDED]
     rows += [f"| {row.subject} | {row.behaviour} |" for row in DIFFERENT]
     assert "\n".join(rows) + "\n\n" in text
+
+
+def test_programs_that_differ_have_a_documented_reason() -> None:
+    """Every program of tests/e2e/language that is left out, by the tables of its conftest."""
+    subjects = {row.subject for row in DIFFERENT}
+    assert set(conftest.DIFFERENT_AS_PYTHON.values()) <= subjects
+    assert conftest.NOT_RUN == NOT_RUN
+    folder = Path(conftest.__file__).parent
+    for name in (*conftest.DIFFERENT_AS_PYTHON, *conftest.SLOW_AS_PYTHON):
+        file, _, function = name.partition("::")
+        text = (folder / file).read_text(encoding="utf-8")
+        assert not function or f"def {function}(" in text, name
 
 
 # --- as on the device ----------------------------------------------------------------------------

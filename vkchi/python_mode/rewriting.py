@@ -51,10 +51,11 @@ class Step(NamedTuple):
 
 
 class SteppedCode(NamedTuple):
-    """The code of a function, and its steps by number."""
+    """The code of a function, its steps by number, and its number of `return`s of values."""
 
     code: CodeType
     steps: tuple[Step, ...]
+    results: int
 
     def function(self, fn: FunctionType) -> Callable[..., Any]:
         """Return a function with this code, and the globals and cells of `fn`."""
@@ -95,7 +96,9 @@ class _Rewriter:
         inner.name, inner.body = node.name, self.block(node.body, ())
         ast.increment_lineno(module, self.source.line_shift)
         code = compile(module, self.source.file, "exec", dont_inherit=True)
-        return SteppedCode(_inner(_inner(code)), tuple(self.steps))
+        results = [step for step in self.steps if isinstance(step.node, ast.Return)]
+        count = sum(step.node.value is not None for step in results)
+        return SteppedCode(_inner(_inner(code)), tuple(self.steps), count)
 
     # --- statements ----------------------------------------------------------------------------
 

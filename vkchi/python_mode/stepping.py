@@ -127,8 +127,8 @@ def run_body(cx: Lowering) -> None:
         lower_block(cx, cx.act.source.node.body)
         return
     act = cx.act
-    result = common_result(cx)
     code = stepped_code(act.fn, act.source)
+    result = common_result(cx, code.results)
     steps = Steps(cx, code.steps)
     names = [arg.arg for arg in parameters_of(act.source.node)]
     args = [steps.shown(name) for name in names]
@@ -147,16 +147,15 @@ def run_body(cx: Lowering) -> None:
         act.result.value = convert_leaves(cx, act.result.value, result)
 
 
-def common_result(cx: Run) -> Any:
+def common_result(cx: Run, results: int) -> Any:
     """Lower the current function without running it; return its result, of the type of all
     `return`s.
 
-    UNSET for a kernel, and for a function with a return annotation or fewer than two `return`s of
-    values.
+    UNSET for a kernel, and for a function with a return annotation or fewer than two `results`:
+    `return`s of values.
     """
     act = cx.act
-    returned = [n for n in ast.walk(act.source.node) if isinstance(n, ast.Return) and n.value]
-    if len(returned) < 2 or act.returns is not None or act.is_kernel:
+    if results < 2 or act.returns is not None or act.is_kernel:
         return UNSET
     with act.block():
         arm = run_region(cx, (), lambda: lower_block(cx, act.source.node.body))

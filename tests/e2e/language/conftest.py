@@ -8,8 +8,11 @@ its row of docs/language/differences.md, and must fail under Taichi:
     @pytest.mark.ours("integer-division")                # runs under Taichi, and fails there
     @pytest.mark.ours("textures-on-cpu", run=False)      # would crash or hang Taichi
 
-With VKCHI_PYTHON=1 the kernels run as plain Python, with the same results. `NOT_AS_PYTHON` lists
-the tests that are skipped then.
+With VKCHI_PYTHON=1 the kernels run as plain Python, with the same results:
+
+- a test ends as skipped if its kernel raises the error of `vkchi.python_mode.exclusions.EXCLUDED`;
+- `DIFFERENT_AS_PYTHON` lists the tests that are skipped because the mode differs;
+- tests in `SLOW_AS_PYTHON` have the marker `slow_as_python`: scripts/long runs them.
 """
 
 from __future__ import annotations
@@ -18,8 +21,10 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -56,52 +61,101 @@ def start(**options: Any) -> None:
     ti.init(**{"random_seed": 7, **options})
 
 
-CHECKS = "a failed check raises at once, and the other iterations do not run"
-TWICE = "functions of Python that run at compile time run twice"
-WORKGROUPS = "operations of workgroups do not run as Python"
-LONG = "takes minutes as Python"
-NOT_AS_PYTHON = {
-    "test_atomics.py::test_long_sums_of_f16_are_rounded_once": LONG,
+AS_PYTHON = os.environ.get("VKCHI_PYTHON") == "1"
+NOT_RUN = "kernels with them do not run as Python"  # vkchi.python_mode.exclusions.NOT_RUN
+EXCLUDED = re.compile(rf"\S+\.py:\d+:\d+: .*: {NOT_RUN}")
+
+# Tests and subjects of rows of `vkchi.python_mode.exclusions.DIFFERENT`.
+CHECKS = "a failed check of debug mode"
+TWICE = "functions of Python that run at compile time, and change objects"
+RACES = "races in debug mode"
+PRINTS = "lines that kernels print"
+DIFFERENT_AS_PYTHON = {
     "test_captures.py::test_a_zero_whose_sign_functions_change_while_compiling": TWICE,
     "test_captures.py::test_lists_that_functions_change_while_compiling": TWICE,
     "test_captures.py::test_vectors_that_functions_change_while_compiling": TWICE,
     "test_debug.py::test_a_failed_thread_ends_and_the_others_do_not": CHECKS,
     "test_debug.py::test_statements_after_failed_assertion_do_not_run": CHECKS,
     "test_debug.py::test_the_first_failing_iteration_is_told": CHECKS,
-    "test_debug.py::test_workgroups_with_barriers_go_on": WORKGROUPS,
     "test_debug_arithmetic.py::test_vectors_and_augmented_division": CHECKS,
     "test_debug_bounds.py::test_place_of_a_stray_access": CHECKS,
-    "test_debug_bounds.py::test_shared_array_bounds": WORKGROUPS,
     "test_debug_bounds.py::test_stray_accesses_touch_nothing": CHECKS,
-    "test_loops.py::test_variables_of_many_iterations": LONG,
-    "test_loops.py::test_variables_that_iterations_assign_before_they_read_them": LONG,
-    "test_print.py::test_too_many_lines_are_counted": "no line is lost",
-    "test_random.py": LONG,
-    "test_simt_block.py": WORKGROUPS,
-    "test_simt_subgroup.py": WORKGROUPS,
+    "test_print.py::test_too_many_lines_are_counted": PRINTS,
+    "test_races.py::test_sums_along_rows": RACES,
+}
+# Files and tests that take more than a few seconds as Python.
+SLOW_AS_PYTHON = {
+    "test_algorithms.py",
+    "test_atomics.py",
+    "test_decompositions.py",
+    "test_division.py",
+    "test_fields.py",
+    "test_fields_options.py",
+    "test_fields_random.py",
+    "test_loops.py::test_variables_of_many_iterations",
+    "test_loops.py::test_variables_that_iterations_assign_before_they_read_them",
+    "test_print.py",
+    "test_programs_searches.py",
+    "test_quantised.py",
+    "test_random.py",
+    "test_real_functions.py",
+    "test_sparse_fields.py",
+    "test_sparse_matrices.py",
+    "test_sparse_random.py",
+    "test_structs_fields.py",
+    "test_taichi_names.py",
+    "test_textures.py",
+    "test_tools.py",
 }
 
 
-def reason_as_python(item: pytest.Item) -> str | None:
-    """The entry of a test in NOT_AS_PYTHON; None if it has none."""
-    name = f"{item.path.name}::{getattr(item, 'originalname', item.name)}"
-    return NOT_AS_PYTHON.get(name) or NOT_AS_PYTHON.get(item.path.name)
+def names_of(item: pytest.Item) -> tuple[str, str]:
+    """The names of a test in the tables above: its file, and its function in it."""
+    file = item.path.name
+    return file, f"{file}::{getattr(item, 'originalname', item.name)}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests in NOT_AS_PYTHON with VKCHI_PYTHON=1; expect tests marked `ours` to fail in
-    Taichi."""
+    """Apply the tables with VKCHI_PYTHON=1; expect tests marked `ours` to fail in Taichi."""
     here = os.path.dirname(__file__)
-    if os.environ.get("VKCHI_PYTHON") == "1":
-        for item in items:
-            reason = reason_as_python(item) if str(item.path.parent) == here else None
-            if reason is not None:
-                item.add_marker(pytest.mark.skip(reason=f"as plain Python: {reason}"))
+    for item in items if AS_PYTHON else ():
+        if str(item.path.parent) != here:
+            continue
+        names = names_of(item)
+        if names[1] in DIFFERENT_AS_PYTHON:
+            reason = f"differs as plain Python: {DIFFERENT_AS_PYTHON[names[1]]}"
+            item.add_marker(pytest.mark.skip(reason=reason))
+        if not SLOW_AS_PYTHON.isdisjoint(names):
+            item.add_marker(pytest.mark.slow_as_python)
     for item in items if IS_TAICHI else ():
         mark = item.get_closest_marker("ours")
         if mark is not None:
             reason, run = mark.args[0], mark.kwargs.get("run", True)
             item.add_marker(pytest.mark.xfail(reason=reason, run=run, strict=True))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    with skipped_if_excluded():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    with skipped_if_excluded():
+        return (yield)
+
+
+@contextmanager
+def skipped_if_excluded() -> Iterator[None]:
+    """Skip a test with VKCHI_PYTHON=1 if its kernel does not run as Python, and the error names its
+    line."""
+    try:
+        yield
+    except NotImplementedError as error:
+        if AS_PYTHON and EXCLUDED.match(str(error)):
+            pytest.skip(str(error).splitlines()[0])
+        raise
 
 
 @pytest.fixture(autouse=True)
