@@ -58,6 +58,7 @@ WAYS_OUT = "the program ends when they are done, or at Ctrl-C"
 OPEN: WeakGroup[Device] = WeakGroup()  # may include closed ones
 ABANDONED: deque[Device] = deque()  # garbage devices, to be closed
 RESET = "the runtime was reset: call init() again, and make arrays and fields anew"
+ENDED = "the device was closed because Python ends: use arrays and kernels before that"
 
 
 def list_devices() -> list[DeviceInfo]:
@@ -178,7 +179,7 @@ class Device(CommandRecorder):
         self._keys = itertools.count(1)
         self._buffers: WeakGroup[Buffer] = WeakGroup()
         self.finalizers: deque[Finalizer[Any]] = deque()
-        self._has_ended = False
+        self._has_ended, self._why_closed = False, RESET
         logical = open_logical(instance.vk, physical)
         try:
             logical.has_names = instance.has_validation
@@ -443,7 +444,7 @@ class Device(CommandRecorder):
                 self._logical.calls.vkDeviceWaitIdle(self._logical.handle)
                 if self.peer is not None:
                     self.peer.close()
-                self._refuse(RESET)
+                self._refuse(self._why_closed)
             self.drain_waiters()  # repeated if an exception interrupts it
             for buffer in self._buffers:
                 buffer.free()
@@ -477,6 +478,7 @@ class Device(CommandRecorder):
             with suppress(DeviceError):
                 if not self.closed and not self.is_done_within(GRACE_S):
                     print(f"vkchi: kernels still run on {self.name}; {WAYS_OUT}", file=sys.stderr)
+            self._why_closed = ENDED
             self.close()
             self._seen.clear()  # functions registered during exit are not called
         except KeyboardInterrupt:
@@ -492,7 +494,7 @@ class Device(CommandRecorder):
 
     @property
     def is_reset(self) -> bool:
-        """True after `close`, for example by `reset` or a new `init`."""
+        """True after `close`, for example by `reset` or a new `init`; False when Python ends."""
         return self._refusal == RESET
 
     def refuse_in_child(self) -> None:

@@ -253,8 +253,13 @@ def innermost_context() -> DeviceContext | None:
 
 
 def require_home(what: str, home: Runtime, here: Runtime) -> None:
-    """Raise KernelRuntimeError if an object's runtime `home` is closed, or is not `here`."""
+    """Raise KernelRuntimeError if an object's runtime `home` is closed, or is not `here`.
+
+    Raises DeviceError if the device was not closed by `ti.init` or `ti.reset`.
+    """
     if home.device.closed:
+        if not home.device.is_reset:
+            home.device.require_open()
         raise KernelRuntimeError(f"{what} was made before ti.init: make it again")
     if home is not here:
         raise KernelRuntimeError(

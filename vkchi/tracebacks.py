@@ -5,7 +5,6 @@ The frames are dropped where an uncaught VkchiError is shown: by `sys.excepthook
 VkchiError installs the hooks, which call those that were there before.
 
 Not covered: `traceback.print_exc()` in an `except` block, and errors in destructors and groups.
-After a VkchiError, consoles of the module `code` print errors by `sys.excepthook`.
 
     tidy(error); error.__traceback__    # frames of the user
 """
@@ -28,7 +27,10 @@ Show = Callable[[Any, Any, Any], Any]
 
 
 class Hook:
-    """A `sys.excepthook` that drops frames of vkchi and calls the hook that was there before."""
+    """A `sys.excepthook` that drops frames of vkchi and calls the hook that was there before.
+
+    A console of the module `code` writes the text itself, as with Python's own hook.
+    """
 
     def __init__(self, then: Show) -> None:
         self.then = then
@@ -41,7 +43,10 @@ class Hook:
             tidy(error)
             if error.__traceback__ is not before:
                 tb = error.__traceback__
-        self.then(kind, error, tb)
+        caller = sys._getframe().f_back  # None: Python itself
+        is_python_s = self.then is sys.__excepthook__
+        if not (is_python_s and caller is not None and write_to_console(caller, error, tb)):
+            self.then(kind, error, tb)
 
 
 class ThreadHook:
@@ -84,6 +89,25 @@ def show_by(function: Show) -> None:
             hook.then = function
     elif hook is sys.__excepthook__:
         sys.excepthook = function
+
+
+def write_to_console(
+    caller: FrameType, error: BaseException | None, tb: TracebackType | None
+) -> bool:
+    """Write an error to the `code.InteractiveInterpreter` that called a hook from the frame
+    `caller`, without frames of the console; False if no console did."""
+    console = sys.modules.get("code")
+    shell = caller.f_locals.get("self")
+    if console is None or error is None or caller.f_globals is not vars(console):
+        return False
+    if not isinstance(shell, console.InteractiveInterpreter):
+        return False
+    from traceback import format_exception
+
+    while tb is not None and tb.tb_frame.f_globals.get("__name__") in ("code", "codeop"):
+        tb = tb.tb_next
+    shell.write("".join(format_exception(type(error), error, tb)))
+    return True
 
 
 def tidy(error: BaseException) -> None:

@@ -270,6 +270,36 @@ def test_printing_a_gradient_that_is_not_known_raises() -> None:
     assert "nan" in repr(x.grad)
 
 
+def test_a_struct_waits_once_for_a_lock_of_another_thread(
+    own_runtime: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ti.init(log_level=ti.ERROR)
+    inner = ti.types.struct(c=ti.f32, d=ti.f32)
+    x = ti.Struct.field({"a": ti.f32, "b": ti.i32, "s": inner}, shape=3)
+    x.a.fill(1)
+    x.s.d.fill(2)
+    ti.sync()
+    expected = "{'a': [1. 1. 1.], 'b': [0 0 0], 's': {'c': [0. 0. 0.], 'd': [2. 2. 2.]}}"
+    assert str(x) == expected
+    lock, waits = current_runtime().lock, []
+
+    class Held:
+        """The lock, as if another thread held it."""
+
+        def acquire(self, timeout: float = -1) -> bool:
+            waits.append(timeout)
+            return False
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(lock, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(current_runtime(), "lock", Held())
+        text = str(x)
+    assert len(waits) == 1 and "shape (3,)" in text and "1." not in text
+    assert str(x) == expected
+
+
 def test_an_interrupted_repr_leaves_the_lock_free(own_runtime: None) -> None:
     """By an alarm at various moments; another thread could not launch otherwise."""
     ti.init(log_level=ti.ERROR)

@@ -161,6 +161,35 @@ def test_every_error_but_internal_ones_hides_frames() -> None:
         todo += cls.__subclasses__()
 
 
+def test_a_console_of_the_module_code_writes_its_errors_itself() -> None:
+    """Before and after the first error of vkchi, with the same text."""
+    program = """
+import code
+class Console(code.InteractiveConsole):
+    def write(self, data): texts.append(data)
+texts, console = [], Console()
+def run(*lines):
+    texts.clear()
+    for line in lines: console.push(line)
+    return "".join(texts)
+others = [("1 / 0",), ("1 +* 2",), ("def f(): g()", "", "f()")]
+before = [run(*lines) for lines in others]
+run("import vkchi as ti")
+print(run("ti.field(ti.f32, shape=-1)"))
+print(before == [run(*lines) for lines in others], len(set(before)), all(before))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    *told, last = done.stdout.splitlines()
+    assert (done.stderr, last) == ("", "True 3 True")
+    assert told[:2] == [
+        "Traceback (most recent call last):",
+        '  File "<console>", line 1, in <module>',
+    ]
+    assert "constructors.py" not in done.stdout and "vkchi.errors." in done.stdout
+
+
 def test_a_hook_that_the_program_removed_is_not_called() -> None:
     """After an error: the hook at that time, and one that the program sets for a while."""
     program = """

@@ -62,8 +62,9 @@ def test_a_group_alone_is_status_2(words: list[str], capsys: pytest.CaptureFixtu
     assert "commands:" in capsys.readouterr().err
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
+@pytest.mark.parametrize("words", [[], ["cache"], ["cache", "ls"], ["nonsense"]])
+def test_version(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version", *words]) == 0
     assert capsys.readouterr().out == f"vkchi {ti.__version__}\n"
 
 

@@ -257,6 +257,20 @@ def test_descriptions_by_other_names() -> None:
     assert names_of_family("apple-m1") == ["apple-m1"]
 
 
+def test_all_names_of_a_family_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(radv, "environment", lambda name: {"name": name})
+
+    def compile_from(
+        around: dict[str, str], shaders: list[Any], caps: Caps
+    ) -> tuple[list[radv.CompileOutcome], int, str]:
+        known = around["name"] == "gfx1103"
+        return [radv.CompileOutcome(())] * known, 0 if known else radv.NO_DEVICE, ""
+
+    monkeypatch.setattr(radv, "_compile_from", compile_from)
+    shader: Any = None
+    assert radv.compile_all("phoenix", [shader], Caps()) == [radv.CompileOutcome(())]
+
+
 @pytest.fixture
 def driver_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int, str], None]:
     """A driver of some version, whose process ends with a status and a message."""

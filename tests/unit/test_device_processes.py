@@ -186,13 +186,58 @@ late = Late()
 """
 
 
+CLOSED = "the device was closed because Python ends: use arrays and kernels before that"
+
+
+@pytest.mark.parametrize("use", ["x[0]", "x.fill(1)", "x.to_numpy()", "y.to_numpy()"])
+def test_an_array_in_a_destructor_when_python_ends(use: str) -> None:
+    source = f"""
+import builtins
+import vkchi as ti
+ti.init(log_level=ti.ERROR)
+x, y = ti.field(ti.f32, 8), ti.ndarray(ti.f32, 8)
+x[0]
+
+class Late:
+    def __del__(self, x=x, y=y, print=print, kind=RuntimeError):
+        try:
+            {use}
+        except kind as error:
+            print(error)
+
+builtins.late = Late()
+"""
+    assert check_output(source) == CLOSED
+
+
+def test_an_array_in_a_destructor_after_a_reset() -> None:
+    source = """
+import builtins
+import vkchi as ti
+ti.init(log_level=ti.ERROR)
+x = ti.field(ti.f32, 8)
+x[0]
+ti.reset()
+
+class Late:
+    def __del__(self, x=x, print=print, kind=RuntimeError):
+        try:
+            x[0]
+        except kind as error:
+            print(error)
+
+builtins.late = Late()
+"""
+    assert "freed by ti.reset()" in check_output(source)
+
+
 @pytest.mark.parametrize("cache", ["0", "1"])
 def test_a_kernel_that_a_destructor_calls_first_when_python_ends(
     tmp_path: Path, cache: str
 ) -> None:
     for _ in range(3):
         said = check_output(END, VKCHI_CACHE=cache, VKCHI_CACHE_DIR=str(tmp_path))
-        assert said.startswith("the runtime was reset")
+        assert said == CLOSED
 
 
 def test_no_loader(tmp_path: Path) -> None:

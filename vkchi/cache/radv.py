@@ -89,7 +89,7 @@ def compile_all(family: str, shaders: Sequence[Shader], caps: Caps) -> list[Comp
         more, end, said = _compile_from(around, shaders[len(found) :], caps)
         found += more
         if not more and is_unknown(end, said):
-            if not names or end == NO_DEVICE:
+            if not names:
                 raise DeviceError(unknown(family))
             around = environment(names.pop(0))
         elif len(found) < len(shaders):

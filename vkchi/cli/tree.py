@@ -120,6 +120,8 @@ def parse(
     or an error was printed.
     """
     path, words = [root], list(argv)
+    if "--version" in words[: index_of_word(words, path)]:
+        make_parser(path).parse_args(["--version"])
     while path[-1].commands:
         nested = path[-1].commands if path[-1] is not root else ()  # root: would import them all
         at = index_of_word(words, [path[-1], *nested])

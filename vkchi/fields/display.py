@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vkchi.fields.storage import Storage
+    from vkchi.runtime import Runtime
 
 T = TypeVar("T")
 PATIENCE_S = 0.5  # for a lock that another thread holds, perhaps stopped in a debugger
@@ -121,18 +123,26 @@ def read_now(array: Storage, read: Callable[[Storage], T | None]) -> T | None:
 
     None if not `can_be_read`, if another thread holds the lock for PATIENCE_S, or if `read` raises.
     """
-    runtime = array.runtime
     if not can_be_read(array):
         return None
-    with restoring(runtime.lock):
-        if not runtime.lock.acquire(timeout=PATIENCE_S):
-            return None
+    with patient_lock(array.runtime) as is_held:
         try:
-            return read(array)
+            return read(array) if is_held else None
         except local(Exception):  # the device is lost, for example
             return None
+
+
+@contextmanager
+def patient_lock(runtime: Runtime) -> Iterator[bool]:
+    """Context that holds the runtime's lock. Yields False, without it, if another thread holds it
+    for PATIENCE_S."""
+    with restoring(runtime.lock):
+        is_held = runtime.lock.acquire(timeout=PATIENCE_S)
+        try:
+            yield is_held
         finally:
-            runtime.lock.release()
+            if is_held:
+                runtime.lock.release()
 
 
 def excerpt_of(array: Storage) -> Excerpt | None:

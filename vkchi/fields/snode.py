@@ -436,9 +436,12 @@ class FieldTree:
 
     def check_open(self) -> None:
         """Raise KernelRuntimeError if nodes can no longer be added: the tree has memory or was
-        destroyed, or its device is closed."""
+        destroyed, or its device is closed by `ti.init`. Raises DeviceError if it is closed."""
         self.check_alive()
-        if self.root.runtime.device.closed:
+        device = self.root.runtime.device
+        if device.closed:
+            if not device.is_reset:
+                device.require_open()
             raise KernelRuntimeError("this block was made before ti.init: make it again")
         if self.is_laid_out or self.memory() is not None:
             raise KernelRuntimeError(

@@ -309,6 +309,7 @@ class Storage(Elements):
     def kept(self) -> np.ndarray[Any, Any]:
         """A copy of the scalars in memory, encoded if the array `is_encoded`. The tape is not
         notified."""
+        self.ready()
         found = np.empty(self.shape + shape_of(self.elem), self.number.dtype)
         self.copy_kept(found)
         return found

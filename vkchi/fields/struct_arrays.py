@@ -8,7 +8,7 @@ Elements are read and written through the members' arrays.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from vkchi.compat.unsupported import add_unsupported_members
@@ -39,6 +39,10 @@ class StructHook:
 
     element, members = Hook("struct element"), Hook("members of a struct")
     fit = Hook("fit a struct")
+
+
+def print_values(array: Storage) -> str:
+    return display.printed(array, display.show_values)
 
 
 class StructArrays(PythonScope):
@@ -195,15 +199,17 @@ class StructArrays(PythonScope):
         return self.of(self.__vkchi_type__, arrays)
 
     def __str__(self) -> str:
-        if not self._first().has_place:
-            return str(self._first())
+        first = self._first()
+        if not first.has_place:
+            return str(first)
+        with display.patient_lock(first.runtime) as is_held:  # else each member would wait for it
+            return self._text(print_values if is_held else display.describe)
+
+    def _text(self, show: Callable[[Storage], str]) -> str:
         parts = []
         for name, array in self.__vkchi_arrays__.items():
-            shown = (
-                StructArrays.__str__(array)
-                if isinstance(array, StructArrays)
-                else display.printed(array, display.show_values)
-            )
+            is_nested = isinstance(array, StructArrays)
+            shown = StructArrays._text(array, show) if is_nested else show(array)
             parts.append(f"{name!r}: {shown}")
         return "{" + ", ".join(parts) + "}"
 

@@ -139,13 +139,13 @@ class OperatorSpec:
         kinds, given = tuple([kind_of(a) for a in arguments]), map(shape_on_host, arguments)
 
         def check(made: list[KernelValues]) -> SavedForGradient:
-            analyse_plan(self.kernel, self._check_plan, given, made)
+            written = analyse_plan(self.kernel, find_written, given, made)
+            self._check_written(sorted(written.intersection(self.tensors)))
             return SavedForGradient(frozenset(), ())
 
         self._recall(("written", *kinds), check)
 
-    def _check_plan(self, plan: Plan, args: object) -> None:
-        written = sorted(plan.written.intersection(self.tensors))
+    def _check_written(self, written: Sequence[str]) -> None:
         if written:
             raise DeclarationError(
                 f"{self.name}() writes `{written[0]}`, which is an input: name it among outputs=, "
@@ -159,15 +159,16 @@ class OperatorSpec:
 
         def check(made: list[KernelValues]) -> SavedForGradient:
             assert self.gradient is not None
-            analyse_plan(self.gradient, self._check_gradient_plan, given, made)
+            written = analyse_plan(self.gradient, find_written, given, made)
+            self._check_gradient_written(written)
             return SavedForGradient(frozenset(), ())
 
         self._recall(("gradient", *kinds), check)
 
-    def _check_gradient_plan(self, plan: Plan, args: object) -> None:
+    def _check_gradient_written(self, found: frozenset[str]) -> None:
         made = {slope_of(name) for name in self.tensors}
         names = {p.name for p in parameters_of(self.gradient)} if self.gradient else set()
-        written = sorted(plan.written & names - made)
+        written = sorted(found & names - made)
         if written:
             raise DeclarationError(
                 f"the gradient of {self.name}() writes `{written[0]}`, which others read as well: "
@@ -265,6 +266,10 @@ def analyse_plan(
         return look(plan, args)
 
     return kernel.examine(seen, *given)
+
+
+def find_written(plan: Plan, args: object) -> frozenset[str]:
+    return frozenset(plan.written)
 
 
 def find_used(plan: Plan, args: object) -> frozenset[str]:
