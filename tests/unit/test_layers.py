@@ -1,5 +1,5 @@
-"""The layer table of docs/design.md, part 1, against the imports that every module makes; and that
-no modules import each other in a circle, also not inside functions."""
+"""The imports of every module, against a table of layers that repeats the one of docs/design.md,
+part 1; and that no modules import each other in a circle, also not inside functions."""
 
 from __future__ import annotations
 

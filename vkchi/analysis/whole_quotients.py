@@ -38,7 +38,7 @@ class RoundedQuotient(NamedTuple):
     """An integer division written in floats.
 
     `kind`: floordiv or truncdiv. `a`, `b`: integer values of any type, or constants. `quotient`:
-    the float division; `form`: its type.
+    the float division, or the product with 1 / b for b = 2**k; `form`: its type.
     """
 
     kind: str

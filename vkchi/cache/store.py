@@ -90,7 +90,8 @@ class CacheEntry(NamedTuple):
 
 
 class Damaged(Exception):
-    """Error: a file is not a complete entry."""
+    """Error: a file or archive member is not accepted as an entry: damaged, of another format, a
+    link, another user's, or under another key."""
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])

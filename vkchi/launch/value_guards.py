@@ -1,7 +1,9 @@
 """Guards: tests, before each launch, that Python values read at compile time are unchanged.
 
-A guard is a conjunction of tests, one per `Read` of the kernel, on the value at the `Read`'s path.
-From its third call on it is one generated function; until then the tests run one by one.
+A guard is a conjunction of tests. There is one per `Read` of the kernel, on the value at the
+`Read`'s path (or on its parent, for absent attributes), and one per method lookup in `methods`.
+With reads, it is one generated function from its third call on; until then the tests run one by
+one.
 
     guard = Guard(fn, compiled.reads, compiled.methods)
     guard.holds(args), guard.changed(args)

@@ -55,7 +55,7 @@ def access_of(t: Array) -> LayoutAccess:
 def lower_access(fn: Func, log: Log | None = None) -> Func:
     """Replace `elem`, and accesses through it, by address arithmetic.
 
-    Records the accesses that are not proved in range in `log`.
+    Records in `log` the accesses of array parameters that are not proved in range.
     """
     return AddressLowering(fn, log).run(fn)
 
