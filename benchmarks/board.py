@@ -149,7 +149,7 @@ def draw(path, history):
     try:
         import matplotlib
     except ImportError:
-        print("no plot: matplotlib is not installed (pip install vkchi[plots])")
+        print("no plot: matplotlib is not installed (pip install matplotlib)")
         return
     matplotlib.use("Agg")
     from matplotlib import pyplot

@@ -226,7 +226,7 @@ def depthwise_cuda(torch, w, k, want):
     try:
         forward = compile_cuda(torch)
     except ImportError:
-        return print("  the document's, CUDA  no cuda-bindings: pip install 'vkchi[cuda]'")
+        return print("  the document's, CUDA  no cuda-bindings: pip install cuda-bindings")
     except (RuntimeError, OSError) as error:  # raised by the package without NVRTC
         return print(f"  the document's, CUDA  not compiled: {str(error).splitlines()[0]}")
     out = torch.zeros_like(k)

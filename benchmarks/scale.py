@@ -223,7 +223,7 @@ def draw(path, found):
     try:
         import matplotlib
     except ImportError:
-        print("no picture: matplotlib is not installed (pip install vkchi[plots])")
+        print("no picture: matplotlib is not installed (pip install matplotlib)")
         return
     matplotlib.use("Agg")
     from matplotlib import pyplot

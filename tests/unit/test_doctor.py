@@ -163,7 +163,7 @@ class Card:
     ("ordinal", "line", "mend"),
     [
         (1, "A Card is CUDA's device 1", ""),
-        ("cuda-bindings is missing: pip install", "", "pip install 'vkchi[cuda]'"),
+        ("cuda-bindings is missing: pip install", "", "pip install cuda-bindings"),
         ("none of CUDA's 2 devices is this Vulkan device", "", "CUDA_VISIBLE_DEVICES"),
     ],
 )

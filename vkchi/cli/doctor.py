@@ -190,7 +190,7 @@ def check_cuda() -> CheckResult:
         if isinstance(found, int):
             lines.append(f"{row.name} is CUDA's device {found}")
             continue
-        mend = "pip install 'vkchi[cuda]'" if "pip install" in found else "see CUDA_VISIBLE_DEVICES"
+        mend = "pip install cuda-bindings" if "pip install" in found else "see CUDA_VISIBLE_DEVICES"
         wrong.append(make_problem(f"{row.name} shares no memory with CUDA: {found}", mend))
     count = 0 if rows else cuda_devices()
     if count:

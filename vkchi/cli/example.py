@@ -23,7 +23,7 @@ from vkchi.errors import MissingPackageError
 EXIT_STATUS = "exit status: that of the example; 1 a package is missing; 2 wrong command line"
 PARENT = Path(vkchi.__file__).parents[1]  # of the package: a checkout, or site-packages
 CHECKOUT, INSTALLED = "examples", "vkchi_examples"
-EXTRAS = {"torch": "torch"}  # package imported by examples -> extra that installs it
+PACKAGES = {"torch": "torch"}  # module imported by examples -> package that installs it
 NO_EXAMPLES = {"viewer", "learning", "stage"}  # modules shared by the examples
 DRAWS = re.compile(r"^    *(viewer|learning|stage)\.run\(", re.M)
 
@@ -130,10 +130,10 @@ def run_file(path: Path, arguments: Sequence[str]) -> int:
             print(e.code, file=sys.stderr)
         return e.code if isinstance(e.code, int) else int(e.code is not None)
     except (MissingPackageError, ModuleNotFoundError) as e:
-        extra = EXTRAS.get(getattr(e, "name", None) or "")
-        if isinstance(e, ModuleNotFoundError) and extra is None:
+        package = PACKAGES.get(getattr(e, "name", None) or "")
+        if isinstance(e, ModuleNotFoundError) and package is None:
             raise
-        wanted = f"{path.stem} needs {extra}: pip install 'vkchi[{extra}]'" if extra else e
+        wanted = f"{path.stem} needs {package}: pip install {package}" if package else e
         print(wanted, file=sys.stderr)
         return 1
     finally:

@@ -39,13 +39,13 @@ def import_pygame() -> Any:
             import pygame
     except ImportError:
         raise MissingPackageError(
-            'windows need pygame-ce, which is not installed: pip install "vkchi[gui]" (or draw '
+            "windows need pygame-ce, which is not installed: pip install pygame-ce (or draw "
             "off-screen: ti.GUI(..., show_gui=False))"
         ) from None
     if not hasattr(pygame, "Window"):
         raise MissingPackageError(
             "windows need pygame-ce 2.5.2 or later, and another pygame is installed: "
-            'pip uninstall pygame; pip install --upgrade "vkchi[gui]"'
+            "pip uninstall pygame; pip install --upgrade pygame-ce"
         )
     return pygame
 

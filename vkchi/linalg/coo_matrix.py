@@ -53,7 +53,7 @@ def import_scipy_sparse() -> Any:
         import scipy.sparse
     except ImportError:
         raise MissingPackageError(
-            "this needs scipy, which is not installed: pip install vkchi[sparse]"
+            "this needs scipy, which is not installed: pip install scipy"
         ) from None
     return scipy.sparse
 

@@ -110,7 +110,7 @@ def colours_of_map(name: str, values: np.ndarray[Any, Any]) -> np.ndarray[Any, A
         import cmap
     except ImportError:
         raise MissingPackageError(
-            "colour maps need cmap, which is not installed: pip install vkchi[images]"
+            "colour maps need cmap, which is not installed: pip install cmap"
         ) from None
     try:
         found = cmap.Colormap(name)

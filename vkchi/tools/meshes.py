@@ -184,7 +184,7 @@ def import_meshio() -> Any:
     except ImportError:
         raise MissingPackageError(
             "mesh files other than PLY, and write_mesh, need meshio, which is not installed: "
-            'pip install "vkchi[meshes]"'
+            "pip install meshio"
         ) from None
     return meshio
 

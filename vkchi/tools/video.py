@@ -121,8 +121,7 @@ def import_av() -> Any:
         import av
     except ImportError:
         raise MissingPackageError(
-            'MP4 and WebM films need PyAV, which is not installed: pip install "vkchi[video]", or '
-            "write a .gif"
+            "MP4 and WebM films need PyAV, which is not installed: pip install av, or write a .gif"
         ) from None
     return av
 

@@ -7,8 +7,8 @@ import importlib.util
 
 from vkchi.errors import MissingPackageError
 
-PACKAGES = {
-    "pygfx": "pygfx", "wgpu": "wgpu", "rendercanvas": "rendercanvas", "glfw": "glfw",
+PACKAGES = {  # module -> package, for pip
+    "pygfx": "pygfx~=0.17.0", "wgpu": "wgpu", "rendercanvas": "rendercanvas", "glfw": "glfw",
     "imgui_bundle": "imgui-bundle",
 }  # fmt: skip
 
@@ -16,11 +16,11 @@ PACKAGES = {
 @functools.cache
 def require_ggui() -> None:
     """Raise MissingPackageError if one of PACKAGES is not installed."""
-    lacking = [name for package, name in PACKAGES.items() if not is_installed(package)]
+    lacking = [module for module in PACKAGES if not is_installed(module)]
     if lacking:
         raise MissingPackageError(
-            f"ti.ui needs {', '.join(lacking)}, which is not installed: "
-            'pip install "vkchi[ggui]" (ti.GUI draws in two dimensions without)'
+            f"ti.ui needs {', '.join(lacking)}, which is not installed: pip install "
+            f"{' '.join(PACKAGES[m] for m in lacking)} (ti.GUI draws in two dimensions without)"
         )
 
 

@@ -173,7 +173,7 @@ def test_the_whole_screen(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pygame_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     monkeypatch.setitem(sys.modules, "pygame", None)
-    with pytest.raises(MissingPackageError, match=r'pip install "vkchi\[gui\]"'):
+    with pytest.raises(MissingPackageError, match="pip install pygame-ce"):
         ti.GUI("test", res=8)
 
 

@@ -291,7 +291,7 @@ def test_mp4_needs_a_package(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "av", None)
     manager.write_frames([pixels(4, 4, 3)] * 4)  # builds after four, as far as it can
     assert (tmp_path / "video.gif").exists()
-    with pytest.raises(ImportError, match=r'pip install "vkchi\[video\]"'):
+    with pytest.raises(ImportError, match="pip install av"):
         manager.make_video(mp4=True, gif=False)
 
 

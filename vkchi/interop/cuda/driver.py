@@ -24,7 +24,7 @@ from vkchi.interrupts.local import local
 from vkchi.target.memory_handles import OPAQUE_FD, OPAQUE_WIN32, Payload, close_handle
 from vkchi.tuples import NamedTuple
 
-NO_BINDINGS = "the Python package cuda-bindings is missing: pip install 'vkchi[cuda]'"
+NO_BINDINGS = "the Python package cuda-bindings is missing: pip install cuda-bindings"
 FD_TYPE = "CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR"
 SUCCESS = 0
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 NOT_SHARED = (
     "{name} shares no memory with CUDA: that takes an NVIDIA card, its Vulkan driver, and the "
-    "Python package cuda-bindings (pip install 'vkchi[cuda]')"
+    "Python package cuda-bindings (pip install cuda-bindings)"
 )
 
 
