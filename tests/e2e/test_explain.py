@@ -12,6 +12,7 @@ import pytest
 
 import vkchi as ti
 from vkchi.__main__ import main
+from vkchi.errors import SerialLoopWarning
 from vkchi.runtime import current_runtime
 
 OWN = (
@@ -305,3 +306,52 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert "its kernels are step, other" in capsys.readouterr().err
     finally:
         ti.init(log_level=ti.ERROR)
+
+
+def test_copies_of_an_unrolled_loop_are_described_once(explain: Callable[..., list[str]]) -> None:
+    x = ti.field(ti.f32, 1000)
+
+    @ti.kernel
+    def run():
+        for k in ti.static(range(3)):
+            for i in range(10 * k + 10):
+                x[i] += k
+        for k in ti.static(range(2)):
+            for i in x:
+                x[i] = x[i] * k
+
+    assert explain(run) == [
+        *(f"line 2, `for i in range(10 * k + 10)`: parallel over {n} iterations"
+          for n in (10, 20, 30)),
+        "  # of # invocations",
+        "  an iteration reads 4 bytes and writes 4",
+        "  # of # invocations",
+        "  an iteration reads 4 bytes and writes 4",
+        "line 5, `for i in x`: parallel over 1,000 iterations (2 such loops)",
+        "  it runs in one dispatch with the loop of line 5",
+        "  # of # invocations",
+        "  an iteration reads 4 bytes and writes 4",
+    ]  # fmt: skip
+
+
+def test_loops_over_a_sparse_field_count_cells(explain: Callable[..., list[str]]) -> None:
+    x = ti.field(ti.f32)
+    ti.root.pointer(ti.i, 100).dense(ti.i, 300).place(x)
+    x[5] = 1
+
+    @ti.kernel
+    def run() -> ti.f32:
+        for i in x:
+            x[i] += 1
+        s = 0.0
+        for i in x:
+            s = 0.5 * s + x[i]
+        return s
+
+    with pytest.warns(SerialLoopWarning, match="this loop visits its 30,000 cells serially: "):
+        lines = explain(run)
+    assert lines[0] == (
+        "line 1, `for i in x`: parallel over 30,000 cells of a sparse field, inactive ones skipped"
+    )
+    (serial,) = [line for line in lines if ": serial, " in line]
+    assert "serial, 30,000 cells of a sparse field, inactive ones skipped: line 5 reads" in serial

@@ -51,18 +51,22 @@ class PendingDecision(NamedTuple):
         """Return the warning about the loop, whose trip count is `trips`."""
         found = self.decision
         assert found.span is not None
-        sentence = f"this loop runs its {{count}} iterations serially: {found.reason}"
+        runs = "visits its {count} cells" if found.is_sparse else "runs its {count} iterations"
+        sentence = f"this loop {runs} serially: {found.reason}"
         caution = Caution("serial", sentence, found.help, found.span, found.origin)
         return LoopCaution(trips, caution)
 
 
 def parallel_loop(cx: Lowering, n: ast.For, space: LoopSpace) -> PendingDecision:
-    return PendingDecision(Decision("parallel", span_of(cx, n.iter)), space)
+    made = Decision("parallel", span_of(cx, n.iter), is_sparse=space.guard is not None)
+    return PendingDecision(made, space)
 
 
 def serial_loop(cx: Lowering, n: ast.For, space: LoopSpace, reason: str) -> PendingDecision:
     help = CONDITIONAL_HELP if reason == CONDITIONAL else ""
-    return PendingDecision(Decision("serial", span_of(cx, n.iter), reason, help), space)
+    is_sparse = space.guard is not None
+    made = Decision("serial", span_of(cx, n.iter), reason, help, is_sparse=is_sparse)
+    return PendingDecision(made, space)
 
 
 def carried_loop(
@@ -72,7 +76,10 @@ def carried_loop(
     iterations."""
     help = HELPS[found.kind].format(name=found.name, update=found.update)
     origin = span_of(cx, found.node)
-    made = Decision("serial", span_of(cx, n.iter), found.sentence, help, origin, name=found.name)
+    made = Decision(
+        "serial", span_of(cx, n.iter), found.sentence, help, origin, name=found.name,
+        is_sparse=space.guard is not None,
+    )  # fmt: skip
     return PendingDecision(made, space, is_warned=not is_ours(made.span))
 
 

@@ -9,6 +9,7 @@ are evaluated for the arguments of the call. Nothing is launched.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -115,36 +116,49 @@ def loop_lines(found: Explanation) -> Iterator[str]:
     loops = found.of_kind("parallel", "serial")
     if not loops:
         yield "no loops: one invocation runs the kernel"
+    copies: dict[Span | None, list[Decision]] = {}
     for d in loops:
-        trips = found.evaluate(d.trips)
-        many = "an unknown number of" if trips is None else f"{trips:,}"
-        iterations = f"{many} iteration{'' if trips == 1 else 's'}"
-        if d.kind == "parallel":
-            yield f"{place(d.span)}: parallel over {iterations}"
-        else:
-            yield f"{place(d.span)}: serial, {iterations}: {d.text}"
-        yield from (f"  {line}" for line in details(found, d))
-        if d.help:
-            yield f"  help: {d.help}"
+        copies.setdefault(d.span, []).append(d)
+    for span, same in copies.items():  # several of one span: unrolled, or an inlined function
+        for head, count in Counter([heading(found, d) for d in same]).items():
+            yield f"{place(span)}: {head}{f' ({count} such loops)' if count > 1 else ''}"
+        yield from (f"  {line}" for line in details(found, span))
+        yield from dict.fromkeys(f"  help: {d.help}" for d in same if d.help)
 
 
-def details(found: Explanation, loop: Decision) -> Iterator[str]:
-    """Yield lines about a loop's mapping to the device, and about the bytes of an iteration."""
-    for d in found.about("fused", loop.span):
-        yield d.text
-    for d in found.about("dispatch", loop.span):
+def heading(found: Explanation, loop: Decision) -> str:
+    """Return kind, trip count and reason of a loop."""
+    trips = found.evaluate(loop.trips)
+    many = "an unknown number of" if trips is None else f"{trips:,}"
+    unit = "iteration" if trips == 1 else "iterations"
+    if loop.is_sparse:
+        unit = "cells of a sparse field, inactive ones skipped"
+    if loop.kind == "parallel":
+        return f"parallel over {many} {unit}"
+    return f"serial, {many} {unit}: {loop.text}"
+
+
+def details(found: Explanation, span: Span | None) -> Iterator[str]:
+    """Yield lines about the mapping of a span's loops to the device, and about the bytes of an
+    iteration. Equal lines about one dispatch after another are yielded once."""
+    parts = [tuple([d.text]) for d in found.about("fused", span)]
+    for d in found.about("dispatch", span):
+        lines = []
         if d.name in found.grids:
-            yield grid_text(found.grids[d.name], found.evaluate)
+            lines.append(grid_text(found.grids[d.name], found.evaluate))
         lanes = [x for x in found.of_kind("lanes") if x.name == d.name]
-        yield from (f"{place(x.span)}: {x.text}" for x in lanes)
+        lines += [f"{place(x.span)}: {x.text}" for x in lanes]
         read, written = [
             found.evaluate(b.trips)
             for name in ("read", "written")
-            for b in found.about("bytes", loop.span)
+            for b in found.about("bytes", span)
             if (b.name, b.reason) == (d.name, name)
         ] or (None, None)
         if read is not None and written is not None:
-            yield f"an iteration reads {read:,} bytes and writes {written:,}"
+            lines.append(f"an iteration reads {read:,} bytes and writes {written:,}")
+        parts.append(tuple(lines))
+    for part in dict.fromkeys(parts):
+        yield from part
 
 
 def grid_text(grid: Grid, evaluate: Evaluate) -> str:

@@ -22,6 +22,7 @@ class Decision(NamedTuple):
     - help: advice that can be typed, or "".
     - trips: iterations of a loop, or bytes; None if the host cannot compute it.
     - name: the array or argument concerned.
+    - is_sparse: the iterations of a loop are the cells of a sparse block, inactive ones included.
     """
 
     kind: str
@@ -31,6 +32,7 @@ class Decision(NamedTuple):
     origin: Span | None = None
     trips: Count | None = None
     name: str = ""
+    is_sparse: bool = False
 
     @property
     def text(self) -> str:
