@@ -21,7 +21,7 @@ import sys
 import weakref
 from collections import deque
 from itertools import chain
-from threading import RLock
+from threading import RLock, current_thread
 from typing import Any
 
 from vkchi import env, platform
@@ -491,6 +491,16 @@ class Device(CommandRecorder):
         """
         self._commands = self._queue.outgoing = None
         self._refusal, self.busy, self.closed = reason, True, True
+
+    def require_open(self) -> None:
+        """Raise DeviceError if the device is closed, lost, or inherited by a forked process.
+
+        At the interpreter's exit, end a daemon thread silently instead, as Python does. An error
+        message that it prints then can abort the process (Python 3.13).
+        """
+        if self._refusal == ENDED and current_thread().daemon:
+            raise SystemExit
+        super().require_open()
 
     @property
     def is_reset(self) -> bool:

@@ -99,10 +99,15 @@ def is_fast() -> bool:
 
 @pytest.fixture(scope="session")
 def cache_environment() -> Callable[[Path], dict[str, str]]:
-    """Function that returns the environment of a process with the given cache folder."""
+    """Function that returns the environment of a process with the given cache folder.
+
+    Without validation layer: newer ones print a line on standard output, also in the processes that
+    this one starts or forks.
+    """
 
     def environment(folder: Path) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("VKCHI_DUMP")}
+        left_out = ("VKCHI_DUMP", "VK_INSTANCE_LAYERS")
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
         root = str(Path(__file__).parents[2])
         paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         return {**kept, "VKCHI_CACHE": "1", "VKCHI_CACHE_DIR": str(folder), "PYTHONPATH": paths}

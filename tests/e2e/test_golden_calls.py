@@ -28,7 +28,10 @@ def frames_of_vkchi(error: BaseException) -> list[str]:
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
 def test_call_matches_golden_message(path: Path, bless: bool, own_runtime: None) -> None:
-    code = compile(path.read_text(), f"tests/golden/calls/{path.name}", "exec")
+    source = path.read_text()
+    if source.startswith("import torch\n"):
+        pytest.importorskip("torch")
+    code = compile(source, f"tests/golden/calls/{path.name}", "exec")
     with pytest.raises(VkchiError) as e:
         exec(code, {"__name__": "golden"})
     tidy(e.value)

@@ -159,8 +159,11 @@ def test_breakpoint_sees_arrays_that_the_kernel_changed(
     assert given.tolist() == [0, 0, 7]
 
 
+STOPS_AT_BREAKPOINT = sys.version_info >= (3, 13)  # earlier versions stop at the next line
+
+
 def test_pdb_steps_through_the_users_lines_only(python: None) -> None:
-    typed = "s\ns\np a\nn\np b\ns\ns\np y\nc\n"
+    typed = STOPS_AT_BREAKPOINT * "n\n" + "s\ns\np a\nn\np b\ns\ns\np y\nc\n"
     shown = io.StringIO()
     debugger = pdb.Pdb(stdin=io.StringIO(typed), stdout=shown, nosigint=True, readrc=False)
 
@@ -182,7 +185,8 @@ def test_pdb_steps_through_the_users_lines_only(python: None) -> None:
     text = shown.getvalue()
     places = re.findall(r"> (\S+)\(\d+\)(\w+)\(\)", text)
     assert {file for file, _ in places} == {__file__}
-    assert [name for _, name in places] == ["run", "root", "root", "root", "root", "run"]
+    names = [name for _, name in places][STOPS_AT_BREAKPOINT:]
+    assert names == ["run", "root", "root", "root", "root", "run"]
     assert "--Call--" in text
     assert "9" in text
     assert "3.0" in text
@@ -191,7 +195,8 @@ def test_pdb_steps_through_the_users_lines_only(python: None) -> None:
 
 def test_pdb_returns_to_the_caller_of_the_kernel(python: None) -> None:
     shown = io.StringIO()
-    debugger = pdb.Pdb(stdin=io.StringIO("n\nn\nn\nc\n"), stdout=shown, nosigint=True, readrc=False)
+    typed = STOPS_AT_BREAKPOINT * "n\n" + "n\nn\nn\nc\n"
+    debugger = pdb.Pdb(stdin=io.StringIO(typed), stdout=shown, nosigint=True, readrc=False)
 
     @ti.kernel
     def run():
@@ -207,7 +212,7 @@ def test_pdb_returns_to_the_caller_of_the_kernel(python: None) -> None:
         sys.settrace(None)
     names = re.findall(r"> \S+\(\d+\)(\w+)\(\)", shown.getvalue())
     own = "test_pdb_returns_to_the_caller_of_the_kernel"
-    assert names == ["run", "run", own, own]
+    assert names[STOPS_AT_BREAKPOINT:] == ["run", "run", own, own]
     assert after == 1
 
 

@@ -309,3 +309,23 @@ child.join()
 )
 def test_the_interpreter_ends_well(end: str, tmp_path: Path) -> None:
     run_program(f"ti.init()\nx = ti.ndarray(ti.f32, 100000)\nadd(x, 1)\n{end}", tmp_path)
+
+
+def test_daemon_threads_end_silently(tmp_path: Path) -> None:
+    """They still launch, read and write while the interpreter ends."""
+    body = """
+ti.init()
+x, f = ti.ndarray(ti.f32, 1000), ti.field(ti.f32, 100)
+add(x, 1)
+def launch():
+    while True:
+        add(x, 1)
+def access():
+    while True:
+        f[3] = f[4] + 1
+        f.fill(2)
+for run in (launch, launch, access):
+    threading.Thread(target=run, daemon=True).start()
+threading.Event().wait(0.2)
+"""
+    assert run_program(body, tmp_path) == []
