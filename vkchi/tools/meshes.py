@@ -119,7 +119,7 @@ def write_mesh(
         raise ToolError(f"a {suffix} file has no cells of kind {wrong[0]!r}: use .vtu")
     try:
         check_corners(blocks, len(points))
-    except ValueError as e:
+    except local(ValueError) as e:
         raise ToolError(f"write_mesh: {e}") from None
     data = {k: host_views.to_number_array(v) for k, v in (vertex_data or {}).items()}
     for key, values in data.items():
