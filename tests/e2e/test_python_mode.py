@@ -555,6 +555,19 @@ def test_workgroup_operations_raise_one_error(python: None) -> None:
     assert x.to_numpy().sum() == 0
 
 
+def test_the_profiler_lists_no_kernels(capsys: pytest.CaptureFixture[str]) -> None:
+    ti.init(arch=ti.python, kernel_profiler=True)
+
+    @ti.kernel
+    def run() -> ti.i32:
+        return 1
+
+    assert run() == 1
+    ti.profiler.print_kernel_profiler_info()
+    assert "number of results: 0" in capsys.readouterr().out
+    ti.init()
+
+
 def test_the_documented_list_is_complete() -> None:
     path = Path(__file__).parents[2] / "docs" / "language" / "debugging.md"
     text = path.read_text(encoding="utf-8")

@@ -49,6 +49,7 @@ DIFFERENT = (
     ),
     Difference("lines that kernels print", "appear immediately, and their number has no limit"),
     Difference('`ti.init(debug="nan")`', "reports nothing"),
+    Difference("`ti.profiler`", "lists no kernels"),
     Difference("races in debug mode", "are not reported: iterations run in order"),
 )
 NOT_RUN = "kernels with them do not run as Python"  # in the error of each excluded kernel
