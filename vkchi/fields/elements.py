@@ -118,6 +118,12 @@ def why_freed(name: str) -> str:
     )
 
 
+def sum_place(value: Any) -> Hashable | None:
+    """The place of the element that a vector or matrix is a sum of, with constants."""
+    find = getattr(value, "place_of_sum", None)
+    return None if find is None else find()
+
+
 class ArrayAccess(NamedTuple):
     """One access of Python to an array: read or write elements, or fill the whole array.
 
@@ -454,6 +460,10 @@ class Elements(PythonScope):
         """Key of an element's value: the array, the index and the count of recorded overwrites."""
         return self, index, self.whole.overwritten
 
+    def place_of(self, index: tuple[int, ...]) -> Hashable | None:
+        """Key of an element's value; None unless a tape watches the array."""
+        return None if self.watch is None else self._place(index)
+
     def peek(self, index: tuple[int, ...]) -> Any:
         """`read` without a report to the tape."""
         return self._read(index)
@@ -485,7 +495,9 @@ class Elements(PythonScope):
         values = self._cooked(value, inner)
         if self.watch is not None or self.runtime.recording is not None:
             access = self._access("write", index)
-            self.tell(access._replace(is_sum=self._place(index) in places_of(value)))
+            place = self._place(index)
+            is_sum = place in places_of(value) or sum_place(value) == place
+            self.tell(access._replace(is_sum=is_sum))
         is_mapped_and_busy = self.device.busy and self.buffer.view is not None
         if is_mapped_and_busy and write_later(self, index, values, CODES.get(self.stored.name)):
             return

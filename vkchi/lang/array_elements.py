@@ -8,6 +8,7 @@ component accesses a scalar, an index without it a numpy array.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, Protocol
 
 from vkchi.lang.matrix import Matrix, Vector
@@ -25,6 +26,8 @@ class ElementStore(Protocol):
 
     def write(self, index: tuple[int, ...], value: Any) -> None: ...
 
+    def place_of(self, index: tuple[int, ...]) -> Hashable | None: ...
+
 
 class _Element(Matrix):
     """A vector or matrix at `index` of `store`. Reads of the whole element widen numbers to 64
@@ -35,7 +38,7 @@ class _Element(Matrix):
     _store: ElementStore
 
     def __init__(self, store: ElementStore, index: tuple[int, ...]) -> None:
-        self._store, self._index, self.dt = store, index, None
+        self._store, self._index, self.dt, self._sum_of = store, index, None, None
 
     @property
     def entries(self) -> Any:
@@ -64,6 +67,9 @@ class _Element(Matrix):
 
     def _place(self, keys: Any) -> tuple[int, ...]:
         return tuple(int(k) % extent for k, extent in zip(keys, self.shape))
+
+    def place_of_sum(self) -> Hashable | None:
+        return self._store.place_of(self._index)
 
     def fill(self, val: Any) -> None:
         """Set every component in memory to val."""

@@ -10,7 +10,7 @@ kernels take the value as default_fp or default_ip.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import (
@@ -91,15 +91,17 @@ class Matrix(MatrixReductions, Arithmetic):
     is the matrix product. Operators raise KernelShapeError for shapes that do not fit.
     """
 
-    __slots__ = ("_entries", "dt")
+    __slots__ = ("_entries", "_sum_of", "dt")
     __dir__ = visible_names
     _entries: Any
     dt: Scalar | None
+    _sum_of: tuple[Hashable, bytes] | None  # place, components: see `place_of_sum`
 
     def __init__(self, arr: Numbers, dt: ScalarDType | None = None) -> None:
         t = scalar_type(dt)
         entries = _numbers(arr)
         self.dt, self._entries = t, entries if t is None else entries.astype(t.dtype)
+        self._sum_of = None
 
     @property
     def entries(self) -> NDArray[Any]:
@@ -190,7 +192,18 @@ class Matrix(MatrixReductions, Arithmetic):
         if shape and shape != self.shape:
             text = [linear.shape_text(x if hasattr(x, "shape") else Matrix(x)) for x in (a, b)]
             raise KernelShapeError(f"operands have different shapes: {text[0]} and {text[1]}")
-        return self._declared(evaluate_elementwise(f, a, b), getattr(other, "dt", None))
+        found = self._declared(evaluate_elementwise(f, a, b), getattr(other, "dt", None))
+        if isinstance(found, Matrix) and not isinstance(other, np.ndarray):
+            place = find_summand(f, a, b)
+            if place is not None:
+                found._sum_of = place, found._entries.tobytes()
+        return found
+
+    def place_of_sum(self) -> Hashable | None:
+        """Return the place of the array element of which this is a sum with constants; None if
+        unknown, and if no tape watches the array."""
+        place, components = self._sum_of or (None, b"")
+        return place if place is None or self._entries.tobytes() == components else None
 
     def _declared(self, found: Any, other: Scalar | None) -> Any:
         """Return `found`, the result of an operator, with `dt` set if it has none.
@@ -436,13 +449,30 @@ def wrap_array(result: Any) -> Any:
     if not isinstance(result, np.ndarray):
         return result
     made = object.__new__(type_of(result))
-    made._entries = result
+    made._entries, made._sum_of = result, None
     made.dt = (
         None
         if result.dtype.name in _FREE and result.dtype.isnative
         else scalar_of_dtype(result.dtype)
     )
     return made
+
+
+def find_summand(f: Callable[..., Any], a: Any, b: Any) -> Hashable | None:
+    """Return the place of the recorded element in `a + constant`, `constant + b` or `a - constant`;
+    None for other operations and operands."""
+    name = getattr(f, "__name__", "")
+    pairs = {"add": ((a, b), (b, a)), "subtract": ((a, b),)}.get(name, ())
+    for one, other in pairs:
+        place = one.place_of_sum() if isinstance(one, Matrix) else None
+        if place is not None:
+            values = other if isinstance(other, list | tuple) else [other]
+            is_constant = all(
+                type(v) in (bool, int, float) or (type(v) in (Matrix, Vector) and v._sum_of is None)
+                for v in values
+            )
+            return place if is_constant else None
+    return None
 
 
 def _as_matrix(x: Any) -> Any:

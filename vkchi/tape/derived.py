@@ -116,6 +116,7 @@ if not TYPE_CHECKING:
         {
             "along": "ForwardKernel", "arrays_used": "Names", "check_reached": "None",
             "depends_on_order": "bool", "differentiated": "CompiledGradient",
+            "fixed_stores": "Names",
             "kinds_of_writes": "dict[str, frozenset[str]]", "marked": "MarkingKernel",
             "invariant": "Names | None", "stores_constants": "bool",
             "strip_mined": "Artifact | None",

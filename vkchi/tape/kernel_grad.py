@@ -66,7 +66,7 @@ def fit_gradient(call: KernelCall, gradients: CallAdjoints) -> ValidGradient:
     both = {k: writes[k] for k in needs if k in writes and boxes_may_intersect(needs[k], writes[k])}
     if not both:
         return ValidGradient(made, needs, set())
-    from vkchi.tape.staleness import find_stale
+    from vkchi.tape.staleness import find_stale, find_stored
 
     invariant = facts.invariant(call.plan, made.spec, frozenset(both), frozenset(call.arrays))
     if invariant is None:
@@ -74,6 +74,10 @@ def fit_gradient(call: KernelCall, gradients: CallAdjoints) -> ValidGradient:
         first = made.live.writes.accesses[name].elements[0]
         raise overwritten_input_error(call, made, MarkedOp(first.kind, name, first.span))
     stale = find_stale(call, made.spec, both, invariant)
+    stored: dict[str, Storage] = {}
+    if stale is not None:  # the elements between those of a box may be unchanged
+        stored = find_stored(call, frozenset(both) - invariant)
+        stale = find_stale(call, made.spec, both, invariant, stored) if stored else stale
     if stale is not None:
         raise overwritten_input_error(call, made, stale)
     if invariant:
@@ -81,7 +85,7 @@ def fit_gradient(call: KernelCall, gradients: CallAdjoints) -> ValidGradient:
         needs = made.needs(call)
     reads = facts.touched(call.plan, "loads", call.case)
     again = reads.keys() & both.keys() - invariant
-    redefined = {k for k in again if is_inside(reads[k], both[k])}
+    redefined = {k for k in again if k not in stored and is_inside(reads[k], both[k])}
     return ValidGradient(made, needs | {k: reads[k] for k in again & needs.keys()}, redefined)
 
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from vkchi.analysis import alias
 from vkchi.analysis.boxes import Box, Shaped, boxes_may_intersect, first_filling_segment
+from vkchi.analysis.dataflow import Dependence
 from vkchi.analysis.footprint import Footprint
 from vkchi.autodiff import gradient_checks
 from vkchi.autodiff.buffers import save_buffer_size
-from vkchi.autodiff.instrument import instrument_stores
+from vkchi.autodiff.instrument import STORES, instrument_stores
 from vkchi.autodiff.primal import ActivityAnalysis, BitDependence, is_smooth_array, name_under
 from vkchi.autodiff.reaching import ArrayShape, OutflowAnalysis, ReachingWrites, spans_of
 from vkchi.autodiff.results import (
@@ -29,8 +30,8 @@ from vkchi.autodiff.results import (
     raise_or_warn,
 )
 from vkchi.compiler import build_artifact
-from vkchi.ir.core import Param, Value, base_memory, walk
-from vkchi.ir.ops import READS, WRITES
+from vkchi.ir.core import Op, Param, Value, base_memory, used_in, walk
+from vkchi.ir.ops import READS, WRITES, Effect, effect_of
 from vkchi.tape.derived import Case, Names
 from vkchi.tape.gradients import (
     GradientIR,
@@ -98,6 +99,35 @@ def stores_constants(plan: Plan) -> bool:
     active = ActivityAnalysis(fn, frozenset(p.name for p in fn.params if is_smooth_array(p)))
     is_store = all(kinds == {"store"} for kinds in alias.kinds_of_writes(fn.body.ops).values())
     return is_store and not (active.stores or active.escapes)
+
+
+def fixed_stores(plan: Plan) -> Names:
+    """Arrays that a kernel writes only by stores, to elements that a rerun writes again.
+
+    Whether and where they are written depends on no array that the kernel writes. Empty if the
+    kernel draws random numbers, reports, or uses results of atomics.
+    """
+    fn, used = plan.func, used_in(plan.func.body)
+    writes: dict[Param, list[Op]] = {}
+    for op in walk(fn.body):
+        root = base_memory(op.args[0]) if op.kind in WRITES else None
+        if isinstance(root, Param):
+            writes.setdefault(root, []).append(op)
+        is_repeatable = effect_of(op.kind) is not Effect.REPORT and op.kind != "random"
+        if not is_repeatable or (root is not None and op in used):
+            return NONE
+    depends = Dependence(fn.body, writes)
+    moved = {
+        op
+        for ops in writes.values()
+        for op in ops
+        if op in depends.decided or op.args[0] in depends.found
+    }
+    return frozenset(
+        p.name
+        for p, ops in writes.items()
+        if all(op.kind in STORES and op not in moved for op in ops)
+    )
 
 
 def depends_on_order(plan: Plan) -> bool:

@@ -7,6 +7,7 @@ The rerun computes the same values if each array falls into one of two classes:
   does not depend on the old contents. An atomic is no such store, because its result depends on
   them. It counts as a read if its result is used or it is not an addition. A minimum or maximum
   over invocations is exempt if nothing is added to it: repeating it gives the same result.
+  If the written elements are known exactly, others may be read at any time.
 - *Invariant*: the kernel only adds to the array or takes extremes, and changes no element that it
   has read. Its reads are then still valid, and the gradient omits these writes. Neither the
   execution nor the address of such a write may depend on a read of the array.

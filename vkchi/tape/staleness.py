@@ -6,6 +6,7 @@ The rules are in `recompute_safety`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from vkchi.analysis.boxes import Box
 from vkchi.autodiff.results import GradientSpec, MarkedOp
@@ -17,18 +18,22 @@ from vkchi.tape.variants import Variant
 from vkchi.types import Array, i32, shape_of
 from vkchi.types.lazy_numpy import np
 
+NOTHING_KNOWN: Mapping[str, Storage] = MappingProxyType({})
+
 
 def find_stale(
     call: KernelCall,
     spec: GradientSpec | None,
     written: Mapping[str, Box],
     invariant: frozenset[str],
+    stored: Mapping[str, Storage] = NOTHING_KNOWN,
 ) -> MarkedOp | None:
     """Return an access after which rerunning the kernel may give other values, or None.
 
     `written` are the parts of arrays that it may overwrite; all must be redefined, except for those
-    in `invariant` (`recompute_safety`). With a `spec`, the kernel is the simplified one that its
-    gradient is built from. Runs on copies; waits for the device.
+    in `invariant` (`recompute_safety`). Of the arrays in `stored`, it overwrites only the elements
+    marked there. With a `spec`, the kernel is the simplified one that its gradient is built from.
+    Runs on copies; waits for the device.
     """
     plan, names = call.plan, frozenset(written)
     made = facts.marked(plan, spec, names, invariant)
@@ -37,8 +42,29 @@ def find_stale(
     noted = Storage(plan.runtime, i32, (max(1, len(made.ops)),))
     own = {shadow: start_marks(call.arrays[name], t, None if name in invariant else written[name])
            for name, (shadow, t) in made.shadows.items()}  # fmt: skip
+    for name, marks in stored.items():
+        own[made.shadows[name][0]].from_numpy(1 - marks.to_numpy())
     variant.dry_run(call, {**own, NOTED: noted})
     return next((op for op, is_stale in zip(made.ops, noted.to_numpy()) if is_stale), None)
+
+
+def find_stored(call: KernelCall, names: frozenset[str]) -> dict[str, Storage]:
+    """Return the marks of the elements that a call stored, for those of the arrays `names` of which
+    a rerun stores the same elements (`questions.fixed_stores`). Runs on copies."""
+    wholes = [id(array.whole) for array in call.arrays.values()]
+    names &= facts.fixed_stores(call.plan)
+    if not names or len(set(wholes)) < len(wholes):
+        return {}
+    none: frozenset[str] = frozenset()
+    made = facts.marked(call.plan, None, names, none)
+    variant = call.plan.derived.marked.find(
+        (None, names, none), lambda: Variant(call, made.artifact)
+    )
+    own = {name: start_marks(call.arrays[name], t, None) for name, (_, t) in made.shadows.items()}
+    noted = Storage(call.plan.runtime, i32, (max(1, len(made.ops)),))
+    shadows = {shadow: own[name] for name, (shadow, _) in made.shadows.items()}
+    variant.dry_run(call, {**shadows, NOTED: noted})
+    return own
 
 
 def start_marks(array: Storage, t: Array, box: Box | None) -> Storage:
