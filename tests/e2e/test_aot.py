@@ -548,8 +548,28 @@ def test_damaged_files(tmp_path: Path) -> None:
         except ModuleError:
             pass
     (tmp_path / "m.tcm").write_bytes(whole[:100])
-    with pytest.raises(ModuleError):
+    with pytest.raises(ModuleError, match="m.tcm is damaged or is not a module$"):
         ti.load(tmp_path / "m.tcm")
+
+
+def test_metadata_that_does_not_fit_the_other_files(tmp_path: Path) -> None:
+    """Messages name files and fields, and no class of Python."""
+    m = ti.aot.Module()
+    m.add_kernel(push)
+    m.add_field("x", ti.field(ti.f32, 4096))
+    m.save(tmp_path)
+    files = read_files(tmp_path)
+    for old, new, message in (
+        ('"push.0.spv"', '"smooth.1.spv"', "names the file 'smooth.1.spv', which the module lacks"),
+        ('"blocks"', '"blockz"', "none that vkchi writes: 'blocks' is missing"),
+        ("16388", "16", "field 'x' of 16384 bytes at 0 exceeds its memory block of 16"),
+    ):
+        text = files[METADATA].decode()
+        assert old in text
+        write_folder(tmp_path, {**files, METADATA: text.replace(old, new).encode()})
+        with pytest.raises(ModuleError, match=message) as found:
+            ti.load(tmp_path)
+        assert "Error(" not in str(found.value)
 
 
 NO_ARGUMENT = {"tag": "NDARRAY", "dtype": "f32", "ndim": "two", "fmt": None}
@@ -681,8 +701,13 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     x, v = ndarray([1, 2]), ti.Vector.ndarray(2, ti.f32, 2)
     with pytest.raises(ti.TaichiSyntaxError, match=r"push\(dt, x, v\): missing"):
         m.push(1, x)
-    with pytest.raises(ArgumentError, match=r"push\(\): argument `x`: an array of f32 is needed"):
+    with pytest.raises(
+        ArgumentError, match=r"push\(\): argument `x`: an array of f32 is needed"
+    ) as e:
         m.push(1, ti.ndarray(ti.i32, 2), v)
+    assert "help: convert it" in str(e.value) and "annotate" not in str(e.value)
+    with pytest.raises(ArgumentError, match=r"pass a ti.ndarray or .to_numpy\(\) of it$"):
+        m.push(1, ti.field(ti.f32, 2), v)
     with pytest.raises(ArgumentError, match="1 axis is needed, it has 2"):
         m.push(1, ti.ndarray(ti.f32, (2, 2)), v)
     with pytest.raises(ArgumentError, match="an f32 number is needed"):

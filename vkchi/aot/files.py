@@ -73,8 +73,10 @@ def read_files(path: str | os.PathLike[str]) -> dict[str, bytes]:
         return verify_checksums(read_folder(place) if is_folder else read_archive(place))
     except ModuleError as e:
         raise ModuleError(f"{place} is damaged: {e}") from None
-    except local(Exception) as e:  # zipfile does not document its errors for corrupt archives
+    except local(OSError) as e:
         raise ModuleError(f"{place} cannot be read: {e}") from None
+    except local(Exception):  # zipfile does not document its errors for corrupt archives
+        raise ModuleError(f"{place} is damaged or is not a module") from None
 
 
 def read_bytes(path: str) -> bytes:

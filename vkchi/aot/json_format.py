@@ -161,7 +161,14 @@ def read_saved(files: dict[str, bytes]) -> Saved:
     except ModuleError:
         raise
     except local(*MALFORMED) as e:
-        raise ModuleError(f"{METADATA} is none that vkchi writes: {e!r}") from None
+        raise ModuleError(f"{METADATA} is none that vkchi writes: {fault_of(e)}") from None
+
+
+def fault_of(error: Exception) -> str:
+    """Description of an error of `MALFORMED`, without the name of its class."""
+    if isinstance(error, KeyError) and error.args:
+        return f"{error.args[0]!r} is missing"
+    return str(error) or "its structure is another one"
 
 
 def _saved(tree: Tree, files: dict[str, bytes]) -> Saved:
@@ -179,6 +186,9 @@ def _saved(tree: Tree, files: dict[str, bytes]) -> Saved:
 
 
 def _kernel_of(tree: Tree, files: dict[str, bytes]) -> SavedKernel:
+    missing = [name for name in tree["shaders"] if name not in files]
+    if missing:
+        raise ModuleError(f"{METADATA} names the file {missing[0]!r}, which the module lacks")
     shaders = [files[name] for name in tree["shaders"]]
     for name, words in zip(tree["shaders"], shaders):
         if len(words) % 4 or words[:4] != SPIRV_MAGIC:

@@ -16,7 +16,15 @@ from typing import Any, TypeVar
 
 from vkchi.aot.capabilities import missing_features
 from vkchi.aot.files import read_files
-from vkchi.aot.json_format import MALFORMED, Saved, SavedGraph, SavedKernel, read_saved, type_of
+from vkchi.aot.json_format import (
+    MALFORMED,
+    Saved,
+    SavedGraph,
+    SavedKernel,
+    fault_of,
+    read_saved,
+    type_of,
+)
 from vkchi.aot.parameters import check_signed
 from vkchi.aot.parameters import load_parameter as load_parameter
 from vkchi.cache.compiled import Compiled
@@ -123,7 +131,7 @@ class LoadedKernel:
         except VkchiError:
             raise
         except local(*MALFORMED) as e:
-            raise ModuleError(f"{self.__name__}() is none that vkchi writes: {e!r}") from e
+            raise ModuleError(f"{self.__name__}() is none that vkchi writes: {fault_of(e)}") from e
 
     def _make_plan(self, runtime: Runtime, args: tuple[Any, ...]) -> LoadedPlan:
         saved, fields = self._saved, self._module.all_fields
@@ -168,7 +176,7 @@ class LoadedModule:
         device = runtime.device
         blocks = [device.allocate(size_bytes) for size_bytes in saved.blocks]
         self.all_fields = {
-            name: make_field(runtime, type_of(f.type), blocks[f.block], f.start_bytes)
+            name: make_field(name, runtime, type_of(f.type), blocks[f.block], f.start_bytes)
             for name, f in saved.fields.items()
         }
         self.fields = {name: f for name, f in self.all_fields.items() if name[0] != "."}
@@ -223,7 +231,7 @@ def load(path: str | os.PathLike[str]) -> LoadedModule:
     try:
         return LoadedModule(os.fspath(path), saved, runtime)
     except local(*MALFORMED, InternalError) as e:
-        raise ModuleError(f"{path} is no module that vkchi writes: {e!r}") from None
+        raise ModuleError(f"{path} is no module that vkchi writes: {fault_of(e)}") from None
 
 
 def check_device(path: str, saved: Saved, runtime: Runtime) -> None:
@@ -241,14 +249,14 @@ def check_device(path: str, saved: Saved, runtime: Runtime) -> None:
         )
 
 
-def make_field(runtime: Runtime, t: Any, block: Any, start_bytes: int) -> Storage:
-    """Create a field in a memory block. Raises ValueError for an invalid type or start,
-    InternalError if the field exceeds the block."""
+def make_field(name: str, runtime: Runtime, t: Any, block: Any, start_bytes: int) -> Storage:
+    """Create a field in a memory block. Raises ValueError for an invalid type or start, and if the
+    field exceeds the block."""
     if not isinstance(t, Array) or t.shape is None or t.layout is None:
-        raise ValueError(f"{t} is no field")
+        raise ValueError(f"the type of field {name!r} is {t}, which is not that of a field")
     check_layout_range(t.shape, t.layout)
     if type(start_bytes) is not int or start_bytes < 0:
-        raise ValueError(f"a field cannot begin at {start_bytes!r}")
+        raise ValueError(f"field {name!r} cannot begin at {start_bytes!r}")
     if shares_words(t.layout):
         from vkchi.fields.bitpacked import quantised_like
 
@@ -257,7 +265,11 @@ def make_field(runtime: Runtime, t: Any, block: Any, start_bytes: int) -> Storag
         made = object.__new__(Storage)
         made.describe(runtime, t.elem, t.stored)
     made.arrange(t.shape, t.layout)
-    block.locate(start_bytes, made.size_bytes)
+    if start_bytes + made.size_bytes > block.size_bytes:
+        raise ValueError(
+            f"field {name!r} of {made.size_bytes} bytes at {start_bytes} exceeds its memory block "
+            f"of {block.size_bytes}"
+        )
     made.attach(BufferView(block, start_bytes, made.size_bytes), is_own=False)
     return made
 

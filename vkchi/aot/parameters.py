@@ -129,7 +129,16 @@ def load_parameter(tree: Tree) -> tuple[Parameter, Any]:
         raise ValueError(f"no parameter: {tree}")
     if isinstance(found, PackParameter):
         found = SavedPack(name, found.type, found.members)
+    mark_saved(found)
     return found, signed_of(tree)
+
+
+def mark_saved(p: Parameter) -> None:
+    """Leave changes of annotations out of the help of errors about a parameter and its members."""
+    p.is_saved = True
+    if isinstance(p, GroupParameter):
+        for member in p.members.values():
+            mark_saved(member)
 
 
 def annotation_of(tree: Tree) -> Any:

@@ -67,9 +67,14 @@ MOST_F32 = 3.4028235677973362e38
 
 
 class Parameter:
-    """One kernel parameter. `is_constant`: values read from it carry no derivative."""
+    """One kernel parameter.
+
+    - is_constant: values read from it carry no derivative.
+    - is_saved: it is of a saved kernel, whose annotations cannot be changed.
+    """
 
     kind, is_constant = "", False
+    is_saved = False
 
     def __init__(self, name: str, type: Any) -> None:
         self.name, self.type = name, type
@@ -105,8 +110,13 @@ class Parameter:
         """
         return arg
 
-    def refuse(self, why: str, help: str = "") -> ArgumentError:
-        """Return the error for an argument that does not fit, with a help line."""
+    def refuse(self, why: str, help: str = "", annotation: str = "") -> ArgumentError:
+        """Return the error for an argument that does not fit, with a help line.
+
+        `annotation` is another remedy: an annotation that accepts the argument.
+        """
+        if annotation and not self.is_saved:
+            help += f", or annotate `{self.name}` with {annotation}"
         hint = f"\nhelp: {help}" if help else ""
         return ArgumentError(f"argument `{self.name}`: {why}{hint}")
 
@@ -141,7 +151,7 @@ class ScalarParameter(Parameter):
             bound.flat.append(self._checked(int(arg)))
             return
         why = f"{with_article(t.name)} number is needed, not {describe_argument(arg)}"
-        raise self.refuse(why, scalar_hint(arg, self.name))
+        raise self.refuse(why, *scalar_hint(arg))
 
     def _rounded(self, arg: Any) -> float:
         try:
@@ -223,7 +233,8 @@ class ArrayParameter(Parameter):
             view = self._view(arg)
             if view is None:
                 raise self.refuse(
-                    f"an array is needed, not {describe_argument(arg)}{array_hint(arg)}"
+                    f"an array is needed, not {describe_argument(arg)}"
+                    f"{array_hint(arg, is_saved=self.is_saved)}"
                 )
             inner = view.shape[max(0, view.ndim - self.element_axes) :]
             key = (view.dtype, view.ndim, inner, needs_wide(view.size, view.dtype.itemsize))
@@ -264,12 +275,13 @@ class ArrayParameter(Parameter):
         is_element = isinstance(self.dtype, Tensor) or not self.element_axes
         if self.dtype is not None and self.dtype is not (elem if is_element else scalar_of(elem)):
             raise self.refuse(
-                f"an array of {self.dtype} is needed, not of {elem}", self._conversion(elem)
+                f"an array of {self.dtype} is needed, not of {elem}", *self._conversion(elem)
             )
         if want.ndim is not None and want.ndim != ndim:
             raise self.refuse(
                 f"an array of {axes_text(want.ndim)} is needed, it has {ndim}",
-                f"pass one of {axes_text(want.ndim)}, or annotate `{self.name}` with ndim={ndim}",
+                f"pass one of {axes_text(want.ndim)}",
+                f"ndim={ndim}",
             )
         if want.element_dim is not None and want.element_dim != len(inner):
             axes = axes_text(want.element_dim)
@@ -277,12 +289,12 @@ class ArrayParameter(Parameter):
         if want.element_shape is not None and want.element_shape != inner:
             raise self.refuse(f"elements of shape {want.element_shape} are needed, not {elem}")
 
-    def _conversion(self, elem: Scalar | Tensor) -> str:
+    def _conversion(self, elem: Scalar | Tensor) -> tuple[str, str]:
+        """Return help for an array of another scalar type, and the annotation that accepts it."""
         if not isinstance(elem, Scalar) or not isinstance(self.dtype, Scalar):
-            return ""
-        name = self.name
-        converted = f"{name}.astype(np.{self.dtype.dtype.name})"
-        return f"convert it, {converted}, or annotate `{name}` with dtype=ti.{elem}"
+            return "", ""
+        converted = f"{self.name}.astype(np.{self.dtype.dtype.name})"
+        return f"convert it, {converted}", f"dtype=ti.{elem}"
 
     def spec(self, arg: Any, signed: Any) -> ArgSpec:
         return ArgSpec(self.name, "array", signed, self.annotation.boundary)

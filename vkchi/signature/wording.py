@@ -29,9 +29,12 @@ def axes_text(n: int) -> str:
     return f"{n} axis" if n == 1 else f"{n} axes"
 
 
-def array_hint(arg: Any) -> str:
+def array_hint(arg: Any, *, is_saved: bool) -> str:
     """Return help for an object that is no supported array. "" unless it is a field, an array of
-    structs, a list, a tuple, or has `__array__`, and for numpy objects."""
+    structs, a list, a tuple, or has `__array__`, and for numpy objects. `is_saved`: the kernel is a
+    saved one."""
+    if is_saved and isinstance(arg, Storage | StructNdarray):
+        return ": pass a ti.ndarray or .to_numpy() of it"
     if isinstance(arg, StructNdarray):
         return ": annotate it with ti.types.ndarray(dtype=...)"
     if isinstance(arg, Storage):
@@ -40,17 +43,17 @@ def array_hint(arg: Any) -> str:
     return ": pass np.asarray(...) of it" if is_like and not is_of_numpy(arg) else ""
 
 
-def scalar_hint(arg: Any, name: str) -> str:
+def scalar_hint(arg: Any) -> tuple[str, str]:
+    """Return help for an object that is no scalar, and the annotation that accepts it."""
     if isinstance(arg, float):
-        return f"convert it, int(...), or annotate `{name}` with ti.f32"
+        return "convert it, int(...)", "ti.f32"
     if isinstance(arg, Ndarray) or is_array_of_numpy(arg):
-        return f"pass one element, or annotate `{name}` with ti.types.ndarray()"
+        return "pass one element", "ti.types.ndarray()"
     if isinstance(arg, Storage):
-        return f"pass one element, or annotate `{name}` with ti.template()"
+        return "pass one element", "ti.template()"
     if isinstance(arg, list | tuple):
-        vector = f"ti.types.vector({len(arg)}, ...)"
-        return f"pass one of its numbers, or annotate `{name}` with {vector}"
-    return f"pass a number, or annotate `{name}` with ti.template(), which takes anything"
+        return "pass one of its numbers", f"ti.types.vector({len(arg)}, ...)"
+    return "pass a number", "ti.template(), which takes anything"
 
 
 def tensor_hint(t: Tensor) -> str:
