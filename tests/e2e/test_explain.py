@@ -166,6 +166,8 @@ def test_atomics_that_remain(explain: Callable[..., list[str]]) -> None:
         "line 5, `old = ti.atomic_add(total[None], 1)`: atomic: the program uses the value that it "
         "returns",
     ]
+    at_help = "  help: loop over the elements that are updated, with a serial loop over the "
+    assert len([line for line in explain(run) if line.startswith(at_help)]) == 1
 
 
 def test_a_sum_is_combined_before_its_atomic(explain: Callable[..., list[str]]) -> None:
@@ -178,6 +180,7 @@ def test_a_sum_is_combined_before_its_atomic(explain: Callable[..., list[str]]) 
             s += x[i]
         return s
 
+    assert "  an iteration reads 4 bytes and writes 0" in explain(run)
     (line,) = [line for line in explain(run) if "atomic:" in line]
     assert line == (
         "line 3, `s += x[i]`: atomic: each invocation adds up its iterations first; few atomics "
@@ -211,15 +214,105 @@ def test_copied_arguments(explain: Callable[..., list[str]]) -> None:
             a[i] = b[i]
 
     x, y = np.zeros((50, 2), np.float32)[:, 0], np.zeros((50, 2), np.float32)[:, 1]
-    help = "  help: keep the data in a ti.ndarray or a ti.field between calls"
-    assert explain(run, x, y)[-4:] == [
-        "argument `a`: copied to the device and back at each call",
-        help,
-        "argument `b`: copied to the device at each call",
-        help,
+    keep = "keep the data in a ti.ndarray or a ti.field between calls"
+    found = explain(run, x, y)[-4:]
+    if can_share():
+        why = "its elements are 8 bytes apart, not 4"
+        keep_a, keep_b = (f"np.ascontiguousarray({k}) is used in place; or {keep}" for k in "ab")
+    else:
+        why, keep_a, keep_b = found[0].partition("each call: ")[2], keep, keep
+        assert why
+    assert found == [
+        f"argument `a`: copied to the device and back at each call: {why}",
+        f"  help: {keep_a}",
+        f"argument `b`: copied to the device at each call: {why}",
+        f"  help: {keep_b}",
     ]
     made = ti.ndarray(ti.f32, 50), ti.ndarray(ti.f32, 50)
     assert not [line for line in explain(run, *made) if "copied" in line]
+
+
+def can_share() -> bool:
+    return bool(current_runtime().device.host_pointer_alignment)
+
+
+def reasons(explain: Callable[..., list[str]], *given: Any) -> list[str]:
+    """Reasons why arrays of rank 1 or 2 are copied."""
+
+    @ti.kernel
+    def first(a: ti.types.ndarray()) -> ti.f32:
+        s = 0.0
+        for i in ti.grouped(a):
+            s += ti.f32(a[i])
+        return s
+
+    copied = "argument `a`: copied to the device at each call: "
+    lines = [line for a in given for line in explain(first, a)]
+    return [line.removeprefix(copied) for line in lines if "copied" in line]
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (lambda: np.zeros(8, np.float32)[::-1], "its elements are -4 bytes apart, not 4"),
+        (lambda: np.zeros((8, 4), np.float32)[:, :3],
+         "its elements along axis 0 are 16 bytes apart, not 12"),
+        (lambda: np.zeros((4, 3), np.float32, "F"),
+         "its elements along axis 1 are 16 bytes apart, not 4"),
+        (lambda: np.zeros(33, np.uint8)[1:].view(np.float32), "its address is not a multiple of 4"),
+        (lambda: np.frombuffer(bytes(64), np.float32), "it is read-only"),
+        (lambda: np.zeros(8, np.dtype(np.float32).newbyteorder()),
+         "its byte order is not that of the host"),
+        (lambda: np.zeros(0, np.float32), "it is empty"),
+        (lambda: np.zeros(8, np.float32), None),
+    ],
+)  # fmt: skip
+def test_reasons_for_copies(
+    explain: Callable[..., list[str]], made: Callable[[], Any], reason: str | None
+) -> None:
+    if not can_share():
+        pytest.skip("the device copies all arrays")
+    assert reasons(explain, made()) == ([] if reason is None else [reason])
+
+
+def test_debug_mode_copies(explain: Callable[..., list[str]]) -> None:
+    ti.init(log_level=ti.ERROR, offline_cache=False, debug=True)
+    assert reasons(explain, np.zeros(8, np.float32)) == ["in debug mode, all arrays are copied"]
+
+
+def test_loops_of_functions_with_a_return_have_a_help_line(
+    explain: Callable[..., list[str]],
+) -> None:
+    x = ti.field(ti.i32, 1000)
+
+    @ti.func
+    def find(v):
+        at = -1
+        for i in x:
+            if x[i] == v:
+                at = i
+                break
+        return at
+
+    @ti.kernel
+    def run() -> ti.i32:
+        return find(3)
+
+    lines = explain(run)
+    assert "a `break` or `return` of the function ends it" in lines[0]
+    assert "  help: move the loop to the kernel" in lines
+
+
+def test_bytes_under_a_condition_on_data(explain: Callable[..., list[str]]) -> None:
+    x, y = ti.field(ti.f32, 5000), ti.field(ti.f32, 5000)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            if x[i] > 0:
+                y[i] = 1
+
+    assert "  the bytes of an iteration depend on conditions or on values in memory" in explain(run)
 
 
 def test_a_kernel_without_loops(explain: Callable[..., list[str]]) -> None:
@@ -280,6 +373,7 @@ def other():
 
 other()
 assert x[0] == 0
+print("x is", x[0])
 """
 
 
@@ -288,7 +382,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     path.write_text(PROGRAM)
     try:
         assert main(["explain", f"{path}:step", "--arg", "a=f32[700]", "--arg", "n=2"]) == 0
-        out = capsys.readouterr().out.splitlines()
+        said = capsys.readouterr()
+        out, errors = said.out.splitlines(), said.err.splitlines()
+        head = f"vkchi: kernels of {path} do not run here; results that it prints are not valid:"
+        assert errors == [head, "x is 0.0"]
         assert out[0] == f"step(), {path}:7"
         assert out[1] == "line 8, `for i in a`: parallel over 700 iterations"
         assert main(["explain", f"{path}:other"]) == 0

@@ -113,6 +113,19 @@ def test_called_kernels_are_compiled_but_not_run(program: str, run: Run) -> None
     assert "Apple M1" in said
 
 
+def test_kernels_of_other_devices_are_compiled_but_not_run(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "other.py"
+    path.write_text(
+        "import vkchi as ti\nti.init()\n@ti.kernel\ndef put(y: ti.types.ndarray(ti.f32, 1)):\n"
+        "    for i in y:\n        y[i] = 5\n"
+        "with ti.device('other'):\n    y = ti.ndarray(ti.f32, 4)\n    put(y)\n"
+        "    print('y is', y[0])\n"
+    )
+    said, told = run(str(path), "--device", "apple-moltenvk")
+    assert "y is 0.0" in told and "put.0" in said
+    assert "results that it prints are not valid" in told
+
+
 def test_kernel_option_selects_kernel_and_derived_kernels(program: str, shaders: Shaders) -> None:
     names = [row["name"] for row in shaders(f"{program}:total", "--device", "mali-valhall")]
     assert {name.partition(".")[0] for name in names} == {"total"} and "total.grad.0" in names

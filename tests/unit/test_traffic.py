@@ -71,6 +71,17 @@ def test_atomics_read_and_write() -> None:
     assert value(size_of(parse_func(LOOP.replace("{body}", body))).moved, x0=9) == 4 + 4
 
 
+def test_reductions_into_one_element_do_not_count_per_iteration() -> None:
+    atomic = "    %o = atomic_add %p, %i : i32\n"
+    place = "    %p = elem %s : ptr<i32 global>\n"
+    for body, expected in ((place + atomic, 0), (place + "    %v = load %p : i32\n" + atomic, 4)):
+        fn = parse_func(LOOP.replace("{body}", body))
+        loop = find_parallel(fn)
+        assert loop is not None
+        each = traffic_per_iteration(loop, frozenset(fn.params))
+        assert each.written is not None and each.written.expr == ("const", expected)
+
+
 def test_data_that_decide_leave_the_bytes_unknown() -> None:
     guard = """\
     %p = elem %x, %i : ptr<f32 global>

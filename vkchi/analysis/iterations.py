@@ -6,7 +6,7 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import cached_property
 
 from vkchi.analysis.forms import ExactPolynomials, MixedRadixDigit, all_symbols
@@ -22,12 +22,14 @@ from vkchi.analysis.sums import (
     symbols_in,
     times,
 )
+from vkchi.ir.constants import is_constant
 from vkchi.ir.control_ops import LoopAxis, axes_of
 from vkchi.ir.core import Op, Param, Value
 from vkchi.ir.ops import (
     COUNTED,
     FIXED,
     LOOPS,
+    PLACES,
     TABLE,
     VARYING,
     Effect,
@@ -36,6 +38,22 @@ from vkchi.ir.ops import (
 INDEX_BITS = 32
 Loops = tuple[Op, ...]
 Window = tuple[Polynomial, Polynomial]  # least and greatest
+
+
+def invariant_path(place: Value, defined: Container[Value]) -> list[Op] | None:
+    """Ops of an address from its first value outside a loop inwards; None if the address varies.
+
+    The loop makes the values `defined`.
+    """
+    path: list[Op] = []
+    while place in defined:
+        if not isinstance(place, Op) or place.kind not in PLACES:
+            return None
+        if any(v in defined and not is_constant(v) for v in place.args[1:]):
+            return None
+        path.append(place)
+        place = place.args[0]
+    return path[::-1]
 
 
 class Iterations:

@@ -18,7 +18,7 @@ The byte count is None
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from vkchi.analysis.host_numbers import (
     BoundedCount,
@@ -27,10 +27,11 @@ from vkchi.analysis.host_numbers import (
     host_length,
     trips_of,
 )
+from vkchi.analysis.iterations import invariant_path
 from vkchi.ir.control_ops import axes_of, is_loop
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, find_parallel, walk
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, find_parallel, used_in, walk
 from vkchi.ir.interval_rules import nonnegative
-from vkchi.ir.ops import LOOPS, PLACES, READS, TABLE, WRITES, Effect
+from vkchi.ir.ops import ATOMICS, LOOPS, PLACES, READS, TABLE, WRITES, Effect
 from vkchi.target.artifact import DispatchSize
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Tensor, Type, i32
@@ -71,9 +72,10 @@ def traffic_per_iteration(loop: Op, params: frozenset[Param]) -> Traffic:
     """Bytes that one iteration of a parallel loop reads and writes.
 
     Accesses with the same address and direction count once, those in inner loops once per
-    iteration.
+    iteration. Reductions into one element do not count, because `passes.reduce` adds up in
+    registers.
     """
-    moved = find_moved(loop.regions[0], params)
+    moved = find_moved(loop.regions[0], params, reductions_in(loop))
     sums: dict[bool, BoundedCount | None] = {False: constant_count(0), True: constant_count(0)}
     for (_, is_write), found in moved.items():
         sums[is_write] = combine("add", sums[is_write], found)
@@ -97,18 +99,38 @@ def combine(kind: str, a: BoundedCount | None, b: BoundedCount | None) -> Bounde
 # --- accesses ------------------------------------------------------------------------------------
 
 
-def find_moved(region: Region, params: frozenset[Param]) -> Moved:
+def reductions_in(loop: Op) -> set[Op]:
+    """Atomics of one kind on an invariant address, to an array that the loop accesses in no other
+    way, and without uses of their results."""
+    body = loop.regions[0]
+    ops, used = list(walk(body)), used_in(body)
+    defined = {v for op in (loop, *ops) for v in (op, *op.results)}
+    defined |= {p for op in (loop, *ops) for region in op.regions for p in region.params}
+    found: dict[Value, list[Op]] = {}
+    for op in ops:
+        if op.kind in READS or op.kind in WRITES:
+            found.setdefault(base_memory(op.args[0]), []).append(op)
+    return {
+        op
+        for accesses in found.values()
+        if len({op.kind for op in accesses}) == 1 and not used.intersection(accesses)
+        for op in accesses
+        if op.kind in ATOMICS and invariant_path(op.args[0], defined) is not None
+    }
+
+
+def find_moved(region: Region, params: frozenset[Param], left_out: Collection[Op] = ()) -> Moved:
     """Bytes of the accesses to array parameters in a region, by array and direction.
 
     Accesses with the same address and direction count once. They are multiplied by the trip counts
-    of the loops around. None if the host cannot compute the number.
+    of the loops around. None if the host cannot compute the number. Ops `left_out` do not count.
     """
     moved: Moved = {}
     seen: set[tuple[object, bool]] = set()
     for op, times in accesses_in(region, constant_count(1), params):
         place = op.args[0]
         array, t = base_memory(place), place.type
-        if not isinstance(array, Param) or not isinstance(t, Ptr):
+        if op in left_out or not isinstance(array, Param) or not isinstance(t, Ptr):
             continue
         for is_write, kinds in ((False, READS), (True, WRITES)):
             if op.kind not in kinds or (address_key(place), is_write) in seen:

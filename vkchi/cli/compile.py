@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import os
 import runpy
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from vkchi.cache.radv import CompileOutcome, compile_all, read_caps
 from vkchi.cli.sample_arguments import find_name, sample_argument
@@ -145,17 +146,40 @@ def require_file(path: str) -> None:
         raise ArgumentError(f"there is no file {path!r}: name it as in FILE.py:kernel")
 
 
+class HeadedStream(io.TextIOBase):
+    """A text stream that writes a head to another one before its first output."""
+
+    def __init__(self, stream: TextIO, head: str) -> None:
+        self._stream, self._head = stream, head
+
+    def write(self, text: str) -> int:
+        head, self._head = self._head, ""
+        if head:
+            self._stream.write(head)
+        return self._stream.write(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+
 def import_file(path: str, argv: Sequence[str]) -> dict[str, Any]:
     """Run a file with these arguments, not as `__main__`, and return its globals.
 
-    Its output goes to stderr. Raises vkchi's errors as they are, and ArgumentError for any other
-    exception of the file.
+    Its output goes to stderr, after a line that says that its results are not valid. Raises vkchi's
+    errors as they are, and ArgumentError for any other exception of the file.
     """
     before, folder = sys.argv, os.path.dirname(os.path.abspath(path))
     sys.argv = [path, *argv]
     sys.path.insert(0, folder)
     try:
-        with contextlib.redirect_stdout(sys.stderr):
+        head = f"vkchi: kernels of {path} do not run here; results that it prints are not valid:\n"
+        with contextlib.redirect_stdout(HeadedStream(sys.stderr, head)):
             return runpy.run_path(path, run_name=os.path.basename(path).removesuffix(".py"))
     except VkchiError:
         raise

@@ -13,7 +13,7 @@ import ast
 
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.loop_dependence import CarriedVariable
-from vkchi.frontend.scope import CONDITIONAL
+from vkchi.frontend.scope import CONDITIONAL, REAL
 from vkchi.frontend.spaces import LoopSpace
 from vkchi.span import Span, is_ours
 from vkchi.target.cautions import Caution, LoopCaution
@@ -27,7 +27,12 @@ ONCE = "its range has at most one item"
 RACES = "its iterations conflict, and under ti.cpu such loops run in order"
 WHILE = "each iteration of a `while` loop depends on the one before"
 ORDERED = "if the order is meant, write ti.loop_config(serialize=True) before the loop"
-CONDITIONAL_HELP = "put the condition inside the loop, or decide in Python which kernel to call"
+REMEDIES = {
+    CONDITIONAL: "put the condition inside the loop, or decide in Python which kernel to call",
+    LEFT: "move the loop to the kernel",
+    RACES: "let each iteration store to elements of its own",
+    REAL: "move the loop to the kernel",
+}  # by reason
 HELPS = {
     "reduction": "write {update}: sums, products, minima and maxima stay parallel",
     "inside": "assign `{name}` first in the loop's body, so that each iteration has its own; "
@@ -63,8 +68,7 @@ def parallel_loop(cx: Lowering, n: ast.For, space: LoopSpace) -> PendingDecision
 
 
 def serial_loop(cx: Lowering, n: ast.For, space: LoopSpace, reason: str) -> PendingDecision:
-    help = CONDITIONAL_HELP if reason == CONDITIONAL else ""
-    is_sparse = space.guard is not None
+    help, is_sparse = REMEDIES.get(reason, ""), space.guard is not None
     made = Decision("serial", span_of(cx, n.iter), reason, help, is_sparse=is_sparse)
     return PendingDecision(made, space)
 

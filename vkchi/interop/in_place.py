@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 MOST_IMPORTS = 256
 WORD_BYTES = 4
+KEEP = "keep the data in a ti.ndarray or a ti.field between calls"
 
 
 class HostNdarray(Ndarray):
@@ -107,6 +108,13 @@ class OwnerReference(weakref.ref[Any]):
 class ImportedHostMemory(NamedTuple):
     owner: OwnerReference
     array: HostNdarray
+
+
+class CopyReason(NamedTuple):
+    """Reason why an array is not used in place, as a clause, and advice."""
+
+    reason: str
+    help: str
 
 
 class CachedLookup(NamedTuple):
@@ -247,6 +255,47 @@ class HostArrays:
         except ArgumentError:
             return None
 
+    def why_copied(self, array: Any, name: str) -> CopyReason:
+        """Reason why the host array of the argument `name` is copied, and advice.
+
+        Of several reasons, the first in the order of docs/interop.md.
+        """
+        device, values = self._runtime.device, host_views.view_of(array)
+        assert values is not None
+        if self._runtime.options.debug:
+            return CopyReason("in debug mode, all arrays are copied", KEEP)
+        if not device.unified:
+            return CopyReason("the device has memory of its own", KEEP)
+        if not self.can_import:
+            return CopyReason("the driver cannot use host memory", KEEP)
+        if not values.size:
+            return CopyReason("it is empty", KEEP)
+        size, is_torchs = values.itemsize, host_views.is_torch(array)
+        apart = irregular_axis(values)
+        if apart:
+            call = f"{name}.contiguous()" if is_torchs else f"np.ascontiguousarray({name})"
+            return CopyReason(apart, f"{call} is used in place; or {KEEP}")
+        copied = f"{name}.{'clone' if is_torchs else 'copy'}() is used in place; or {KEEP}"
+        if not values.flags.aligned or values.ctypes.data % size:
+            return CopyReason(f"its address is not a multiple of {size}", copied)
+        if not values.dtype.isnative:
+            native = f"{name}.astype({name}.dtype.newbyteorder('='))"
+            return CopyReason(
+                "its byte order is not that of the host", f"{native} is used in place; or {KEEP}"
+            )
+        if not values.flags.writeable:
+            return CopyReason("it is read-only", copied)
+        scalar = scalar_of_dtype(values.dtype)
+        if scalar is not None and choose_stored(device, scalar).dtype.itemsize != size:
+            return CopyReason(f"the device stores {scalar} in another size", KEEP)
+        if size < WORD_BYTES and (values.ctypes.data % WORD_BYTES or values.nbytes % WORD_BYTES):
+            return CopyReason(f"it does not fill whole words of {WORD_BYTES} bytes", KEEP)
+        if is_torchs and see_tensor(array) is None:
+            return CopyReason("its values are not in memory as they are", copied)
+        if (self._readers.get(type(array)) or self._add_reader(array)) is see_nothing:
+            return CopyReason(f"it is a {type(array).__name__}, not a plain tensor", KEEP)
+        return CopyReason("the driver does not accept its memory", KEEP)
+
     # --- imports -----------------------------------------------------------------------------
 
     def _import(
@@ -312,6 +361,18 @@ def see_tensor(tensor: Any) -> HostArrayInfo | None:
         return HostArrayInfo(owner, address, tensor.dtype, tensor.shape)
     except local(RuntimeError, NotImplementedError):  # sparse, or a fake tensor of torch
         return None
+
+
+def irregular_axis(values: np.ndarray[Any, Any]) -> str:
+    """Clause about the innermost axis whose elements are not contiguous; "" if all are."""
+    expected = values.itemsize
+    for axis in reversed(range(values.ndim)):
+        length, step = values.shape[axis], values.strides[axis]
+        if length > 1 and step != expected:
+            which = "" if values.ndim == 1 else f" along axis {axis}"
+            return f"its elements{which} are {step} bytes apart, not {expected}"
+        expected *= length
+    return ""
 
 
 def see_nothing(_array: object) -> None:

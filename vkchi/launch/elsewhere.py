@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkchi.device import open_device
 from vkchi.errors import DeviceError, KernelRuntimeError
 from vkchi.interrupts.locks import restoring
 from vkchi.interrupts.safe_context import SafeContext
@@ -83,6 +82,8 @@ def device(name: str | int) -> DeviceBlock:
 
 
 def _runtime_on(name: str | int) -> Runtime:
+    from vkchi.device import open_device  # here, because `cli.shader_recorder` replaces it
+
     base = RuntimeState.runtime or current_runtime()
     with restoring(RuntimeState.opening), RuntimeState.opening:
         for runtime in all_runtimes():

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.interop import host_views
+from vkchi.interop.in_place import host_arrays
 from vkchi.launch.executable import count_reader
 from vkchi.signature.bound import ImportedArray
 from vkchi.span import PACKAGE, Span, line_of
@@ -90,11 +91,9 @@ def copies(plan: Plan, args: tuple[Any, ...], in_place: set[str]) -> Iterator[De
         is_host = not hasattr(arg, "elem") and host_views.view_of(arg) is not None
         if parameter.kind == "array" and is_host and parameter.name not in in_place:
             back = " and back" if parameter.name in plan.written else ""
-            reason = f"copied to the device{back} at each call"
-            yield Decision("copy", None, reason, COPY_HELP, name=parameter.name)
-
-
-COPY_HELP = "keep the data in a ti.ndarray or a ti.field between calls"
+            why = host_arrays(plan.runtime).why_copied(arg, parameter.name)
+            reason = f"copied to the device{back} at each call: {why.reason}"
+            yield Decision("copy", None, reason, why.help, name=parameter.name)
 
 
 # --- lines ---------------------------------------------------------------------------------------
@@ -156,6 +155,8 @@ def details(found: Explanation, span: Span | None) -> Iterator[str]:
         ] or (None, None)
         if read is not None and written is not None:
             lines.append(f"an iteration reads {read:,} bytes and writes {written:,}")
+        elif any(b.name == d.name for b in found.about("bytes", span)):
+            lines.append("the bytes of an iteration depend on conditions or on values in memory")
         parts.append(tuple(lines))
     for part in dict.fromkeys(parts):
         yield from part
@@ -171,17 +172,26 @@ def grid_text(grid: Grid, evaluate: Evaluate) -> str:
 
 
 def atomic_lines(found: Explanation) -> Iterator[str]:
-    lines = dict.fromkeys(
-        f"{place(d.span)}: atomic: {cause_of(found, d)}" for d in found.of_kind("atomic")
-    )
-    yield from limited(list(lines), "atomics")
+    """Yield a line per atomic, and each help once, after the last line that it applies to."""
+    lines = {
+        f"{place(d.span)}: atomic: {cause}": help
+        for d in found.of_kind("atomic")
+        for cause, help in [cause_of(found, d)]
+    }
+    shown = limited(list(lines), "atomics")
+    last = {lines.get(line, ""): line for line in shown}
+    for line in shown:
+        yield line
+        help = lines.get(line, "")
+        if help and last[help] == line:
+            yield f"  help: {help}"
 
 
-def cause_of(found: Explanation, atomic: Decision) -> str:
-    """Return the reason why an atomic remains, and how it is emulated, if it is."""
-    causes = [d.text for d in found.about("cause", atomic.span)]
-    cause = causes[0] if causes else "the program asks for it"
-    return f"{cause}; {atomic.reason}" if atomic.reason else cause
+def cause_of(found: Explanation, atomic: Decision) -> tuple[str, str]:
+    """Return the reason why an atomic remains, with how it is emulated, if it is; and advice."""
+    causes = found.about("cause", atomic.span)
+    cause, help = (causes[0].text, causes[0].help) if causes else ("the program asks for it", "")
+    return (f"{cause}; {atomic.reason}" if atomic.reason else cause), help
 
 
 def access_lines(found: Explanation) -> Iterator[str]:

@@ -34,6 +34,10 @@ from vkchi.passes.legalize import combined_value
 from vkchi.target.decisions import Decision, Log, record
 
 SHARED = "several iterations may update one element"
+SHARED_HELP = (
+    "loop over the elements that are updated, with a serial loop over the contributions to each "
+    "(rule 6 of docs/performance.md)"
+)
 
 
 def demote_atomics(fn: Func) -> Func:
@@ -76,7 +80,7 @@ def replace_atomics(
     chosen = {a.op for s in surveys for a in private_atomics(s) if is_wanted(s, a)}
     for a in (a for s in surveys[1:] if log is not None for x in s.writes.values() for a in x):
         if a.op.kind in UPDATES and a.op not in chosen:
-            record(log, Decision("cause", a.op.span, SHARED))
+            record(log, Decision("cause", a.op.span, SHARED, SHARED_HELP))
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         return [update(b, op, args)] if op in chosen else None

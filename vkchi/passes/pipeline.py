@@ -34,6 +34,8 @@ from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.target.decisions import Decision, Log, record
 from vkchi.target.options import Options
 from vkchi.tuples import NamedTuple
+from vkchi.types import Array
+from vkchi.types.layout import shares_words
 
 if TYPE_CHECKING:
     from vkchi.passes.simplify import Ruleset
@@ -442,10 +444,15 @@ def note_dispatches(program: Program, log: Log) -> None:
     for f in program.funcs:
         for op in outermost_loops(f.body):
             record(log, Decision("dispatch", op.span, name=f.name))
-            if op.kind == "parallel":
+            if op.kind == "parallel" and not any(map(is_bit_packed, f.params)):
                 for name, n in traffic_per_iteration(op, frozenset(f.params))._asdict().items():
                     trips = None if n is None else n.expr
                     record(log, Decision("bytes", op.span, name, trips=trips, name=f.name))
+
+
+def is_bit_packed(p: Param) -> bool:
+    """True for an array whose elements share words, so that the bytes of an access are unknown."""
+    return isinstance(p.type, Array) and shares_words(p.type.layout)
 
 
 def outermost_loops(region: Region) -> Iterator[Op]:

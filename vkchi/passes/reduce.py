@@ -29,6 +29,7 @@ from collections.abc import Container, Iterator, Sequence
 
 from vkchi.analysis.alias import EXITS, bases_may_alias
 from vkchi.analysis.host_numbers import host_count
+from vkchi.analysis.iterations import invariant_path
 from vkchi.analysis.mixing import may_partition
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import is_constant
@@ -343,17 +344,11 @@ def walk_guarded(regions: Sequence[Region], guarded: bool = False) -> Iterator[t
 def make_claim(atomic: Op, defined: set[Value], guarded: bool) -> ReducibleAtomic | None:
     """Return an atomic that a loop with the values `defined` can take; None if its address varies
     in the loop."""
-    path: list[Op] = []
-    place = atomic.args[0]
-    while place in defined:
-        assert isinstance(place, Op)
-        if place.kind not in PLACES:
-            return None
-        if any(v in defined and not is_constant(v) for v in place.args[1:]):
-            return None
-        path.append(place)
-        place = place.args[0]
-    return ReducibleAtomic(atomic, place, tuple(reversed(path)), guarded)
+    path = invariant_path(atomic.args[0], defined)
+    if path is None:
+        return None
+    start = path[0].args[0] if path else atomic.args[0]
+    return ReducibleAtomic(atomic, start, tuple(path), guarded)
 
 
 def is_free(root: Value, kinds: dict[Value, set[str]]) -> bool:
