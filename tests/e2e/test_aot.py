@@ -706,7 +706,7 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     ) as e:
         m.push(1, ti.ndarray(ti.i32, 2), v)
     assert "help: convert it" in str(e.value) and "annotate" not in str(e.value)
-    with pytest.raises(ArgumentError, match=r"pass a ti.ndarray or .to_numpy\(\) of it$"):
+    with pytest.raises(ArgumentError, match=r"pass a ti.ndarray or .to_numpy\(\) of it"):
         m.push(1, ti.field(ti.f32, 2), v)
     with pytest.raises(ArgumentError, match="1 axis is needed, it has 2"):
         m.push(1, ti.ndarray(ti.f32, (2, 2)), v)
