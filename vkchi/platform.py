@@ -424,6 +424,12 @@ def layer_hint() -> str:
     return SYSTEM.layer.format(install=install_command("validation"))
 
 
+UNKNOWN = {
+    "driver": "install the packages of Mesa's Vulkan drivers and of the loader",
+    "validation": "install the package of Khronos' validation layers",
+}  # advice on distributions that are not in PACKAGES
+
+
 def install_command(what: str) -> str:
     """Return, in backquotes, the command that installs the packages in field `what` of Packages.
 
@@ -431,7 +437,7 @@ def install_command(what: str) -> str:
     """
     packages = find_packages() if SYSTEM.is_linux else None
     if packages is None:
-        return "install the packages of Mesa's Vulkan drivers and of the loader"
+        return UNKNOWN[what]
     is_root = hasattr(os, "geteuid") and os.geteuid() == 0
     names = getattr(packages, what)
     return f"`{'' if is_root else 'sudo '}{packages.install} {names}`"

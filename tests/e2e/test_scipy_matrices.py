@@ -38,8 +38,9 @@ def test_assigned_entries_are_included() -> None:
 
 
 def test_other_objects_raise() -> None:
-    with pytest.raises(ti.VkchiError, match="takes a scipy.sparse matrix"):
+    with pytest.raises(ti.VkchiError, match="takes a scipy.sparse matrix") as e:
         ti.linalg.SparseMatrix.from_scipy(np.eye(2))
+    assert str(e.value).endswith("help: convert it: scipy.sparse.csr_array(a)")
     with pytest.raises(ti.VkchiError, match="real numbers"):
         ti.linalg.SparseMatrix.from_scipy(sparse.eye(2, dtype=np.complex128, format="csr"))
 

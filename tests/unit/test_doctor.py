@@ -112,8 +112,25 @@ def test_doctor_flags(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     status, said = look(capsys)
     problems = str(said["problems"])
     assert "unset VKCHI_DEVCE" in problems
-    assert "/nowhere/icd.json, which is not there" in problems
+    assert "/nowhere/icd.json, which does not exist" in problems
     assert status == 1
+
+
+def test_a_wrong_driver_file_is_one_problem(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> None:
+        raise DeviceError("no Vulkan driver was found")
+
+    for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
+        monkeypatch.setenv(name, "/nowhere/icd.json")
+    monkeypatch.setattr(doctor, "physical_devices", none)
+    status, said = look(capsys)
+    wrong = [p["what"] for p in said["problems"] if p["stops"]]
+    assert status == 1
+    assert wrong == [
+        "VK_DRIVER_FILES and VK_ICD_FILENAMES name /nowhere/icd.json, which does not exist"
+    ]
 
 
 def test_doctor_checks_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

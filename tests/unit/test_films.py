@@ -79,6 +79,20 @@ def test_framerates(tmp_path: Path) -> None:
             assert float(film.streams.video[0].average_rate) == pytest.approx(rate, 1e-4)
 
 
+@pytest.mark.parametrize(("rate", "seconds"), [(24, 2), (30, 1.6), (12.5, 3.84), (60, 0.96)])
+def test_delays_of_gifs_spread_the_remainder(tmp_path: Path, rate: float, seconds: float) -> None:
+    """48 frames. GIF stores hundredths of a second; frames last two at least."""
+    ti.tools.write_video(tmp_path / "a.gif", [draw(k % 5) for k in range(48)], framerate=rate)
+    delays = []
+    with PIL.open(tmp_path / "a.gif") as film:
+        for k in range(film.n_frames):
+            film.seek(k)
+            delays.append(film.info["duration"])
+    assert len(delays) == 48 and min(delays) >= 20
+    assert sum(delays) == pytest.approx(1000 * seconds, abs=10)
+    assert max(delays) - min(delays) <= 10
+
+
 @pytest.mark.parametrize("suffix", VIDEOS)
 def test_odd_sizes_lose_a_row_and_a_column(tmp_path: Path, suffix: str) -> None:
     """The last ones, as in `VideoManager`."""

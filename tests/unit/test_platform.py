@@ -163,6 +163,7 @@ def test_an_unknown_distribution_names_the_packages(monkeypatch: pytest.MonkeyPa
     assert "Mesa's Vulkan drivers" in platform.driver_hint()
     monkeypatch.setattr(standard_platform, "freedesktop_os_release", lambda: {"ID": "nixos"})
     assert "Mesa's Vulkan drivers" in platform.driver_hint()
+    assert "validation layers" in platform.layer_hint() and "Mesa" not in platform.layer_hint()
 
 
 def test_the_commands_are_those_of_the_install_page() -> None:

@@ -24,6 +24,8 @@ from vkchi.cache.folder import find_checkout, find_folder
 from vkchi.cache.store import CacheStore, Damaged, read_entry
 from vkchi.errors import VkchiError
 from vkchi.tuples import NamedTuple
+from vkchi.vk.manifests import FILES as DRIVER_FILES
+from vkchi.vk.manifests import explain_broken_files, find_problem
 
 if TYPE_CHECKING:
     from vkchi.target.caps import Caps
@@ -49,7 +51,8 @@ COSTS = {
 NEEDS = {"f64_atomic_add": "float64", "i64_atomics": "int64"}
 NO_F64_SUMS = "no 64-bit atomics: `+=` on shared f64 elements raises an error"
 PACKAGES = (
-    "numpy", "vulkan", "cffi", "torch", "cuda-bindings", "pygame-ce", "pygfx", "Pillow",
+    "numpy", "vulkan", "cffi", "torch", "cuda-bindings", "pygame-ce", "pygfx", "Pillow", "scipy",
+    "matplotlib", "cmap", "av",
 )  # fmt: skip
 
 
@@ -133,12 +136,15 @@ def version_of(package: str) -> str:
 def check_devices() -> CheckResult:
     """List the Vulkan devices, marking that of `ti.init()`, and features that they lack.
 
-    Problems: no usable device, and a slow software driver.
+    Problems: no usable device, and a slow software driver. `check_environment` reports driver
+    files that are wrong.
     """
     try:
         rows = physical_devices()
         chosen = chosen_index()
     except (VkchiError, ImportError) as e:
+        if explain_broken_files():
+            return CheckResult("devices", ["none: see the environment"], [])
         mend = platform.driver_hint()
         if make_target():
             mend = f"install the GPU's Vulkan driver; for a software one: {make_target()}"
@@ -258,23 +264,42 @@ def is_slow(driver: str) -> bool:
 def check_environment() -> CheckResult:
     """List the VKCHI_ variables that are set, and those that name Vulkan drivers.
 
-    Problems: unknown variables, invalid values, and driver files that do not exist.
+    Problems: unknown variables, invalid values, and driver files that are missing or invalid.
     """
     names = sorted(n for n in os.environ if n.startswith("VKCHI_"))
     known = [f"{n}={os.environ[n]}: {env.FLAGS[n][1]}" for n in names if n in env.FLAGS]
     wrong = [
         make_problem(f"no flag is called {n}", f"unset {n}") for n in names if n not in env.FLAGS
     ]
-    for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
-        files = [f for f in os.environ.get(name, "").split(os.pathsep) if f]
-        known += [f"{name}={os.environ[name]}"] if files else []
-        wrong += [make_problem(f"{name} names {f}, which is not there", f"unset {name}", stops=True)
-                  for f in files if not os.path.exists(f)]  # fmt: skip
+    known += [f"{name}={os.environ[name]}" for name in DRIVER_FILES if os.environ.get(name)]
+    wrong += wrong_driver_files()
     try:
         env.check_flags()
     except VkchiError as e:
         wrong.append(make_problem(str(e), "unset it, or give it one of these", stops=True))
     return CheckResult("environment", known or ["no VKCHI_ variable is set"], wrong)
+
+
+def wrong_driver_files() -> list[Problem]:
+    """Return a problem per driver file that is missing or invalid.
+
+    The first of the variables that is set takes effect.
+    """
+    names: dict[str, list[str]] = {}  # by file
+    for name in DRIVER_FILES:
+        for file in filter(None, os.environ.get(name, "").split(os.pathsep)):
+            names.setdefault(file, []).append(name)
+    first = next((name for name in DRIVER_FILES if name in os.environ), "")
+    return [
+        make_problem(
+            f"{' and '.join(found)} name{'s' * (len(found) == 1)} {file}, which {fault}",
+            f"correct it, or unset {' '.join(found)}",
+            stops=first in found,
+        )
+        for file, found in names.items()
+        for fault in [find_problem(file)]
+        if fault
+    ]
 
 
 def check_cache() -> CheckResult:

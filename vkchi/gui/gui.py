@@ -154,7 +154,8 @@ class GUI:
         In a window or notebook, it sleeps as `fps_limit` requires.
 
         Args:
-            file: also write the frame to this picture file; in a notebook, only write it.
+            file: also write the frame to this picture file; in a notebook, only write it. Its
+                folder is created.
 
         Raises:
             KernelRuntimeError: after `close` and if the file cannot be written.
@@ -166,6 +167,7 @@ class GUI:
         if self._window is not None:
             self._window.show(pixels)
         if file is not None:
+            os.makedirs(os.path.dirname(os.fspath(file)) or ".", exist_ok=True)
             imwrite(pixels[:, :, :3], file)
         elif self._display is not None:
             self._display.show(pixels[:, :, :3])

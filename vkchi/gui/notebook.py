@@ -22,11 +22,16 @@ def is_notebook() -> bool:
 
 def encode_png(pixels: Any) -> bytes | None:
     """A PNG file of pixels, as `to_image` takes them; None if Pillow is not installed."""
-    png = io.BytesIO()
     try:
-        to_image(pixels).save(png, "PNG")
+        return write_png(pixels)
     except MissingPackageError:
         return None
+
+
+def write_png(pixels: Any) -> bytes:
+    """A PNG file of pixels, as `to_image` takes them. Raises MissingPackageError without Pillow."""
+    png = io.BytesIO()
+    to_image(pixels).save(png, "PNG")
     return png.getvalue()
 
 
@@ -38,10 +43,11 @@ class Display:
         self.cell = -1
 
     def show(self, pixels: Any) -> None:
-        """Show pixels in the running cell, replacing the previous picture there."""
+        """Show pixels in the running cell, replacing the previous picture there. Raises
+        MissingPackageError without Pillow."""
         from IPython import display, get_ipython
 
-        picture = display.Image(data=encode_png(pixels), format="png")
+        picture = display.Image(data=write_png(pixels), format="png")
         cell = get_ipython().execution_count
         if self.handle is not None and cell == self.cell:
             self.handle.update(picture)

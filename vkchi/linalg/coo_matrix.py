@@ -259,7 +259,10 @@ class SparseMatrix:
         without scipy.
         """
         if not import_scipy_sparse().issparse(matrix) or matrix.ndim != 2:
-            raise KernelRuntimeError(f"from_scipy takes a scipy.sparse matrix, not {type(matrix)}")
+            help = "\nhelp: convert it: scipy.sparse.csr_array(a)" if np.ndim(matrix) == 2 else ""
+            raise KernelRuntimeError(
+                f"from_scipy takes a scipy.sparse matrix, not {type(matrix)}{help}"
+            )
         if matrix.dtype.kind not in "fiub":
             raise KernelRuntimeError(f"sparse matrices have real numbers, not {matrix.dtype}")
         is_single = matrix.dtype.kind == "f" and matrix.dtype.itemsize <= 4

@@ -14,7 +14,14 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from vkchi.errors import KernelRuntimeError, MissingPackageError, ToolError, Unsupported
+from vkchi.errors import (
+    ConversionWarning,
+    KernelRuntimeError,
+    MissingPackageError,
+    ToolError,
+    Unsupported,
+    warn_line,
+)
 from vkchi.interop import host_views
 from vkchi.interrupts.local import local
 from vkchi.platform import has_screen
@@ -132,8 +139,32 @@ def to_image(img: Any, origin: Origin = "lower", cmap: str | None = None) -> Any
 
     Raises the errors of `to_pixels`, and MissingPackageError without Pillow.
     """
+    if cmap is None:
+        warn_of_white(host_views.to_number_array(img))
     rows = to_pixels(img, origin, cmap)
     return import_pillow().fromarray(rows[:, :, 0] if rows.shape[2] == 1 else rows)
+
+
+FAR = 16  # a picture of floats up to here may be overexposed on purpose
+
+
+def warn_of_white(values: np.ndarray[Any, Any]) -> None:
+    """Warn if most positive floats of an image are clipped to white, though they differ and are far
+    above 1: most likely an image of 0 to 255."""
+    if values.dtype.kind != "f" or not values.size:
+        return
+    above = values > 1
+    count = np.count_nonzero(above)
+    if not count or 2 * count <= np.count_nonzero(values > 0):
+        return
+    clipped = values[above]
+    greatest = clipped.max()
+    if greatest > FAR and clipped.min() < greatest:
+        warn_line(
+            f"most floats of the image exceed 1, up to {greatest:g}, and become white\n"
+            "help: floats are colours from 0 to 1: divide by 255, or by the greatest value",
+            ConversionWarning,
+        )
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -173,7 +204,8 @@ def imwrite(
 def imread(
     filename: str | os.PathLike[str], channels: int = 0, *, origin: Origin = "lower"
 ) -> np.ndarray[Any, Any]:
-    """Contents of an image file: `u8[width, height, channels]`, x to the right, y up.
+    """Contents of an image file: `u8[width, height, channels]`, x to the right, y up. Photographs
+    are turned upright, as their EXIF orientation says.
 
     channels: 1 (grey), 2 (grey and alpha), 3 or 4; 0: as in the file. origin: "upper" returns
     `u8[rows from the top, columns, channels]`. Raises ToolError for other values,
@@ -186,10 +218,21 @@ def imread(
     wrong = (OSError, SyntaxError, ValueError, pillow.DecompressionBombError)
     try:
         with pillow.open(name) as opened:
-            image = opened.convert(_MODES[channels] if channels else own_mode(opened))
+            upright = turn_upright(opened)
+            image = upright.convert(_MODES[channels] if channels else own_mode(upright))
     except wrong as e:  # Pillow's, of missing and of broken files
         raise KernelRuntimeError(f"cannot read the image {name!r}: {e}") from None
     return from_pixels(np.array(image), origin)
+
+
+def turn_upright(image: Any) -> Any:
+    """A Pillow image turned as its EXIF orientation says; the image itself without a valid one."""
+    from PIL import ImageOps
+
+    try:
+        return ImageOps.exif_transpose(image)
+    except local(Exception):  # damaged EXIF data; errors of the pixels are raised again on reading
+        return image
 
 
 def own_mode(image: Any) -> str:

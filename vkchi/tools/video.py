@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelRuntimeError, MissingPackageError, ToolError
@@ -42,7 +43,7 @@ def write_video(
 
     frames: images of one size, as `imwrite` takes them; a generator draws each frame when it is
     written. MP4 and WebM need even sizes: an odd last row or column is left out. GIF and PNG keep
-    the frames in memory. origin, cmap: as for `imwrite`.
+    the frames in memory. A GIF has at most 50 frames per second. origin, cmap: as for `imwrite`.
 
     Raises ToolError for other suffixes, rates and arrays, no frames, and frames of several sizes;
     ArgumentError for objects that are no arrays; KernelRuntimeError if the file cannot be written;
@@ -70,11 +71,23 @@ def write_images(name: str, images: Iterable[Any], framerate: float) -> None:
             PICTURES[suffix],
             save_all=True,
             append_images=others,
-            duration=1000 / framerate,
+            duration=delays(1 + len(others), framerate, suffix),
             loop=0,
         )
     except local(OSError) as e:
         raise KernelRuntimeError(f"cannot make the film {name!r}: {e}") from None
+
+
+def delays(count: int, framerate: float, suffix: str) -> int | list[int]:
+    """Milliseconds that each of `count` frames is shown; one number if all are equal.
+
+    Files store hundredths (GIF) or thousandths of a second. Rounded times of frames spread the
+    remainder. GIF frames last 20 ms at least, because browsers slow shorter ones down.
+    """
+    unit, least = (10, 20) if suffix == ".gif" else (1, 1)
+    times = [round(1000 * k / framerate / unit) * unit for k in range(count + 1)]
+    found = [max(end - start, least) for start, end in pairwise(times)]
+    return found if len(set(found)) > 1 else found[0]
 
 
 def of_one_size(images: Iterable[Any]) -> Iterator[Any]:
@@ -129,6 +142,9 @@ def import_av() -> Any:
 class VideoManager:
     """Writer of frames to `output_dir`/frames, which is created, and of their videos to
     `output_dir`.
+
+    Frames of an earlier run are overwritten. Those of a longer film remain in the folder, and are
+    not part of the new film.
 
     width, height: of MP4 and WebM, by default those of the first frame; post_processor: its
     `process(img)` is called on each frame; automatic_build: make the videos after 4, 8, 16, ...

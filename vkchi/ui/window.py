@@ -149,6 +149,7 @@ class Window:
         On screen and in notebooks, it sleeps as `fps_limit` requires. Raises KernelRuntimeError
         after `destroy`.
         """
+        self._check_open()
         if self._canvas.is_touched or not self._is_drawn:
             self._draw()
         self._is_drawn = False
@@ -227,9 +228,11 @@ class Window:
     def save_image(self, filename: str | os.PathLike[str]) -> None:
         """Write the frame to an image file in the format of the suffix of `filename`.
 
-        Raises ToolError for unknown suffixes, KernelRuntimeError if the file cannot be written.
+        Its folder is created. Raises ToolError for unknown suffixes, KernelRuntimeError if the file
+        cannot be written.
         """
         self._draw_if_touched()
+        os.makedirs(os.path.dirname(os.fspath(filename)) or ".", exist_ok=True)
         imwrite(self._picture.pixels()[:, :, :3], filename)
 
     def write_image(self, filename: str | os.PathLike[str]) -> None:

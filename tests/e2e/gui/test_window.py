@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -213,3 +214,12 @@ def test_pictures_in_notebooks(monkeypatch: pytest.MonkeyPatch) -> None:
     gui.show()
     assert [way for way, _ in shown] == ["new", "update", "new"]
     assert shown[0][1].startswith(b"\x89PNG") and shown[0][1] != shown[1][1]
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(MissingPackageError, match="images need Pillow"):
+        gui.show()
+
+
+def test_pictures_are_written_into_new_folders(tmp_path: Path) -> None:
+    gui = ti.GUI("test", res=8, show_gui=False)
+    gui.show(tmp_path / "a" / "b" / "frame.png")
+    assert ti.tools.imread(tmp_path / "a" / "b" / "frame.png").shape == (8, 8, 3)

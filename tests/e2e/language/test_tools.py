@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -145,6 +146,37 @@ def test_invalid_image_raises(tmp_path, k):
 def test_files_that_cannot_be_written(tmp_path, name):
     with pytest.raises(RuntimeError):
         tools.imwrite(pixels(2, 2), str(tmp_path / name))
+
+
+@pytest.mark.ours("image-orientation")
+@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
+def test_photographs_are_turned_upright(tmp_path, orientation):
+    """6: the camera was turned left, so that the image must be turned right; 8: the reverse."""
+    rows, name = pixels(4, 6, 3), str(tmp_path / "x.png")
+    exif = PIL.Exif()
+    exif[0x0112] = orientation
+    PIL.fromarray(rows).save(name, exif=exif)
+    turned = {1: rows, 3: rows[::-1, ::-1], 6: np.rot90(rows, -1), 8: np.rot90(rows)}[orientation]
+    assert np.array_equal(tools.imread(name, origin="upper"), turned)
+
+
+def warnings_of(write):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        write()
+    return [str(w.message) for w in found]
+
+
+@pytest.mark.ours("image-orientation")
+def test_floats_of_0_to_255_warn(tmp_path):
+    name, ramp = str(tmp_path / "x.png"), np.linspace(0, 255, 64, dtype=np.float32).reshape(8, 8)
+    (text,) = warnings_of(lambda: tools.imwrite(ramp, name))
+    assert (
+        text.startswith("most floats of the image exceed 1, up to 255") and "divide by 255" in text
+    )
+    right = [ramp / 255, ramp / 20, (ramp > 100) * np.float32(255), np.where(ramp > 200, ramp, 0.5)]
+    for values in right:
+        assert warnings_of(lambda values=values: tools.imwrite(values, name)) == []
 
 
 @pytest.mark.parametrize("text", [None, "no image"])

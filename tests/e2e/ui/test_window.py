@@ -58,6 +58,13 @@ def test_the_end_of_a_window(window) -> None:
         window.show()
 
 
+def test_a_destroyed_window_with_a_frame_that_was_read(window) -> None:
+    window.get_image_buffer_as_numpy()
+    window.destroy()
+    with pytest.raises(KernelRuntimeError, match="'test' was destroyed"):
+        window.show()
+
+
 def test_wrong_windows() -> None:
     for arguments in ({"res": (0, 3)}, {"res": (3, 3), "fps_limit": 0}):
         with pytest.raises(ToolError, match="not positive"):
