@@ -305,10 +305,11 @@ def length_checks(loop: Op, sentence: str) -> list[Check]:
 
 
 def is_certain(test: str, number: BoundedCount) -> bool:
-    """True if all values in the range of `number` pass `test`, without wraparound.
+    """True if all values in the range of `number` pass `test`.
 
-    Only the ends of the range are tested, and 0 if it is between them. Precondition: a test that
-    fails for any value in the range fails for one of these.
+    The range is that of the value with wraparound, which the kernel uses. Only its ends are tested,
+    and 0 if it is between them. Precondition: a test that fails for any value in the range fails
+    for one of these.
     """
     ends = [n for n in (number.lo, 0, number.hi) if number.lo <= n <= number.hi]
     passes = compile_test(test)

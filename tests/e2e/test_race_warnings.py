@@ -608,11 +608,42 @@ def test_red_black_sweeps() -> None:
             j = 2 * k + 1 + (i + color) % 2
             x[i, j] = 0.5 * (x[i, j - 1] + x[i, j + 1])
 
-    for run in (branch, select, factor, compact):
+    @ti.kernel
+    def early(color: ti.i32):
+        for i, j in ti.ndrange((1, N - 1), (1, N - 1)):
+            old = x[i, j]
+            change = 0.25 * (x[i - 1, j] + x[i + 1, j] + x[i, j - 1] + x[i, j + 1]) - old
+            if (i + j) % 2 == color:
+                x[i, j] = old + 1.5 * change
+
+    for run in (branch, select, factor, compact, early):
         quiet(lambda run=run: run(0), lambda run=run: run(1))
     mask.from_numpy((np.indices((N, N)).sum(0) % 2).astype(np.float32))
     x.from_numpy(np.random.default_rng(1).random((N, N), np.float32))
     quiet(masked)
+
+
+def test_early_reads_that_conflict() -> None:
+    """One is also used outside the condition; the condition of the other separates nothing."""
+    x, y = ti.field(ti.f32, N), ti.field(ti.f32, N)
+
+    @ti.kernel
+    def shown(color: ti.i32):
+        for i in range(1, N):
+            new = x[i - 1]
+            if i % 2 == color:
+                x[i] = new
+            y[i] = new
+
+    @ti.kernel
+    def close(n: ti.i32):
+        for i in range(1, N):
+            new = x[i - 1] + 1.0
+            if i < n:
+                x[i] = new
+
+    assert told(lambda: shown(0))
+    assert told(lambda: close(N // 2))
 
 
 def test_double_buffers() -> None:

@@ -1,11 +1,15 @@
 """Relevance conditions of memory accesses: when may a value read, or a write, affect the result?
 
-A `select` or a factor of 0 may discard a value that was read, or the change that a write makes.
+A `select`, an `if` around all uses, or a factor of 0 may discard a value that was read. A `select`
+or a factor of 0 may discard the change that a write makes.
 `AccessRelevance` finds such conditions for one Func. Conditions that depend on the order of
 iterations are ignored: the access then counts as relevant.
 
     x[i] = ti.select(is_red, 0.5 * (x[i - 1] + x[i + 1]), x[i])     # reads count if is_red
     x[i] += mask[i] * (x[i - 1] - x[i])                             # they count if mask[i] != 0
+    new = 0.5 * (x[i - 1] + x[i + 1])
+    if is_red:                                                      # they count if is_red
+        x[i] = new
 """
 
 from __future__ import annotations
@@ -67,6 +71,17 @@ class AccessRelevance:
         own: set[Value] = {p for loop in loops for p in loop.regions[0].params}
         own |= {op for op in ops if op.kind in VARYING}
         self.varying = Dependence(fn.body, own).found
+        self.guards: dict[Op, tuple[RelevanceCondition, ...]] = {}  # conditions of the ifs around
+        self._note_guards(fn.body, ())
+
+    def _note_guards(self, region: Region, around: tuple[RelevanceCondition, ...]) -> None:
+        for op in region.ops:
+            if around:
+                self.guards[op] = around
+            for arm, inner in enumerate(op.regions):
+                is_if = op.kind == "if" and op.args[0] not in self.unsteady
+                own = (RelevanceCondition(op.args[0], arm == 0),) if is_if else ()
+                self._note_guards(inner, (*around, *own))
 
     # --- reads
 
@@ -78,22 +93,21 @@ class AccessRelevance:
         found: dict[DiscardPoint, None] = {}
         todo: list[tuple[Value, DiscardPoint | None]] = [(read, None)]
         seen = set(todo)
+        around = self.guards.get(read, ())
         for v, ending in todo:  # a worklist: grows during iteration
             if len(todo) > MOST_STEPS:
                 return None
             for op in self.uses.get(v, ()):
+                before = ending.whens if ending is not None else ()
+                when = self._left_out(v, op) if computes_value(op) else None
+                entered = (*self.guards.get(op, ()), *((when,) if when else ()))
+                added = [one for one in entered if one not in around and one not in before]
+                item = (op, DiscardPoint(op, (*before, *added)) if added else ending)
                 if not computes_value(op):
-                    if ending is None:
+                    if item[1] is None:
                         return None
-                    found[ending] = None
-                    continue
-                when = self._left_out(v, op)
-                whens = (*ending.whens, when) if ending is not None and when else (when,)
-                item = (
-                    op,
-                    ending if when is None else DiscardPoint(op, tuple(filter(None, whens))),
-                )
-                if item not in seen:
+                    found[item[1]] = None
+                elif item not in seen:
                     seen.add(item)
                     todo.append(item)
         return list(found)

@@ -11,8 +11,8 @@ barriers or workgroup memory have no witness, because a barrier may order their 
 These are not witnesses:
 
 - a read that an earlier store of its own iteration may cover;
-- a read or write that a `select` or a factor of 0 discards (`influence`). If that depends on
-  memory, there is a witness of kind `IF`. The same holds for a store of a minimum,
+- a read or write that a `select`, an `if` or a factor of 0 discards (`influence`). If that depends
+  on memory, there is a witness of kind `IF`. The same holds for a store of a minimum,
   maximum, `and`, `or` or select of the old contents and other values.
 - a store of the value that its iteration loaded from the same element;
 - two stores, unless both values are known and differ;
@@ -228,7 +228,8 @@ class WitnessSearch:
         endings = self.influence.endings(access.op)
         if endings is None:
             return SURELY
-        found = {conditions_hold(ending.whens, access.scope) for ending in endings}
+        inner = KnownValues(access.scope.launch, access.scope)  # its unknown values are its own
+        found = {conditions_hold(ending.whens, inner) for ending in endings}
         return SURELY if SURELY in found else IF if IF in found else ""
 
 
