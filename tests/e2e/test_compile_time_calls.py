@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import random
 import time
 import uuid
@@ -156,3 +157,81 @@ def test_a_loop_unrolled_to_more_than_2000_operations_warns_once() -> None:
     found = cautions(nested)
     rounds = [c.sentence.split()[4] for c in found]
     assert rounds == ["700", "700", "2"] and len({c.span.line for c in found}) == 2
+
+
+class Holder:
+    def __init__(self, f):
+        self.f, self.factor = f, 2
+
+    def doubled(self):
+        return self.f[1] * self.factor
+
+    def __call__(self):
+        return self.f[1] * 2
+
+    @property
+    def twice(self):
+        return self.f[1] * 2
+
+
+class Copied:
+    def __init__(self, f):
+        self.value = f[1] * 2
+
+
+def of_argument(f):
+    return f[1] * 2
+
+
+def of_list(fields):
+    return fields[0][1] * 2
+
+
+def of_object(holder):
+    return holder.f[1] * 2
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["of_argument(y)", "of_argument(f=y)", "of_list([y])", "of_object(holder)", "of_closure()",
+     "of_partial()", "holder.doubled()", "holder()", "holder.twice", "Copied(y).value"],
+)  # fmt: skip
+def test_python_functions_that_reach_a_field_read_it_in_the_kernel(call, tmp_path):
+    """Not at compile time, where the element has an old value, or none."""
+    y = ti.field(ti.f32, 4)
+    holder = Holder(y)
+    scope = {**globals(), "y": y, "holder": holder, "of_closure": lambda: holder.f[1] * 2,
+             "of_partial": functools.partial(of_argument, y)}  # fmt: skip
+    path = tmp_path / "program.py"
+    path.write_text(f"@ti.kernel\ndef run() -> ti.f32:\n    y[1] += 1.0\n    return {call}\n")
+    exec(compile(path.read_text(), str(path), "exec"), scope)
+    for value in (1.0, 7.0):
+        y[1] = value
+        assert scope["run"]() == 2 * (value + 1)
+
+
+def test_python_functions_may_read_attributes_of_fields_at_compile_time():
+    y = ti.field(ti.f32, (4, 6))
+
+    def axes(f):
+        return len(f.shape)
+
+    @ti.kernel
+    def run() -> ti.i32:
+        n = 0
+        for _ in ti.static(range(axes(y))):
+            n += y.shape[1]
+        return n
+
+    assert run() == 12
+
+
+def test_functions_of_arrays_are_not_passed_to_builtins():
+    y = ti.field(ti.f32, 4)
+
+    @ti.kernel
+    def run() -> ti.f32:
+        return list(map(of_argument, [y]))[0]
+
+    with pytest.raises(ti.VkchiError, match="`map` would call a function that may read arrays"):
+        run()

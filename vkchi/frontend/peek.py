@@ -12,6 +12,7 @@ from typing import Any
 
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.operands import is_target
+from vkchi.frontend.reachable_values import getter_of_arrays
 from vkchi.frontend.struct_values import peek_member
 from vkchi.frontend.trees import StructValue
 from vkchi.frontend.values import ArrayRef
@@ -44,7 +45,7 @@ def part_seen(base: Any, name: str) -> Any:
     if base is None or isinstance(base, Value | ArrayRef) or is_target(base):
         return None
     try:
-        return getattr(base, name, None)
+        return None if getter_of_arrays(base, name) else getattr(base, name, None)
     except local(Exception):  # a property raised: reported where the name is read
         return None
 

@@ -37,6 +37,7 @@ from vkchi.frontend.kinds import (
 from vkchi.frontend.objects import SuperProxy
 from vkchi.frontend.operands import is_static, is_target
 from vkchi.frontend.quantised_elements import QuantisedTarget
+from vkchi.frontend.reachable_values import getter_of_arrays
 from vkchi.frontend.sparse_builders import SparseRef
 from vkchi.frontend.struct_values import (
     element_of,
@@ -218,9 +219,13 @@ def array_attribute(cx: Lowering, array: ArrayRef, name: str) -> Any:
 def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
     """Return an attribute of a Python object as the kernel sees it, and record the read.
 
-    Raises KernelNameError for an absent attribute, KernelTypeError for a `grad` or `dual` that a
-    field lacks, and Unsupported for a name of Taichi's without support.
+    A property that may reach arrays is inlined. Raises KernelNameError for an absent attribute,
+    KernelTypeError for a `grad` or `dual` that a field lacks, and Unsupported for a name of
+    Taichi's without support.
     """
+    getter = getter_of_arrays(obj, name)
+    if getter is not None:
+        return cx.tables.call(cx, getter, (obj,), {})
     try:
         value = getattr(obj, name)
     except Unsupported as e:  # a name of Taichi's without support

@@ -17,6 +17,7 @@ from typing import Any
 from vkchi.frontend.captured_values import CONTAINERS, NUMBERS, is_object
 from vkchi.frontend.dependencies import Dependencies, is_of_program, is_users, referred_names
 from vkchi.frontend.methods_seen import names_in
+from vkchi.frontend.tensor_attributes import is_array
 
 MOST = 1000  # visited objects and functions
 _NOTHING = object()
@@ -32,26 +33,46 @@ SPECIAL = frozenset(_SPECIAL.split())
 def record_reachable(deps: Dependencies, callee: Any, args: Iterable[Any]) -> None:
     """Record the values that a call at compile time may read: by its function, receiver and
     arguments."""
-    walk = ReachabilityWalk(deps)
-    fn = callee.__func__ if isinstance(callee, MethodType) else callee
-    if isinstance(callee, MethodType):
-        walk.look(callee.__self__)
-    if isinstance(fn, FunctionType):
-        walk.enter(fn)
-    for arg in args:
-        walk.look(arg)
-    walk.go()
+    ReachabilityWalk(deps).start(callee, args)
+
+
+def reaches_arrays(callee: Any, args: Iterable[Any]) -> bool:
+    """True if a call may reach arrays: in arguments, containers, attributes or globals."""
+    walk = ReachabilityWalk(None)
+    walk.start(callee, args)
+    return any(map(is_array, walk.others))
+
+
+def getter_of_arrays(obj: Any, name: str) -> FunctionType | None:
+    """Return the function of a property of a user's object if it may reach arrays, whose elements
+    Python would read at compile time; otherwise None."""
+    held = find_held(obj, name) if is_object(obj) else _NOTHING
+    if not isinstance(held, property) or not isinstance(held.fget, FunctionType):
+        return None
+    return held.fget if reaches_arrays(held.fget, [obj]) else None
 
 
 class ReachabilityWalk:
     """The visited functions and objects, and the names that occur in the functions."""
 
-    def __init__(self, deps: Dependencies) -> None:
+    def __init__(self, deps: Dependencies | None) -> None:
         self.deps = deps
         self.names = set(SPECIAL)
         self.functions: dict[FunctionType, None] = {}
         self.objects: dict[int, Any] = {}
+        self.others: list[Any] = []
         self.done: set[tuple[int, str]] = set()
+
+    def start(self, callee: Any, args: Iterable[Any]) -> None:
+        """Visit everything that a call may read."""
+        fn = callee.__func__ if isinstance(callee, MethodType) else callee
+        if isinstance(callee, MethodType):
+            self.look(callee.__self__)
+        if isinstance(fn, FunctionType):
+            self.enter(fn)
+        for arg in args:
+            self.look(arg)
+        self.go()
 
     def enter(self, fn: FunctionType) -> None:
         """Visit a function of the user's program: record its globals and closure variables, and
@@ -61,7 +82,8 @@ class ReachabilityWalk:
         self.functions[fn] = None
         self.names.update(names_in(fn.__code__))
         for name, value in referred_names(fn).items():
-            self.deps.read(fn, name, value)
+            if self.deps is not None:
+                self.deps.read(fn, name, value)
             self.look(value)
 
     def look(self, value: Any) -> None:
@@ -80,6 +102,8 @@ class ReachabilityWalk:
                     self.look(item)
         elif is_own(value) if isinstance(value, type | ModuleType) else is_object(value):
             self.objects[id(value)] = value
+        else:
+            self.others.append(value)
 
     def go(self) -> None:
         """Record and visit attributes of the visited objects, until there are no new ones.
@@ -108,7 +132,8 @@ class ReachabilityWalk:
         elif not isinstance(held, FunctionType) or name in getattr(obj, "__dict__", ()):
             value = getattr(obj, name, _NOTHING)
             if value is not _NOTHING:
-                self.deps.read_part(obj, ("attr", name), value)
+                if self.deps is not None:
+                    self.deps.read_part(obj, ("attr", name), value)
                 held = value
         self.look(held)
 
