@@ -54,13 +54,17 @@ MOST_DEPTH = 3
 
 
 class Profile(NamedTuple):
-    """The scalar types of programs, and the ops allowed on floats (None: all)."""
+    """The scalar types of programs, the ops allowed on floats (None: all), and whether a float's
+    bits may become an integer's."""
 
     scalars: tuple[Scalar, ...]
     float_rows: frozenset[str] | None = None
+    has_float_bits: bool = False
 
 
-ALL = Profile(tuple(SCALARS.values()))
+ALL = Profile(tuple(SCALARS.values()), has_float_bits=True)
+# Floats of two implementations are near each other, their bits are not.
+NEAR = Profile(tuple(SCALARS.values()))
 # What every Vulkan device computes alike, bit for bit.
 EXACT = Profile(
     (i32, u32, f32, u1),

@@ -42,7 +42,7 @@ def _cast(g: Any) -> Value:
 
 def _bitcast(g: Any) -> Value | None:
     old = g.rng.choice(g.types)
-    kinds = "iu" if g.profile.float_rows is not None else "iuf"
+    kinds = "iuf" if g.profile.has_float_bits else "iu"
     elem = scalar_of(old)
     fitting = [t for t in g.profile.scalars if t.bits == elem.bits and t.kind in kinds]
     if elem.kind not in kinds or not fitting:
