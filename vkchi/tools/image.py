@@ -139,9 +139,10 @@ def to_image(img: Any, origin: Origin = "lower", cmap: str | None = None) -> Any
 
     Raises the errors of `to_pixels`, and MissingPackageError without Pillow.
     """
+    values = host_views.to_number_array(img)
     if cmap is None:
-        warn_of_white(host_views.to_number_array(img))
-    rows = to_pixels(img, origin, cmap)
+        warn_of_white(values)
+    rows = to_pixels(values, origin, cmap)
     return import_pillow().fromarray(rows[:, :, 0] if rows.shape[2] == 1 else rows)
 
 
