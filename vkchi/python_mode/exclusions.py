@@ -42,7 +42,8 @@ DIFFERENT = (
     Difference("recursive real functions", "run as Python, without stops in them"),
     Difference(
         "functions of Python that run at compile time, and change objects",
-        "run at each launch, and once before the first",
+        "run at each launch, and once before the first and after each change of values that they "
+        "read",
     ),
     Difference(
         "a failed check of debug mode", "raises at once; the remaining iterations do not run"
@@ -50,7 +51,9 @@ DIFFERENT = (
     Difference("sums of f16 in a loop", "are rounded at each addition, not once"),
     Difference("lines that kernels print", "appear immediately, and their number has no limit"),
     Difference('`ti.init(debug="nan")`', "reports nothing"),
-    Difference("`ti.profiler`", "lists no kernels"),
+    Difference(
+        "`ti.profiler`", "lists only kernels that run on the device, such as those in tapes"
+    ),
     Difference("races in debug mode", "are not reported: iterations run in order"),
 )
 NOT_RUN = "kernels with them do not run as Python"  # in the error of each excluded kernel
