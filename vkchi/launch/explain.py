@@ -147,12 +147,7 @@ def details(found: Explanation, span: Span | None) -> Iterator[str]:
             lines.append(grid_text(found.grids[d.name], found.evaluate))
         lanes = [x for x in found.of_kind("lanes") if x.name == d.name]
         lines += [f"{place(x.span)}: {x.text}" for x in lanes]
-        read, written = [
-            found.evaluate(b.trips)
-            for name in ("read", "written")
-            for b in found.about("bytes", span)
-            if (b.name, b.reason) == (d.name, name)
-        ] or (None, None)
+        read, written = (bytes_of(found, span, d.name, way) for way in ("read", "written"))
         if read is not None and written is not None:
             lines.append(f"an iteration reads {read:,} bytes and writes {written:,}")
         elif any(b.name == d.name for b in found.about("bytes", span)):
@@ -160,6 +155,17 @@ def details(found: Explanation, span: Span | None) -> Iterator[str]:
         parts.append(tuple(lines))
     for part in dict.fromkeys(parts):
         yield from part
+
+
+def bytes_of(found: Explanation, span: Span | None, dispatch: str, way: str) -> int | None:
+    """Return the bytes that an iteration reads or writes; None if unknown, or if the loops of one
+    span (unrolled copies) differ."""
+    counts = {
+        found.evaluate(b.trips)
+        for b in found.about("bytes", span)
+        if (b.name, b.reason) == (dispatch, way)
+    }
+    return counts.pop() if len(counts) == 1 else None
 
 
 def grid_text(grid: Grid, evaluate: Evaluate) -> str:
