@@ -368,3 +368,34 @@ def test_sums_in_arrays_that_are_copied_come_back(name, step, need):
 
     scatter(x, y)
     assert y.tolist() == [4, 3, 3]
+
+
+@pytest.mark.parametrize("layout", [ti.Layout.AOS, ti.Layout.SOA])
+def test_several_components_at_a_computed_index(layout):
+    """They are one place in memory: additions are atomic, other components are not rewritten."""
+    v = ti.Vector.field(3, ti.i32, shape=2, layout=layout)
+    m = ti.Matrix.field(2, 3, ti.i32, shape=2, layout=layout)
+
+    @ti.kernel
+    def run(k: ti.i32):
+        for i in range(10_000):
+            v[1].zx[k] += 1
+            ti.atomic_add(v[0].xz[i % 2], 2)
+            m[1][1, :][k] += 3
+
+    run(1)
+    assert v.to_numpy().tolist() == [[10_000, 0, 10_000], [10_000, 0, 0]]
+    assert m.to_numpy()[1].tolist() == [[0, 0, 0], [0, 30_000, 0]]
+
+
+def test_a_store_to_several_components_at_a_computed_index():
+    w = ti.Vector.field(3, ti.i32, shape=4)
+
+    @ti.kernel
+    def run(k: ti.i32):
+        for i in range(4):
+            w[i].zy[k] = i + 1
+
+    run(1)
+    run(-7)  # clamped, as indices of components are
+    assert w.to_numpy().tolist() == [[0, i + 1, i + 1] for i in range(4)]

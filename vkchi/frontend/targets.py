@@ -16,7 +16,7 @@ from vkchi.frontend.kinds import describe, name_of
 from vkchi.frontend.scope import Var
 from vkchi.frontend.trees import StructValue
 from vkchi.frontend.values import Assignable, Context, MemoryTarget, Target
-from vkchi.ir.core import Value
+from vkchi.ir.core import Op, Value
 from vkchi.ir.ops import ATOMICS
 from vkchi.types import Scalar, Tensor, i32
 
@@ -117,6 +117,11 @@ class ComponentTarget(Assignable):
         return extract(cx, self.base.load(cx), self.index)
 
     def store(self, cx: Context, v: Value) -> None:
+        if isinstance(self.base, ComponentsTarget) and not roots_of(self.base):
+            raise cx.fail(
+                "components of this array have no common place in memory for a computed index",
+                help="index the vector itself, as in `x[i][k]`",
+            )
         whole = self.base.load(cx)
         if isinstance(self.base, VariableTarget):
             check_unshared_value(cx, whole)  # type: ignore[arg-type]
@@ -167,9 +172,28 @@ def component(cx: Context, target: Target, index: Component) -> Target:
         if isinstance(index, int):
             return target.part(cx.b.emit("member", target.ptr, attr=index))
         return target.part(cx.b.emit("member_at", target.ptr, index))
-    if isinstance(target, ComponentsTarget) and isinstance(index, int):
-        return target.parts[index]
+    if isinstance(target, ComponentsTarget):
+        if isinstance(index, int):
+            return target.parts[index]
+        return member_of_parts(cx, target.parts, index) or ComponentTarget(target, index)
     return ComponentTarget(target, index)
+
+
+def member_of_parts(cx: Context, parts: list[Target], index: Value) -> Target | None:
+    """Return the part at a computed index, clamped, as one place in memory. None if the parts are
+    not members of one vector or matrix there."""
+    members = [part.ptr for part in parts if isinstance(part, MemoryTarget)]
+    first = members[0] if len(members) == len(parts) else None
+    if not isinstance(first, Op) or not isinstance(parts[0], MemoryTarget):
+        return None
+    if any(p.kind != "member" or p.args != first.args for p in members if isinstance(p, Op)):
+        return None
+    numbers = [cx.b.const(p.attr, i32) for p in members if isinstance(p, Op)]
+    number: Value = numbers.pop()
+    for k in reversed(range(len(numbers))):
+        is_before = cx.b.emit("le", index, cx.b.const(k, i32))
+        number = cx.b.emit("select", is_before, numbers[k], number)
+    return parts[0].part(cx.b.emit("member_at", first.args[0], number))
 
 
 def roots_of(target: Any) -> list[Var]:
