@@ -198,9 +198,9 @@ def report(given: argparse.Namespace) -> int:
     """Write an HTML page: matching kernels, timings, and linked source, IR and SPIR-V of the
     newest.
 
-    With `--device`, driver statistics of the newest are printed, and stored in their entries.
-    Returns FAILURE if an entry is damaged, SUCCESS otherwise. Raises WrongCommandLine for an
-    unreadable file of timings, Missing if the page cannot be written.
+    With `--device`, driver statistics of the newest are printed and stored in their entries, or the
+    reason why there are none is printed. Returns FAILURE if one of the newest is damaged. Raises
+    WrongCommandLine for an unreadable file of timings, Missing if the page cannot be written.
     """
     from vkchi.cache import report as reports
 

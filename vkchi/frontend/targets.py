@@ -105,7 +105,7 @@ class ItemTarget(VariableTarget):
 
 
 class ComponentTarget(Assignable):
-    """One component of a vector or matrix that is not in memory."""
+    """One component of a vector or matrix that is not one place in memory; never atomic."""
 
     __slots__ = ("base", "index", "type")
 

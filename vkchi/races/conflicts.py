@@ -178,8 +178,8 @@ class LoopAccesses(DependenceTest):
         return is_fixed and location_of(v.args[0]) == location_of(w.args[0])
 
     def are_apart(self, a: Op, b: Op, places: Mapping[Op, MemoryLocation]) -> bool:
-        """True if two accesses of an array are proved to access no common element in two
-        iterations."""
+        """True if two accesses of an array are proved to access no common component of an
+        element in two iterations."""
         if not components_meet(places[a].component, places[b].component):
             return True
         p, q = (element_under(op.args[0]) for op in (a, b))

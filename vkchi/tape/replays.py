@@ -1,4 +1,4 @@
-"""Replay logs: kernels instrumented to log the values they draw, for gradients that need them."""
+"""Replay logs: kernels that log their random numbers and the results of atomics, for gradients."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ class ImportedAllocation:
 
 
 class CudaArrays:
-    """Imported allocations and staging buffers of a runtime. Call under the runtime's lock."""
+    """Imported allocations and staging buffers of a runtime. Has no lock of its own."""
 
     def __init__(self, runtime: Runtime, link: Link) -> None:
         self._runtime, self.link = runtime, link
