@@ -93,10 +93,12 @@ def assign_to(cx: Lowering, n: ast.expr, x: Any, *, is_static: bool = False) -> 
 
 
 def mark_shared(cx: Lowering, n: ast.expr, given: ast.expr) -> None:
-    """Mark the variable n as SHARED after `n = given` if it may alias an existing object in Python.
+    """Mark the variable n as SHARED after `n = given` if `given` is written as an existing object:
+    a name, attribute, item, or a choice between them.
 
-    n has a copy here, so its parts cannot be changed. This applies to plain Python functions only,
-    and not to objects, which have an identity. Targets in a tuple are marked one by one.
+    n has a copy here, so its parts cannot be changed. Results of calls are not recognised. This
+    applies to plain Python functions only, and not to objects, which have an identity. Targets in a
+    tuple are marked one by one.
     """
     if isinstance(n, ast.Tuple | ast.List):
         parts = given.elts if isinstance(given, ast.Tuple | ast.List) else []

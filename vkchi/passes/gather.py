@@ -179,8 +179,11 @@ def range_of(shifts: ScatterAnalysis, shift: SubscriptOffset) -> Interval | None
 
 
 def is_worth_it(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd], caps: Caps) -> bool:
-    """True if fewer atomics repay the recomputation and the additional dispatches. If iterations
-    share elements, the array must not have more elements than the loop has iterations."""
+    """True if fewer atomics repay the recomputation and, on CPUs, the additional dispatches.
+
+    If iterations share elements, the array must have a static shape, and not more elements than the
+    loop has iterations. An unknown number of iterations counts as HUGE.
+    """
     lengths = [(constant_int(a.begin), constant_int(a.end)) for a in shifts.survey.own_axes]
     known = [e - b for b, e in lengths if b is not None and e is not None]
     n = prod(known) if len(known) == len(lengths) else HUGE

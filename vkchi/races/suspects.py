@@ -4,14 +4,15 @@
 each array that they write, at the loop's indices. `race_candidates` are the conflicts of the other
 loops (`conflicts`) that a launch can prove:
 
-- by a witness (`witness`): the indices of both accesses depend on no load or atomic;
+- by a witness (`witness`): the indices of both accesses depend on no load or atomic; if the proof
+  depends on values in memory, a trial must confirm it;
 - by a trial (`watch`): a write at loaded indices, of a value that depends on a read of the same
   array, as in `pos[a] += f(pos[a], pos[b])`.
 
 These are no candidates for a trial:
 
 - reads that only decide whether a write happens, as in breadth-first search;
-- minima and maxima;
+- atomic minima, maxima, `and` and `or`; a stored `ti.min(...)` is a candidate;
 - writes that the result of an atomic decides on, as it may have ordered the iterations:
   `if ti.atomic_add(arrived[k], 1) == 1: box[k] = join(box[left[k]], box[right[k]])`.
 """
