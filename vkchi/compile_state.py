@@ -221,3 +221,54 @@ def start_progress_line(what: str) -> ProgressLine | None:
         return ProgressLine(what) if sys.stderr.isatty() else None
     except local(AttributeError, ValueError):  # no stderr, or closed
         return None
+
+
+# --- arrays at compile time ----------------------------------------------------------------------
+
+
+class ArrayAccessed(BaseException):
+    """Raised by an access to an array's elements in a Python function that runs at compile time.
+
+    Not an Exception, so that handlers in the user's function do not catch it.
+    """
+
+
+class ArrayGuard:
+    """A block in which accesses to elements of arrays, by this thread, raise ArrayAccessed.
+
+    `is_tripped` tells that there was one, also if the user's code caught the exception. While a
+    block is open, every device counts as busy: accesses then take the path that calls
+    `check_access`.
+
+        with ArrayGuard() as guard:
+            value = fn()
+    """
+
+    threads: ClassVar[dict[int, ArrayGuard]] = {}
+    on_enter: ClassVar[list[Callable[[], None]]] = []  # marks devices as busy
+
+    def __init__(self) -> None:
+        self.is_tripped = False
+
+    def __enter__(self) -> Self:
+        self.thread = _thread.get_ident()
+        self.outer = self.threads.get(self.thread)
+        self.threads[self.thread] = self
+        for mark in self.on_enter:
+            mark()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, tb: object) -> bool:
+        if self.outer is None:
+            self.threads.pop(self.thread, None)
+        else:
+            self.threads[self.thread] = self.outer
+        return kind is ArrayAccessed
+
+
+def check_access() -> None:
+    """Raise ArrayAccessed in a thread with an open ArrayGuard."""
+    guard = ArrayGuard.threads.get(_thread.get_ident()) if ArrayGuard.threads else None
+    if guard is not None:
+        guard.is_tripped = True
+        raise ArrayAccessed

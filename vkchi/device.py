@@ -26,6 +26,7 @@ from typing import Any
 
 from vkchi import env, platform
 from vkchi.buffer import IMPORTED, Buffer
+from vkchi.compile_state import ArrayGuard
 from vkchi.errors import DeviceError, InternalError
 from vkchi.interrupts.callbacks import resurrecting_del
 from vkchi.interrupts.local import suppress
@@ -537,12 +538,20 @@ def end_all() -> None:
         device.end()
 
 
+def mark_all_busy() -> None:
+    """Let accesses to elements of arrays take the path that waits: `ArrayGuard`."""
+    for device in OPEN:
+        with device._lock:
+            device.busy = True
+
+
 def refuse_all_in_child() -> None:
     """Disable the parent's devices in a forked child."""
     for device in all_devices():
         device.refuse_in_child()
 
 
+ArrayGuard.on_enter.append(mark_all_busy)
 for _ in range(2):  # twice: an interrupt at the start of one call would be lost
     atexit.register(end_all)
     platform.at_fork(in_child=refuse_all_in_child)

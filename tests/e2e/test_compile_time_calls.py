@@ -194,13 +194,19 @@ def of_object(holder):
 @pytest.mark.parametrize(
     "call",
     ["of_argument(y)", "of_argument(f=y)", "of_list([y])", "of_object(holder)", "of_closure()",
-     "of_partial()", "holder.doubled()", "holder()", "holder.twice", "Copied(y).value"],
+     "of_partial()", "holder.doubled()", "holder()", "holder.twice",
+     "Inherited(y).twice", "inherited.twice", "of_default()", "Copied(y).value"],
 )  # fmt: skip
 def test_python_functions_that_reach_a_field_read_it_in_the_kernel(call, tmp_path):
     """Not at compile time, where the element has an old value, or none."""
     y = ti.field(ti.f32, 4)
     holder = Holder(y)
-    scope = {**globals(), "y": y, "holder": holder, "of_closure": lambda: holder.f[1] * 2,
+
+    def of_default(f=y):
+        return f[1] * 2
+
+    scope = {**globals(), "y": y, "holder": holder, "inherited": Inherited(y),
+             "of_default": of_default, "of_closure": lambda: holder.f[1] * 2,
              "of_partial": functools.partial(of_argument, y)}  # fmt: skip
     path = tmp_path / "program.py"
     path.write_text(f"@ti.kernel\ndef run() -> ti.f32:\n    y[1] += 1.0\n    return {call}\n")
@@ -226,6 +232,66 @@ def test_python_functions_may_read_attributes_of_fields_at_compile_time():
     assert run() == 12
 
 
+class Grid:
+    def __init__(self):
+        self.x = ti.field(ti.f32, (8, 6))
+        self.levels, self.memo = [self.x, self.x], {}
+
+    def axes(self) -> int:
+        return len(self.x.shape)
+
+    def size(self):
+        return sum(x.shape[0] for x in self.levels)
+
+    def remembered(self):
+        self.memo["n"] = self.x.shape[1]
+        return self.memo["n"]
+
+    @property
+    def rows(self):
+        try:
+            return self.x.shape[0]
+        except AttributeError:
+            return 0
+
+
+def test_python_functions_of_shapes_run_at_compile_time():
+    grid = Grid()
+
+    @ti.kernel
+    def run() -> ti.i32:
+        n = 0
+        for _ in ti.static(range(grid.axes())):
+            n += grid.size() + grid.remembered() + grid.rows
+        return n
+
+    assert run() == 2 * (16 + 6 + 8)
+
+
+class Number(Holder):
+    def __add__(self, other):
+        return self.f[1] + other
+
+    def __getitem__(self, k):
+        return self.f[k]
+
+
+class Inherited(Holder):
+    @property
+    def twice(self):
+        return super().twice
+
+
+@pytest.mark.parametrize("code", ["number + 0.0", "number[1]"])
+def test_operators_that_read_elements_are_errors(code, tmp_path):
+    scope = {**globals(), "number": Number(ti.field(ti.f32, 4))}
+    path = tmp_path / "program.py"
+    path.write_text(f"@ti.kernel\ndef run() -> ti.f32:\n    return {code}\n")
+    exec(compile(path.read_text(), str(path), "exec"), scope)
+    with pytest.raises(ti.VkchiError, match="accesses elements of an array, at compile time"):
+        scope["run"]()
+
+
 def test_functions_of_arrays_are_not_passed_to_builtins():
     y = ti.field(ti.f32, 4)
 
@@ -233,5 +299,5 @@ def test_functions_of_arrays_are_not_passed_to_builtins():
     def run() -> ti.f32:
         return list(map(of_argument, [y]))[0]
 
-    with pytest.raises(ti.VkchiError, match="`map` would call a function that may read arrays"):
+    with pytest.raises(ti.VkchiError, match="accesses elements of an array, at compile time"):
         run()

@@ -16,6 +16,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from vkchi.buffer import IMPORTED
+from vkchi.compile_state import check_access
 from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np
 
@@ -34,6 +35,7 @@ def count_recorded_writes(array: Elements) -> int | None:
     if the device is closed or lost.
     """
     device = array.device
+    check_access()
     array.check_alive()
     if array.runtime.exported or device.peer is not None or array.buffer.key == IMPORTED:
         return None

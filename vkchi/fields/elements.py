@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
+from vkchi.compile_state import check_access
 from vkchi.errors import (
     ArrayIndexCountError,
     DeviceError,
@@ -351,6 +352,7 @@ class Elements(PythonScope):
     def ready(self) -> None:
         """Wait until the device has finished all recorded work."""
         if self.device.busy:
+            check_access()
             self.check_alive()
             self.device.wait()
 

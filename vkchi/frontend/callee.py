@@ -35,7 +35,6 @@ from vkchi.frontend.objects import ALONE, SPECIAL, init_of, is_makeable, make_ob
 from vkchi.frontend.operands import is_static, is_target
 from vkchi.frontend.peek import is_static_call, peek
 from vkchi.frontend.places import attribute_of, list_item, lvalue
-from vkchi.frontend.reachable_values import find_held, reaches_arrays
 from vkchi.frontend.struct_values import (
     construct_struct,
     is_struct_array,
@@ -464,10 +463,10 @@ def call_intrinsic(
 def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Call a plain Python function or class.
 
-    A function is inlined if an argument is a kernel value or array, if it uses vkchi, or if it may
-    reach an array, whose elements Python would read now. A class is constructed in the kernel if an
-    argument is a kernel value or array, or if it uses vkchi. Otherwise Python runs the callable
-    now. Raises KernelTypeError if neither can be.
+    A function is inlined if an argument is a kernel value or array, or if it uses vkchi. A class is
+    constructed in the kernel on the same conditions. Otherwise Python runs the callable now, until
+    it accesses elements of an array: then it is inlined after all. Raises KernelTypeError if
+    neither can be.
     """
     if not callable(callee):
         raise unsupported_use(
@@ -475,21 +474,13 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
         )
     known = is_static(args) and is_static(list(kwargs.values()))
     in_play = not known or any(isinstance(x, InlineOnly) for x in (*args, *kwargs.values()))
-    called = find_held(callee, "__call__") if is_object(callee) else None
-    if isinstance(called, FunctionType):
-        callee = MethodType(called, callee)
     fn = callee.__func__ if isinstance(callee, MethodType) else callee
-    given = [*args, *kwargs.values()]
     if isinstance(fn, FunctionType) and (
-        touches_kernels(fn, set())
-        or uses_members(callee)
-        or (not _is_library(fn) and (in_play or reaches_arrays(callee, given)))
+        (in_play and not _is_library(fn)) or touches_kernels(fn, set()) or uses_members(callee)
     ):
         receiver = [callee.__self__] if isinstance(callee, MethodType) else []
         return cx.tables.call(cx, fn, tuple([*receiver, *args]), kwargs)
-    if is_makeable(callee) and (
-        in_play or is_made_of_ours(callee) or reaches_arrays(init_of(callee), given)
-    ):
+    if is_makeable(callee) and (in_play or is_made_of_ours(callee)):
         return make_object(cx, callee, tuple(args), kwargs)
     if not known:
         raise cx.fail(
@@ -498,18 +489,29 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
         )
     if makes_arrays(callee) or is_of_python_scope(callee):
         raise refuse_python_scope(cx, fn)
-    if any(isinstance(x, FunctionType | MethodType) for x in given) and (
-        not isinstance(fn, FunctionType) and reaches_arrays(callee, given)
-    ):
-        raise cx.fail(
-            f"{name_of(callee)} would call a function that may read arrays, at compile time",
-            help="call the function itself in the kernel, in a loop if need be",
-        )
-    return run_known(cx, callee, args, kwargs)
+
+    def inline() -> Any:
+        called = vars(type(callee)).get("__call__") if is_object(callee) else fn
+        me = [callee.__self__] if isinstance(callee, MethodType) else []
+        me = [callee] if called is not fn else me
+        if isinstance(called, FunctionType) and not _is_library(called):
+            return cx.tables.call(cx, called, tuple([*me, *args]), kwargs)
+        if is_makeable(callee):
+            return make_object(cx, callee, tuple(args), kwargs)
+        raise cx.accesses(getattr(callee, "__name__", type(callee).__name__))
+
+    return run_known(cx, callee, args, kwargs, inline)
 
 
-def run_known(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Run a Python function on compile-time constants and return its result.
+def run_known(
+    cx: Lowering,
+    callee: Any,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    or_else: Callable[[], Any] | None = None,
+) -> Any:
+    """Run a Python function on compile-time constants and return its result; `or_else()` if it
+    accesses elements of an array.
 
     Numpy scalars keep their type where they are in turn arguments of numpy functions. A function
     that is known to be nondeterministic adds a caution.
@@ -518,7 +520,7 @@ def run_known(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, Any]
     is_type = numpy_calls.is_type(callee)
     note_varying(cx, callee)
     cx.dependencies.ran(callee)
-    given = cx.run_python(callee, args, kwargs, as_is=is_kept or is_type)
+    given = cx.run_python(callee, args, kwargs, as_is=is_kept or is_type, or_else=or_else)
     cx.forget_changed()
     return numpy_calls.number_of(cx, given) if is_type and not is_kept else given
 

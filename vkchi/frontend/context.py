@@ -16,6 +16,7 @@ from itertools import islice
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
+from vkchi.compile_state import ArrayGuard
 from vkchi.errors import (
     CompilationError,
     KernelFieldError,
@@ -479,25 +480,53 @@ class Lowering:
         return self.tables.call(self, fn, args, kwargs)
 
     def run_python(
-        self, fn: Callable[..., Any], args: Any, kwargs: Any = None, *, as_is: bool = False
+        self,
+        fn: Callable[..., Any],
+        args: Any,
+        kwargs: Any = None,
+        *,
+        as_is: bool = False,
+        or_else: Callable[[], Any] | None = None,
     ) -> Any:
         """Call a Python function at compile time; record the values that it may read.
 
         An exception in it becomes a compile error. A CompilationError with a span is raised
-        unchanged. Numpy scalars become Python numbers, unless `as_is`.
+        unchanged. Numpy scalars become Python numbers, unless `as_is`. If it accesses elements of
+        an array, return `or_else()` instead; without that, raise KernelTypeError.
         """
         if fn is not super:
             record_reachable(self.dependencies, fn, (*args, *(kwargs or {}).values()))
+        guard = ArrayGuard()
         try:
-            given = fn(*args, **(kwargs or {}))
-            return given if as_is else plain_number(given)
+            with guard:
+                given = fn(*args, **(kwargs or {}))
+            if not guard.is_tripped:
+                return given if as_is else plain_number(given)
         except local(Exception) as e:
+            if guard.is_tripped:
+                return self.instead(fn, or_else)
             if isinstance(e, CompilationError) and e.span is not None:
                 raise
             is_own = (getattr(fn, "__module__", None) or "").startswith(_NOT_USERS)
             name = getattr(fn, "__name__", type(fn).__name__)
             failed = user_code_error(self, e, "" if is_own and foreign_traceback(e) else name)
             raise failed from failed.__cause__
+        return self.instead(fn, or_else)
+
+    def instead(self, fn: object, or_else: Callable[[], Any] | None) -> Any:
+        """Return `or_else()`, after fn accessed elements of an array at compile time."""
+        if or_else is None:
+            raise self.accesses(getattr(fn, "__name__", type(fn).__name__))
+        return or_else()
+
+    def accesses(self, name: str) -> CompilationError:
+        """Return the error for a function, property or operator that accesses elements of an
+        array."""
+        return self.fail(
+            f"`{name}` accesses elements of an array, at compile time",
+            kind=KernelTypeError,
+            help="access them in the kernel itself, or in a function that it calls",
+        )
 
 
 _MISSING = object()

@@ -14,9 +14,11 @@ from types import FunctionType
 from typing import Any
 
 from vkchi.errors import KernelCallError, KernelTypeError
+from vkchi.frontend.captured_values import is_object
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.identity import new_object
 from vkchi.frontend.kinds import function_kind, name_of
+from vkchi.frontend.reachable_values import find_held
 from vkchi.frontend.scope import VARIABLE
 from vkchi.frontend.struct_values import Receiver, StructMethod, as_record
 from vkchi.frontend.targets import VariableTarget
@@ -48,6 +50,17 @@ def is_makeable(cls: Any) -> bool:
     if not isinstance(cls, type) or inspect.getattr_static(cls, "__new__") is not _NEW:
         return False
     return cls.__module__.partition(".")[0] not in ("vkchi", "numpy", "builtins")
+
+
+def is_computed(obj: Any, name: str) -> bool:
+    """True if reading an attribute of a user's object may run code of the user, each time."""
+    if not is_object(obj):
+        return type(obj) is super
+    held = find_held(obj, name)
+    if isinstance(held, functools.cached_property):
+        return False
+    own = getattr(obj, "__dict__", None)
+    return isinstance(held, property) or not (isinstance(own, dict) and name in own)
 
 
 def init_of(cls: type) -> FunctionType | None:

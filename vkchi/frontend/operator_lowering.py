@@ -15,7 +15,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from vkchi.compile_state import ArrayGuard
 from vkchi.errors import CompilationError, KernelTypeError
+from vkchi.frontend.captured_values import is_object
 from vkchi.frontend.debug_checks import emit_checked, negate_checked
 from vkchi.frontend.kinds import describe, name_of, unsupported_use
 from vkchi.frontend.operands import (
@@ -206,13 +208,29 @@ def folds(x: Any, y: Any) -> bool:
     return not is_vector or (is_static(x) and is_static(y))
 
 
+def by_python(cx: Context, op: str, python: Callable[..., Any], *operands: Any) -> Any:
+    """Return an operator's result on Python objects. Raises KernelTypeError if a method of a user's
+    class accesses elements of an array."""
+    if not any(map(is_object, operands)):
+        return python(*operands)
+    with ArrayGuard() as guard:
+        given = python(*operands)
+    if guard.is_tripped:
+        raise cx.fail(
+            f"`{op}` of this object accesses elements of an array, at compile time",
+            kind=KernelTypeError,
+            help="access them in the kernel itself, or in a function that it calls",
+        )
+    return given
+
+
 def fold(cx: Context, op: str, x: Any, y: Any) -> Any:
     """Return the result of an operator on Python objects. `/` by zero follows IEEE 754.
 
     Lists that Python's operator does not take become vectors. Raises KernelTypeError.
     """
     try:
-        return PYTHON[op](x, y)
+        return by_python(cx, op, PYTHON[op], x, y)
     except ZeroDivisionError as e:
         if foreign_traceback(e):
             raise
@@ -431,7 +449,7 @@ def _fold_comparison(
     cx: Context, op: str, python: Callable[[Any, Any], Any], x: Any, y: Any
 ) -> Any:
     try:
-        return python(x, y)
+        return by_python(cx, op, python, x, y)
     except CompilationError as e:
         raise cx.fail(e.sentence, kind=KernelTypeError, label=e.label) from None
     except TypeError:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from vkchi.compile_state import ArrayGuard
 from vkchi.frontend.context import Lowering
+from vkchi.frontend.objects import is_computed
 from vkchi.frontend.operands import is_target
-from vkchi.frontend.reachable_values import getter_of_arrays
 from vkchi.frontend.struct_values import peek_member
 from vkchi.frontend.trees import StructValue
 from vkchi.frontend.values import ArrayRef
@@ -45,7 +46,11 @@ def part_seen(base: Any, name: str) -> Any:
     if base is None or isinstance(base, Value | ArrayRef) or is_target(base):
         return None
     try:
-        return None if getter_of_arrays(base, name) else getattr(base, name, None)
+        if not is_computed(base, name):
+            return getattr(base, name, None)
+        with ArrayGuard() as guard:
+            found = getattr(base, name, None)
+        return None if guard.is_tripped else found
     except local(Exception):  # a property raised: reported where the name is read
         return None
 

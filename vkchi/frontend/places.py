@@ -9,9 +9,10 @@ components, lists items, and Python objects their own attributes.
 from __future__ import annotations
 
 import ast
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
+from vkchi.compile_state import ArrayGuard
 from vkchi.errors import (
     KernelIndexError,
     KernelIndexTypeError,
@@ -34,10 +35,9 @@ from vkchi.frontend.kinds import (
     name_of,
     unsupported_use,
 )
-from vkchi.frontend.objects import SuperProxy
+from vkchi.frontend.objects import SuperProxy, is_computed
 from vkchi.frontend.operands import is_static, is_target
 from vkchi.frontend.quantised_elements import QuantisedTarget
-from vkchi.frontend.reachable_values import getter_of_arrays
 from vkchi.frontend.sparse_builders import SparseRef
 from vkchi.frontend.struct_values import (
     element_of,
@@ -219,15 +219,19 @@ def array_attribute(cx: Lowering, array: ArrayRef, name: str) -> Any:
 def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
     """Return an attribute of a Python object as the kernel sees it, and record the read.
 
-    A property that may reach arrays is inlined. Raises KernelNameError for an absent attribute,
-    KernelTypeError for a `grad` or `dual` that a field lacks, and Unsupported for a name of
-    Taichi's without support.
+    A property that accesses elements of an array is inlined.
+    Raises KernelNameError for an absent attribute, KernelTypeError for a `grad` or `dual` that a
+    field lacks, and Unsupported for a name of Taichi's without support.
     """
-    getter = getter_of_arrays(obj, name)
-    if getter is not None:
-        return cx.tables.call(cx, getter, (obj,), {})
+    guard = ArrayGuard() if is_computed(obj, name) else None
     try:
-        value = getattr(obj, name)
+        if guard is None:
+            value = getattr(obj, name)
+        else:
+            with guard:
+                value = getattr(obj, name)
+            if guard.is_tripped:
+                return inline_property(cx, obj, name)
     except Unsupported as e:  # a name of Taichi's without support
         raise Unsupported(f"{cx.span.place}: {e}") from None
     except (AttributeError, KeyError) as e:
@@ -244,6 +248,21 @@ def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
     if isinstance(value, Value | Deferred):  # from a dict whose items are attributes
         return value
     return cx.part(obj, ("attr", name), value)
+
+
+def inline_property(cx: Lowering, obj: Any, name: str) -> Any:
+    """Inline a property that accesses elements of an array. Raises KernelTypeError if its code is
+    not the user's."""
+    me, classes = obj, type(obj).__mro__
+    if type(obj) is super:
+        bound: Any = obj
+        me = bound.__self__
+        order = type(me).__mro__
+        classes = order[order.index(bound.__thisclass__) + 1 :]
+    held = next((vars(c)[name] for c in classes if name in vars(c)), None)
+    if isinstance(held, property) and isinstance(held.fget, FunctionType):
+        return cx.tables.call(cx, held.fget, (me,), {})
+    raise cx.accesses(name)
 
 
 def object_name(obj: Any) -> str:

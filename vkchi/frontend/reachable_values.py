@@ -9,6 +9,7 @@ function. Computed names (`getattr`, `vars`) are missed, and values beyond MOST 
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterable
 from types import FunctionType, MethodType, ModuleType
@@ -17,7 +18,6 @@ from typing import Any
 from vkchi.frontend.captured_values import CONTAINERS, NUMBERS, is_object
 from vkchi.frontend.dependencies import Dependencies, is_of_program, is_users, referred_names
 from vkchi.frontend.methods_seen import names_in
-from vkchi.frontend.tensor_attributes import is_array
 
 MOST = 1000  # visited objects and functions
 _NOTHING = object()
@@ -33,46 +33,26 @@ SPECIAL = frozenset(_SPECIAL.split())
 def record_reachable(deps: Dependencies, callee: Any, args: Iterable[Any]) -> None:
     """Record the values that a call at compile time may read: by its function, receiver and
     arguments."""
-    ReachabilityWalk(deps).start(callee, args)
-
-
-def reaches_arrays(callee: Any, args: Iterable[Any]) -> bool:
-    """True if a call may reach arrays: in arguments, containers, attributes or globals."""
-    walk = ReachabilityWalk(None)
-    walk.start(callee, args)
-    return any(map(is_array, walk.others))
-
-
-def getter_of_arrays(obj: Any, name: str) -> FunctionType | None:
-    """Return the function of a property of a user's object if it may reach arrays, whose elements
-    Python would read at compile time; otherwise None."""
-    held = find_held(obj, name) if is_object(obj) else _NOTHING
-    if not isinstance(held, property) or not isinstance(held.fget, FunctionType):
-        return None
-    return held.fget if reaches_arrays(held.fget, [obj]) else None
+    walk = ReachabilityWalk(deps)
+    fn = callee.__func__ if isinstance(callee, MethodType) else callee
+    if isinstance(callee, MethodType):
+        walk.look(callee.__self__)
+    if isinstance(fn, FunctionType):
+        walk.enter(fn)
+    for arg in args:
+        walk.look(arg)
+    walk.go()
 
 
 class ReachabilityWalk:
     """The visited functions and objects, and the names that occur in the functions."""
 
-    def __init__(self, deps: Dependencies | None) -> None:
+    def __init__(self, deps: Dependencies) -> None:
         self.deps = deps
         self.names = set(SPECIAL)
         self.functions: dict[FunctionType, None] = {}
         self.objects: dict[int, Any] = {}
-        self.others: list[Any] = []
         self.done: set[tuple[int, str]] = set()
-
-    def start(self, callee: Any, args: Iterable[Any]) -> None:
-        """Visit everything that a call may read."""
-        fn = callee.__func__ if isinstance(callee, MethodType) else callee
-        if isinstance(callee, MethodType):
-            self.look(callee.__self__)
-        if isinstance(fn, FunctionType):
-            self.enter(fn)
-        for arg in args:
-            self.look(arg)
-        self.go()
 
     def enter(self, fn: FunctionType) -> None:
         """Visit a function of the user's program: record its globals and closure variables, and
@@ -82,8 +62,7 @@ class ReachabilityWalk:
         self.functions[fn] = None
         self.names.update(names_in(fn.__code__))
         for name, value in referred_names(fn).items():
-            if self.deps is not None:
-                self.deps.read(fn, name, value)
+            self.deps.read(fn, name, value)
             self.look(value)
 
     def look(self, value: Any) -> None:
@@ -102,8 +81,6 @@ class ReachabilityWalk:
                     self.look(item)
         elif is_own(value) if isinstance(value, type | ModuleType) else is_object(value):
             self.objects[id(value)] = value
-        else:
-            self.others.append(value)
 
     def go(self) -> None:
         """Record and visit attributes of the visited objects, until there are no new ones.
@@ -127,13 +104,14 @@ class ReachabilityWalk:
             return
         if isinstance(held, property):
             held = held.fget
+        elif isinstance(held, functools.cached_property):  # not computed yet
+            held = held.func
         elif isinstance(held, classmethod | staticmethod):
             held = held.__func__
         elif not isinstance(held, FunctionType) or name in getattr(obj, "__dict__", ()):
             value = getattr(obj, name, _NOTHING)
             if value is not _NOTHING:
-                if self.deps is not None:
-                    self.deps.read_part(obj, ("attr", name), value)
+                self.deps.read_part(obj, ("attr", name), value)
                 held = value
         self.look(held)
 

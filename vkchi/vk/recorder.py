@@ -23,7 +23,7 @@ from threading import Condition, RLock, get_ident
 from time import monotonic
 from typing import Any, Protocol
 
-from vkchi.compile_state import start_progress_line
+from vkchi.compile_state import ArrayGuard, start_progress_line
 from vkchi.errors import DeviceError
 from vkchi.interrupts.locks import release_wholly, restoring
 from vkchi.vk.copy_on_write import CopyOnWriteHooks
@@ -358,7 +358,7 @@ class CommandRecorder(CopyOnWriteHooks):
         with restoring(self._lock), self._lock:
             self.require_open()  # another thread may have closed it in the meantime
             if self.recorded_number == number:
-                self.busy = False
+                self.busy = bool(ArrayGuard.threads)
                 self._batch = FIRST_BATCH
             self.sweep()
 
