@@ -195,7 +195,7 @@ def of_object(holder):
     "call",
     ["of_argument(y)", "of_argument(f=y)", "of_list([y])", "of_object(holder)", "of_closure()",
      "of_partial()", "holder.doubled()", "holder()", "holder.twice",
-     "Inherited(y).twice", "inherited.twice", "of_default()", "Copied(y).value"],
+     "Inherited(y).twice", "inherited.twice", "inherited()", "of_default()", "Copied(y).value"],
 )  # fmt: skip
 def test_python_functions_that_reach_a_field_read_it_in_the_kernel(call, tmp_path):
     """Not at compile time, where the element has an old value, or none."""

@@ -125,7 +125,7 @@ def test_wrong_frames_are_errors(tmp_path: Path, fault: str) -> None:
     name, frames, message = WRONG[fault]
     with pytest.raises(ti.VkchiError, match=message):
         ti.tools.write_video(tmp_path / name, frames)
-    with pytest.raises(ti.VkchiError, match="framerate is a positive number"):
+    with pytest.raises(ti.VkchiError, match="framerate is a number from 0.01 on"):
         ti.tools.write_video(tmp_path / "a.gif", [draw(0)], framerate=0)
 
 
@@ -175,3 +175,10 @@ def test_a_manager_builds_after_four_frames(tmp_path: Path) -> None:
     film = ti.tools.VideoManager(tmp_path)
     film.write_frames(draw(k) for k in range(5))
     assert len(frames_of(tmp_path / "video.mp4")) == len(frames_of(tmp_path / "video.gif")) == 4
+
+
+@pytest.mark.parametrize("rate", ["24", True, 0, 1e-7, float("nan")])
+def test_rates_that_no_film_has(rate, tmp_path):
+    frames = [np.zeros((8, 8, 3), np.uint8)] * 2
+    with pytest.raises(ti.VkchiError, match="framerate is a number from 0.01 on"):
+        ti.tools.write_video(str(tmp_path / "x.gif"), frames, rate)

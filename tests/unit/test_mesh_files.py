@@ -276,3 +276,14 @@ def test_unknown_suffixes_and_missing_folders(tmp_path: Path) -> None:
         tools.read_mesh("density.vtr")
     with pytest.raises(RuntimeError, match="cannot write the mesh .*No such file"):
         tools.write_mesh(tmp_path / "no" / "a.obj", CORNERS, [[0, 1, 2]])
+
+
+def test_lists_of_no_whole_length_are_errors(tmp_path):
+    path = tmp_path / "bad.ply"
+    header = "ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\nproperty float y\n"
+    header += (
+        "property float z\nelement face 1\nproperty list uchar int vertex_indices\nend_header\n"
+    )
+    path.write_text(f"{header}0 0 0\n2.5 0 0 0\n")
+    with pytest.raises(ti.VkchiError, match="a list of vertex_indices has the length 2.5"):
+        ti.tools.read_mesh(str(path))

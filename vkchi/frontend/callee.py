@@ -491,7 +491,7 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
         raise refuse_python_scope(cx, fn)
 
     def inline() -> Any:
-        called = vars(type(callee)).get("__call__") if is_object(callee) else fn
+        called = inspect.getattr_static(type(callee), "__call__", None) if is_object(callee) else fn
         me = [callee.__self__] if isinstance(callee, MethodType) else []
         me = [callee] if called is not fn else me
         if isinstance(called, FunctionType) and not _is_library(called):

@@ -84,6 +84,9 @@ def scalar_type(dt: Any) -> Scalar | None:
     return t
 
 
+COMPUTED = (None, b"")  # `_sum_of` of results that may depend on recorded elements
+
+
 class Matrix(MatrixReductions, Arithmetic):
     """A vector (list of numbers) or matrix (list of rows).
 
@@ -95,7 +98,7 @@ class Matrix(MatrixReductions, Arithmetic):
     __dir__ = visible_names
     _entries: Any
     dt: Scalar | None
-    _sum_of: tuple[Hashable, bytes] | None  # place, components: see `place_of_sum`
+    _sum_of: tuple[Hashable | None, bytes] | None  # see `place_of_sum`; None: of the user's numbers
 
     def __init__(self, arr: Numbers, dt: ScalarDType | None = None) -> None:
         t = scalar_type(dt)
@@ -449,7 +452,7 @@ def wrap_array(result: Any) -> Any:
     if not isinstance(result, np.ndarray):
         return result
     made = object.__new__(type_of(result))
-    made._entries, made._sum_of = result, None
+    made._entries, made._sum_of = result, COMPUTED
     made.dt = (
         None
         if result.dtype.name in _FREE and result.dtype.isnative

@@ -237,5 +237,5 @@ def joined(kinds: Sequence[str], arrays: Sequence[Array]) -> dict[str, Array]:
     """Arrays of the same kind, one after another."""
     return {
         kind: np.concatenate([native(a) for k, a in zip(kinds, arrays, strict=True) if k == kind])
-        for kind in kinds
+        for kind in dict.fromkeys(kinds)
     }

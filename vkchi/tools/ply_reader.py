@@ -110,14 +110,17 @@ def row_type(
             fields.append((str(k), kind))
             continue
         begin = at + np.dtype(fields).itemsize
-        length = lengths[f"{k} count"] = int(np.frombuffer(body, count, 1, begin)[0])
+        number = np.frombuffer(body, count, 1, begin)[0]
+        if not (0 <= number < len(body) and number == int(number)):
+            raise ValueError(f"a list of {p.name} has the length {number}")
+        length = lengths[f"{k} count"] = int(number)
         fields += [(f"{k} count", count), (str(k), kind, (length,))]
     return np.dtype(fields), lengths
 
 
 def cast(values: np.ndarray[Any, Any], p: Property) -> np.ndarray[Any, Any]:
     """Values in the type of the property. Raises ValueError for numbers that it lacks."""
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         found = values.astype(p.dtype.newbyteorder("="))
     if p.dtype.kind in "iu" and (found != values).any():
         raise ValueError(f"a value of {p.name} does not fit its type")

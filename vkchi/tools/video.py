@@ -25,6 +25,7 @@ FRAME_NAME = "%06d.png"
 FIRST_BUILD = 4  # frames; then after twice as many, and so on
 # Formats by suffix. Pillow's name; PyAV's codec and its options for nearly lossless films.
 PICTURES = {".gif": "GIF", ".apng": "PNG", ".png": "PNG"}
+LEAST_FRAMERATE = 0.01  # per second; longer frames exceed the formats' fields
 CODECS = {
     ".mp4": ("libx264", {"crf": "1"}),
     ".webm": ("libvpx-vp9", {"crf": "10", "b": "0", "row-mt": "1"}),
@@ -50,8 +51,11 @@ def write_video(
     MissingPackageError without Pillow, and for MP4 and WebM without PyAV.
     """
     name = os.fspath(filename)
-    if not 0 < framerate < float("inf"):
-        raise ToolError(f"write_video: framerate is a positive number, not {framerate!r}")
+    is_number = isinstance(framerate, int | float) and not isinstance(framerate, bool)
+    if not is_number or not LEAST_FRAMERATE <= framerate < float("inf"):
+        raise ToolError(
+            f"write_video: framerate is a number from {LEAST_FRAMERATE} on, not {framerate!r}"
+        )
     write_images(name, (to_image(frame, origin, cmap) for frame in frames), framerate)
 
 

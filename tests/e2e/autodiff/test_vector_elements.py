@@ -130,3 +130,26 @@ def test_a_sum_with_an_element_that_a_kernel_has_replaced_is_an_error() -> None:
         double()
         x[0] = total
         add()
+
+
+def test_a_sum_with_a_multiple_of_the_element_is_refused():
+    """y = x, then y[1] = 4 y[1] in Python: the derivative of what is added is unknown."""
+    x = ti.Vector.field(2, ti.f32, 4, needs_grad=True)
+    y = ti.Vector.field(2, ti.f32, 4, needs_grad=True)
+    loss = ti.field(ti.f32, (), needs_grad=True)
+    x.fill(1)
+
+    @ti.kernel
+    def copy():
+        for i in x:
+            y[i] = x[i]
+
+    @ti.kernel
+    def measure():
+        for i in y:
+            loss[None] += y[i].norm_sqr()
+
+    with pytest.raises(ti.ad.GradientError), ti.ad.Tape(loss):  # noqa: PT012
+        copy()
+        y[1] = y[1] + y[1] * 3
+        measure()
