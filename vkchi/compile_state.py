@@ -27,7 +27,7 @@ from contextlib import suppress
 from functools import partial
 from operator import methodcaller
 from threading import RLock
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from vkchi import platform
@@ -238,7 +238,8 @@ class ArrayGuard:
 
     `is_tripped` tells that there was one, also if the user's code caught the exception. While a
     block is open, every device counts as busy: accesses then take the path that calls
-    `check_access`.
+    `check_access`. A guard is in force only while the frame that opened it is on the stack: an
+    interrupt may skip `__exit__`.
 
         with ArrayGuard() as guard:
             value = fn()
@@ -249,26 +250,47 @@ class ArrayGuard:
 
     def __init__(self) -> None:
         self.is_tripped = False
+        self.frame: FrameType | None = None
+        self.outer: ArrayGuard | None = None
 
     def __enter__(self) -> Self:
-        self.thread = _thread.get_ident()
-        self.outer = self.threads.get(self.thread)
-        self.threads[self.thread] = self
+        self.outer = self.current()
+        self.frame = sys._getframe(1)
+        self.threads[_thread.get_ident()] = self
         for mark in self.on_enter:
             mark()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, tb: object) -> bool:
-        if self.outer is None:
-            self.threads.pop(self.thread, None)
-        else:
-            self.threads[self.thread] = self.outer
+        self.frame = None
+        self.current()
         return kind is ArrayAccessed
+
+    @classmethod
+    def current(cls) -> ArrayGuard | None:
+        """Return the innermost guard in force in this thread; forget others."""
+        thread = _thread.get_ident()
+        first = guard = cls.threads.get(thread)
+        while guard is not None and not is_on_stack(guard.frame):
+            guard = guard.outer
+        if guard is not first:
+            if guard is None:
+                cls.threads.pop(thread, None)
+            else:
+                cls.threads[thread] = guard
+        return guard
+
+
+def is_on_stack(wanted: FrameType | None) -> bool:
+    frame: FrameType | None = sys._getframe(1) if wanted is not None else None
+    while frame is not None and frame is not wanted:
+        frame = frame.f_back
+    return frame is not None
 
 
 def check_access() -> None:
-    """Raise ArrayAccessed in a thread with an open ArrayGuard."""
-    guard = ArrayGuard.threads.get(_thread.get_ident()) if ArrayGuard.threads else None
+    """Raise ArrayAccessed in a thread with an ArrayGuard in force."""
+    guard = ArrayGuard.current() if ArrayGuard.threads else None
     if guard is not None:
         guard.is_tripped = True
         raise ArrayAccessed

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
+from vkchi.compile_state import ArrayGuard
 from vkchi.errors import ConstantWarning
 from vkchi.frontend.lowering import lower_kernel
 from vkchi.target.options import Options
@@ -301,3 +302,17 @@ def test_functions_of_arrays_are_not_passed_to_builtins():
 
     with pytest.raises(ti.VkchiError, match="accesses elements of an array, at compile time"):
         run()
+
+
+def test_a_guard_whose_end_an_interrupt_skipped_is_forgotten():
+    y = ti.field(ti.f32, 4)
+
+    def interrupted():
+        ArrayGuard().__enter__()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    y[1] = 3.0
+    assert y[1] == 3.0
+    assert not ArrayGuard.threads
