@@ -27,7 +27,7 @@ from contextlib import suppress
 from functools import partial
 from operator import methodcaller
 from threading import RLock
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from vkchi import platform
@@ -239,7 +239,7 @@ class ArrayGuard:
     `is_tripped` tells that there was one, also if the user's code caught the exception. While a
     block is open, every device counts as busy: accesses then take the path that calls
     `check_access`. A guard is in force only while the frame that opened it is on the stack: an
-    interrupt may skip `__exit__`.
+    interrupt may skip `__exit__`. It holds no reference to that, whose variables would live on.
 
         with ArrayGuard() as guard:
             value = fn()
@@ -250,19 +250,21 @@ class ArrayGuard:
 
     def __init__(self) -> None:
         self.is_tripped = False
-        self.frame: FrameType | None = None
+        self.frame = 0  # its id
+        self.code: CodeType | None = None
         self.outer: ArrayGuard | None = None
 
     def __enter__(self) -> Self:
         self.outer = self.current()
-        self.frame = sys._getframe(1)
+        frame = sys._getframe(1)
+        self.frame, self.code = id(frame), frame.f_code
         self.threads[_thread.get_ident()] = self
         for mark in self.on_enter:
             mark()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, tb: object) -> bool:
-        self.frame = None
+        self.frame, self.code = 0, None
         self.current()
         return kind is ArrayAccessed
 
@@ -271,7 +273,7 @@ class ArrayGuard:
         """Return the innermost guard in force in this thread; forget others."""
         thread = _thread.get_ident()
         first = guard = cls.threads.get(thread)
-        while guard is not None and not is_on_stack(guard.frame):
+        while guard is not None and not guard.is_on_stack():
             guard = guard.outer
         if guard is not first:
             if guard is None:
@@ -280,12 +282,11 @@ class ArrayGuard:
                 cls.threads[thread] = guard
         return guard
 
-
-def is_on_stack(wanted: FrameType | None) -> bool:
-    frame: FrameType | None = sys._getframe(1) if wanted is not None else None
-    while frame is not None and frame is not wanted:
-        frame = frame.f_back
-    return frame is not None
+    def is_on_stack(self) -> bool:
+        frame: FrameType | None = sys._getframe(1) if self.frame else None
+        while frame is not None and not (id(frame) == self.frame and frame.f_code is self.code):
+            frame = frame.f_back
+        return frame is not None
 
 
 def check_access() -> None:
