@@ -13,6 +13,8 @@ Blocks nest, in any thread. The first open block changes the state, the end of t
 All open blocks share one object. When its last reference dies, C code restores the collector and
 the limit, even if an exception skipped `__exit__` (docs/design.md, part 6, Interrupts, rules 3 and
 4). `DeepRecursion.hold()` raises the limit alone, for launches of `python_mode`.
+
+`ArrayGuard` rejects accesses to elements of arrays by Python code that runs at compile time.
 """
 
 from __future__ import annotations
@@ -151,6 +153,8 @@ def _forget() -> None:
     SharedState._lock = RLock()
     for state in (CompileState, DeepRecursion):
         state.forget()
+    own = ArrayGuard.threads.get(_thread.get_ident())
+    ArrayGuard.threads = {} if own is None else {_thread.get_ident(): own}
 
 
 platform.at_fork(in_child=_forget)

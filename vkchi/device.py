@@ -541,8 +541,7 @@ def end_all() -> None:
 def mark_all_busy() -> None:
     """Let accesses to elements of arrays take the path that waits: `ArrayGuard`."""
     for device in OPEN:
-        with device._lock:
-            device.busy = True
+        device.mark_busy()
 
 
 def refuse_all_in_child() -> None:

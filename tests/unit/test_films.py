@@ -182,3 +182,12 @@ def test_rates_that_no_film_has(rate, tmp_path):
     frames = [np.zeros((8, 8, 3), np.uint8)] * 2
     with pytest.raises(ti.VkchiError, match="framerate is a number from 0.01 on"):
         ti.tools.write_video(str(tmp_path / "x.gif"), frames, rate)
+
+
+def test_errors_of_the_users_frames_are_the_users(tmp_path):
+    def draw():
+        yield np.zeros((8, 8, 3), np.uint8)
+        raise FileNotFoundError("my texture")
+
+    with pytest.raises(FileNotFoundError, match="my texture"):
+        ti.tools.write_video(str(tmp_path / "x.gif"), draw())

@@ -45,6 +45,7 @@ from vkchi.frontend.targets import VariableTarget
 from vkchi.frontend.tensor_construction import check_literal_kind
 from vkchi.frontend.texts import format_text
 from vkchi.frontend.trees import StructValue, is_container, leaves, records_in
+from vkchi.frontend.user_code_errors import access_error
 from vkchi.frontend.values import ArrayRef, InlineOnly
 from vkchi.frontend.varying import note_varying
 from vkchi.hooks import PYTHON_SCOPE
@@ -498,7 +499,7 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
             return cx.tables.call(cx, called, tuple([*me, *args]), kwargs)
         if is_makeable(callee):
             return make_object(cx, callee, tuple(args), kwargs)
-        raise cx.accesses(getattr(callee, "__name__", type(callee).__name__))
+        raise access_error(cx, getattr(callee, "__name__", type(callee).__name__))
 
     return run_known(cx, callee, args, kwargs, inline)
 

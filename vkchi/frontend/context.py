@@ -44,7 +44,7 @@ from vkchi.frontend.scope import (
     Var,
 )
 from vkchi.frontend.trees import children_of, has_leaf, is_container, map_leaves, refilled
-from vkchi.frontend.user_code_errors import foreign_traceback, user_code_error
+from vkchi.frontend.user_code_errors import access_error, foreign_traceback, user_code_error
 from vkchi.frontend.values import ArrayRef
 from vkchi.interrupts.local import local
 from vkchi.ir.builder import Builder
@@ -516,17 +516,8 @@ class Lowering:
     def instead(self, fn: object, or_else: Callable[[], Any] | None) -> Any:
         """Return `or_else()`, after fn accessed elements of an array at compile time."""
         if or_else is None:
-            raise self.accesses(getattr(fn, "__name__", type(fn).__name__))
+            raise access_error(self, getattr(fn, "__name__", type(fn).__name__))
         return or_else()
-
-    def accesses(self, name: str) -> CompilationError:
-        """Return the error for a function, property or operator that accesses elements of an
-        array."""
-        return self.fail(
-            f"`{name}` accesses elements of an array, at compile time",
-            kind=KernelTypeError,
-            help="access them in the kernel itself, or in a function that it calls",
-        )
 
 
 _MISSING = object()

@@ -39,7 +39,7 @@ from vkchi.frontend.operands import (
     weak_scalar,
 )
 from vkchi.frontend.power import constant_power, power
-from vkchi.frontend.user_code_errors import foreign_traceback
+from vkchi.frontend.user_code_errors import access_error, foreign_traceback
 from vkchi.frontend.values import Context
 from vkchi.interrupts.local import local
 from vkchi.ir.core import Value
@@ -216,11 +216,7 @@ def by_python(cx: Context, op: str, python: Callable[..., Any], *operands: Any) 
     with ArrayGuard() as guard:
         given = python(*operands)
     if guard.is_tripped:
-        raise cx.fail(
-            f"`{op}` of this object accesses elements of an array, at compile time",
-            kind=KernelTypeError,
-            help="access them in the kernel itself, or in a function that it calls",
-        )
+        raise access_error(cx, op)
     return given
 
 

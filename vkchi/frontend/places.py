@@ -59,7 +59,7 @@ from vkchi.frontend.targets import (
 )
 from vkchi.frontend.tensor_attributes import component_indices, find_attribute, hint_for_attribute
 from vkchi.frontend.trees import is_container
-from vkchi.frontend.user_code_errors import foreign_traceback
+from vkchi.frontend.user_code_errors import access_error, foreign_traceback
 from vkchi.frontend.values import ORIGIN, ArrayRef, Deferred, MemoryTarget
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix, Vector
@@ -262,7 +262,7 @@ def inline_property(cx: Lowering, obj: Any, name: str) -> Any:
     held = next((vars(c)[name] for c in classes if name in vars(c)), None)
     if isinstance(held, property) and isinstance(held.fget, FunctionType):
         return cx.tables.call(cx, held.fget, (me,), {})
-    raise cx.accesses(name)
+    raise access_error(cx, name)
 
 
 def object_name(obj: Any) -> str:

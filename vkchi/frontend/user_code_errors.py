@@ -26,6 +26,16 @@ def foreign_traceback(error: BaseException) -> TracebackType | None:
     return tb
 
 
+def access_error(cx: Context, name: str) -> CompilationError:
+    """Return the error for a function, property or operator that accesses elements of an array at
+    compile time."""
+    return cx.fail(
+        f"`{name}` accesses elements of an array, at compile time",
+        kind=KernelTypeError,
+        help="access them in the kernel itself, or in a function that it calls",
+    )
+
+
 def user_code_error(cx: Context, error: Exception, called: str = "") -> CompilationError:
     """Return the compile error for an exception of `called()`; its cause is `error`.
 

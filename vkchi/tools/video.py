@@ -64,7 +64,8 @@ def write_images(name: str, images: Iterable[Any], framerate: float) -> None:
     suffix = os.path.splitext(name)[1].lower()
     if suffix not in (*PICTURES, *CODECS):
         raise ToolError(f"write_video: {name!r} ends in none of " + " ".join((*CODECS, *PICTURES)))
-    images = of_one_size(images)
+    failures: list[OSError] = []
+    images = of_one_size(reporting(images, failures))
     try:
         if suffix in CODECS:
             encode(name, suffix, images, framerate)
@@ -79,7 +80,18 @@ def write_images(name: str, images: Iterable[Any], framerate: float) -> None:
             loop=0,
         )
     except local(OSError) as e:
+        if e in failures:
+            raise
         raise KernelRuntimeError(f"cannot make the film {name!r}: {e}") from None
+
+
+def reporting(images: Iterable[Any], failures: list[OSError]) -> Iterator[Any]:
+    """The same images. Appends an OSError of the iterator to `failures`."""
+    try:
+        yield from images
+    except local(OSError) as e:
+        failures.append(e)
+        raise
 
 
 def delays(count: int, framerate: float, suffix: str) -> int | list[int]:

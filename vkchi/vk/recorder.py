@@ -362,6 +362,11 @@ class CommandRecorder(CopyOnWriteHooks):
                 self._batch = FIRST_BATCH
             self.sweep()
 
+    def mark_busy(self) -> None:
+        """Let the next access to memory from Python take the path that waits."""
+        with restoring(self._lock), self._lock:
+            self.busy = True
+
     def is_done_within(self, seconds: float) -> bool:
         """Submit the recorded commands; wait until all are done, or `seconds` and up to 50 ms more.
         True if all are done."""
