@@ -240,7 +240,8 @@ class VideoManager:
         """Make the videos of the frames written so far.
 
         Raises ToolError without frames and for frames of several sizes, MissingPackageError for MP4
-        and WebM without PyAV, KernelRuntimeError if a film cannot be written.
+        and WebM without PyAV, KernelRuntimeError if a frame cannot be read or a film not be
+        written.
         """
         if not self.frame_fns:
             raise ToolError("make_video: no frame has been written")
@@ -250,11 +251,19 @@ class VideoManager:
             write_images(self.get_output_filename(suffix), self._images(size), self.framerate)
 
     def _images(self, size: tuple[int | None, int | None] | None) -> Iterator[Any]:
-        """Read the frames, as Pillow images; scale them to `size` if it is given."""
+        """Read the frames, as Pillow images; scale them to `size` if it is given.
+
+        Raises KernelRuntimeError for a file that is gone or is no picture.
+        """
         pillow = import_pillow()
         for name in self.frame_fns:
-            with pillow.open(os.path.join(self.frame_directory, name)) as frame:
-                yield frame.resize(size) if size and frame.size != size else frame.copy()
+            path = os.path.join(self.frame_directory, name)
+            try:
+                with pillow.open(path) as frame:
+                    image = frame.resize(size) if size and frame.size != size else frame.copy()
+            except local(OSError) as e:
+                raise KernelRuntimeError(f"cannot read the frame {path!r}: {e}") from None
+            yield image
 
     def _build(self) -> None:
         """Make both videos; a missing PyAV is logged, not raised."""
