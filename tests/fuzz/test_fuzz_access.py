@@ -1,4 +1,4 @@
-"""Claims of `analysis.access` and `analysis.must_write` hold for the indices of random programs.
+"""Claims of `analysis.dependence` and `must_write` hold for the indices of random programs.
 
 The claims: two iterations never access the same element; certain elements are always written. The
 indices come from running the program in the interpreter.

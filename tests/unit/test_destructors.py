@@ -8,12 +8,14 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
 
+import vkchi
 from tests.e2e.torture import Trace
 from tests.unit.test_device_processes import WORK, check_output, run_python
 from vkchi.device import ABANDONED, Device, close_abandoned, open_device
@@ -31,6 +33,16 @@ pytestmark = pytest.mark.device
 
 class Thing:
     """Something that can go."""
+
+
+def test_no_module_uses_weak_collections_of_the_standard_library() -> None:
+    names = ("WeakKeyDictionary", "WeakValueDictionary", "WeakSet")
+    found = [
+        path
+        for path in Path(vkchi.__file__).parent.rglob("*.py")
+        if any(name in path.read_text(encoding="utf-8") for name in names)
+    ]
+    assert not found, "their callbacks are Python code: use vkchi.interrupts.weak"
 
 
 def calls_during(act: Callable[[], object]) -> list[str]:

@@ -27,7 +27,6 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from vkchi.frontend.call_tables import CALLS, CallHandler
 from vkchi.frontend.context import Lowering
@@ -36,6 +35,7 @@ from vkchi.frontend.scope import REFERENCE, Activation, Var
 from vkchi.frontend.source import Source, source_of
 from vkchi.frontend.syntax import always_leaves, function_assigns
 from vkchi.interrupts.local import local
+from vkchi.interrupts.weak import WeakGroup
 from vkchi.lang import elementwise, math
 from vkchi.lang.function import Function
 from vkchi.types import Scalar, Type, cook, vector
@@ -43,7 +43,8 @@ from vkchi.types import Scalar, Type, cook, vector
 DEEPEST = 64  # stack frames; a larger stack takes drivers long to compile
 MOST_PLACES = 4  # recursive calls in the source
 # Answers of `is_stacked`. Not one per source: one `def` may make functions of other annotations.
-_STACKED: WeakKeyDictionary[FunctionType, bool] = WeakKeyDictionary()
+_STACKED: WeakGroup[FunctionType] = WeakGroup()
+_NOT_STACKED: WeakGroup[FunctionType] = WeakGroup()
 _STATEMENTS = (
     ast.AnnAssign, ast.Assign, ast.AugAssign, ast.Break, ast.Continue, ast.For, ast.If, ast.Pass,
     ast.Return, ast.While,
@@ -78,10 +79,10 @@ def is_stacked(fn: FunctionType, notes: Mapping[str, Any]) -> bool:
     have positional arguments only. An argument is a scalar by its annotation, or the same parameter
     passed on unchanged. The function has no defaults and no keyword-only parameters.
     """
-    known = _STACKED.get(fn)
-    if known is None:
-        known = _STACKED[fn] = _is_stacked(fn, source_of(fn), notes)
-    return known
+    if fn not in _STACKED and fn not in _NOT_STACKED:
+        group = _STACKED if _is_stacked(fn, source_of(fn), notes) else _NOT_STACKED
+        group.add(fn)
+    return fn in _STACKED
 
 
 def _is_stacked(fn: FunctionType, source: Source, notes: Mapping[str, Any]) -> bool:
