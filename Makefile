@@ -13,6 +13,7 @@ help:
 	@echo "make long    the checks that take hours: 10,000 random programs, interrupts, a shared cache, Ray"
 	@echo "make check   lint and types alone"
 	@echo "make docs    the documentation as a site, in out/site"
+	@echo "make serve   the same site at http://127.0.0.1:8000, rebuilt after each change of a page"
 	@echo "make conformance   tests/e2e/language under real Taichi, where TAICHI_PYTHON=... or .venv has it"
 	@echo "make bench   the benchmarks, on the default device (beside Taichi: see benchmarks/README.md)"
 	@echo "make format  rewrite the sources as ruff format wants them"
@@ -62,6 +63,10 @@ docs:
 	@scripts/environment docs
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet
 	@echo "wrote out/site/index.html"
+
+serve:
+	@scripts/environment docs
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs serve
 
 conformance:
 	@scripts/environment dev

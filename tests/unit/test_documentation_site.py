@@ -144,3 +144,13 @@ def test_the_gallery_links_to_programs(site: Path) -> None:
         assert f'href="examples/{name}.html"' in page
         shown = (site / "examples" / f"{name}.html").read_text(encoding="utf-8")
         assert f"vkchi example {name}" in shown and "import" in shown
+
+
+def test_every_target_of_make_has_a_rule_and_a_line_of_help() -> None:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    declared = re.search(r"^\.PHONY: (.*)$", text, re.M)
+    assert declared is not None
+    targets = set(declared[1].split())
+    assert targets == set(re.findall(r"^(\w+):", text, re.M))
+    told = set(re.findall(r'@echo "make (\w+) ', text))
+    assert told == targets - {"help", "clean"}

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
 from vkchi.frontend.call_tables import find_call
@@ -41,7 +41,6 @@ from vkchi.tuples import NamedTuple
 See = Callable[[ast.expr], Any]  # an expression's object, or None if unknown
 
 _COMBINED = (ast.Add, ast.Sub, ast.BitAnd, ast.BitOr, ast.BitXor)  # `op=` is atomic
-SIMT = "vkchi.lang.simt"
 
 
 class CarriedVariable(NamedTuple):
@@ -62,22 +61,11 @@ class CarriedVariable(NamedTuple):
 def find_carried(cx: Lowering, n: ast.For, assigned: Iterable[str]) -> CarriedVariable | None:
     """Return the first of the assigned names by which iterations depend on each other, or None.
 
-    Private variables (`why_carried`) and flags (`is_flag`) do not count. None for a loop that uses
-    `ti.simt`.
+    Private variables (`why_carried`) and flags (`is_flag`) do not count.
     """
     names = [name for name in assigned if is_variable(cx.act.find(name))]
-    if not names or any(is_of_workgroups(cx, x) for x in ast.walk(n)):
-        return None
     found = (why_carried(cx, n, name) for name in names if not is_flag(n, name))
     return next((one for one in found if one is not None), None)
-
-
-def is_of_workgroups(cx: Lowering, n: ast.AST) -> bool:
-    """True if an expression denotes `ti.simt` or one of its modules."""
-    if not isinstance(n, ast.Attribute | ast.Name) or not isinstance(n.ctx, ast.Load):
-        return False
-    found = peek(cx, n)
-    return isinstance(found, ModuleType) and found.__name__.startswith(SIMT)
 
 
 def own_variables(cx: Lowering, n: ast.For, assigned: Iterable[str]) -> list[Var]:

@@ -2,9 +2,9 @@
 
 - A top-level `for` usually becomes a `parallel` op. Exceptions are loops that options or
   `ti.loop_config` serialize, and constant ranges of at most one item. A loop whose iterations
-  depend on each other is serial too, unless it has a `block_dim`. Kernel variables that a
-  `parallel` assigns become `local` memory, to which `+=` and the like are atomic. Variables
-  that are private to an iteration stay values.
+  depend on each other is serial too. Kernel variables that a `parallel` assigns become `local`
+  memory, to which `+=` and the like are atomic. Variables that are private to an iteration stay
+  values.
 - A serial loop carries every variable that it may assign. With a `break` or `return` in it,
   it is a `while` op that also carries flags.
 - A loop over `ti.static(...)` is unrolled, in Python functions also one over a short constant
@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from functools import partial, reduce
 from typing import Any
 
-from vkchi.errors import KernelSyntaxError
+from vkchi.errors import CompilationError, KernelSyntaxError
 from vkchi.frontend import operator_lowering
 from vkchi.frontend.carry import (
     carried_variables,
@@ -34,15 +34,22 @@ from vkchi.frontend.conversions import PendingCaution
 from vkchi.frontend.flow import condition_of, lower_block, lower_unless, run_region
 from vkchi.frontend.loop_decisions import (
     ASKED,
+    HELPS,
     LEFT,
     ONCE,
     RACES,
     carried_loop,
     parallel_loop,
     serial_loop,
+    span_of,
     while_loop,
 )
-from vkchi.frontend.loop_dependence import assigned_names, find_carried, own_variables
+from vkchi.frontend.loop_dependence import (
+    CarriedVariable,
+    assigned_names,
+    find_carried,
+    own_variables,
+)
 from vkchi.frontend.loop_limits import index_type, is_given, materialise
 from vkchi.frontend.lower_expr import bind_static
 from vkchi.frontend.peek import is_static_call
@@ -60,10 +67,10 @@ from vkchi.frontend.syntax import first_break, returns
 from vkchi.ir.core import Op, Param, Region, Value, has_kind, walk
 from vkchi.ir.iteration_space import INT_MAX, checked_iteration_count
 from vkchi.ir.iteration_space import space_of as space_of_axes
-from vkchi.ir.ops import GROUPED, SYNCS, TABLE, Trait
+from vkchi.ir.ops import GROUPED, SYNCS, TABLE, TIED, Trait
 from vkchi.lang.matrix import Matrix
 from vkchi.span import PACKAGE
-from vkchi.target.cautions import Caution
+from vkchi.target.cautions import Caution, fill_line
 from vkchi.target.shader import range_length
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, i32
@@ -71,6 +78,7 @@ from vkchi.types import Scalar, Tensor, i32
 MOST_UNROLLED = 2000  # ops without a warning
 SHORT = 16  # longest range that is unrolled in a Python function
 BARRIERS = frozenset({"barrier"})
+OF_WORKGROUPS = TIED - {"random"} | SYNCS  # ops of `ti.simt`
 LARGEST_BLOCK = 1024  # invocations of a workgroup at most
 _SERIALIZE = (
     "to run the loop one iteration after the other, write ti.loop_config(serialize=True) before it"
@@ -84,6 +92,7 @@ class LoopForm(NamedTuple):
     - `config`: options of a parallel loop; None for a serial loop.
     - `own`: variables that are private to an iteration of a parallel loop.
     - `leaves`: the loop has a `break` or a `return`.
+    - `carried`: the variable that makes the loop serial, if one does.
     """
 
     items: list[Any] | None = None
@@ -91,6 +100,7 @@ class LoopForm(NamedTuple):
     config: LoopConfig | None = None
     own: Sequence[Var] = ()
     leaves: bool = False
+    carried: CarriedVariable | None = None
 
 
 def lower_for(cx: Lowering, n: ast.For) -> None:
@@ -105,11 +115,25 @@ def lower_for(cx: Lowering, n: ast.For) -> None:
         return
     if space.guard is not None and cx.is_top:
         space.guard.ask_copy(cx)
+    ops, start = cx.b.ops, len(cx.b.ops)
     with in_serial(cx):
         if form.leaves:
             serial_leaving(cx, n, space)
         else:
             serial(cx, n, space)
+    if form.carried is not None and has_kind(Region((), ops[start:]), OF_WORKGROUPS):
+        raise must_be_parallel(cx, n, form.carried)
+
+
+def must_be_parallel(cx: Lowering, n: ast.For, found: CarriedVariable) -> CompilationError:
+    origin = span_of(cx, found.node)
+    sentence = fill_line(found.sentence, origin)
+    return KernelSyntaxError(
+        f"a loop with functions of ti.simt must be parallel, but {sentence}",
+        origin,
+        help=HELPS[found.kind].format(name=found.name, update=found.update),
+        notes=(("the loop", span_of(cx, n.iter)),),
+    )
 
 
 def choose_form(cx: Lowering, n: ast.For) -> LoopForm:
@@ -133,7 +157,7 @@ def choose_form(cx: Lowering, n: ast.For) -> LoopForm:
     why = why or (ONCE if runs_once(space) else "")
     assigned = assigned_names(cx, n) if cx.is_top and not why else {}
     carried = None
-    if assigned and not leaves and config.block is None:
+    if assigned and not leaves:
         carried = find_carried(cx, n, assigned)
     if cx.is_top and not (why or carried or leaves) and is_put_in_order(cx, n):
         why = RACES
@@ -144,7 +168,7 @@ def choose_form(cx: Lowering, n: ast.For) -> LoopForm:
         cx.decisions.append(carried_loop(cx, n, space, carried))
     elif not (cx.in_parallel or cx.in_serial):
         cx.decisions.append(serial_loop(cx, n, space, why or CONDITIONAL))
-    return LoopForm(None, space, leaves=leaves)
+    return LoopForm(None, space, leaves=leaves, carried=carried)
 
 
 @contextmanager

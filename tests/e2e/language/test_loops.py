@@ -426,6 +426,25 @@ def test_loop_config_unknown() -> None:
         k()
 
 
+def test_a_block_size_leaves_iterations_in_order() -> None:
+    """`block_dim` is about speed alone: a variable that iterations hand on keeps its values."""
+    x, y = ti.field(ti.i32, 1000), ti.field(ti.i32, 1000)
+
+    @ti.kernel
+    def sums() -> ti.i32:
+        s = 0
+        ti.loop_config(block_dim=64)
+        for i in range(1000):
+            y[i] = s
+            s = s + x[i]
+        return s
+
+    for i in range(1000):
+        x[i] = i
+    assert sums() == 999 * 1000 // 2
+    check(y, [i * (i - 1) // 2 for i in range(1000)])
+
+
 def test_block_dim_fn() -> None:
     x = ti.field(ti.i32, 8)
 

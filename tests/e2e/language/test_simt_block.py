@@ -574,3 +574,24 @@ def test_shared_vectors_and_indices_that_may_be_outside_take_their_memory() -> N
     assert x[BLOCK - 1].to_list() == [1, 2, 3, 4]
     with pytest.raises(ti.TaichiRuntimeError, match=f"take {most // 16 * 16 + 16} bytes"):
         run(most // 16)
+
+
+@ti.func
+def wait():
+    ti.simt.block.sync()
+
+
+def test_a_loop_with_barriers_in_a_function_is_never_serial() -> None:
+    x = ti.field(ti.f32, 128)
+
+    @ti.kernel
+    def k():
+        s = 0.0
+        ti.loop_config(block_dim=64)
+        for i in range(128):
+            x[i] = s
+            wait()
+            s = s + 1.0
+
+    with pytest.raises(ti.TaichiCompilationError, match="of ti.simt must be parallel, but line"):
+        k()

@@ -164,20 +164,20 @@ def test_subgroup_exchanges(name: str, t: str, width: int, lacks: Any) -> None:
 def test_subgroup_ops_on_vectors() -> None:
     sums = ti.Vector.field(2, ti.f32, COUNT)
     got = ti.Matrix.field(2, 2, ti.i32, COUNT)
-    same = ti.field(ti.i32, COUNT)
+    same, sizes = ti.field(ti.i32, COUNT), ti.field(ti.i32, COUNT)
 
     @ti.kernel
-    def run() -> ti.i32:
-        size = 0
+    def run():
         for i in range(COUNT):
             sums[i] = ti.simt.subgroup.reduce_add(ti.Vector([1.0, float(i)]))
             m = ti.Matrix([[i, 2 * i], [3, -i]])
             got[i] = ti.simt.subgroup.broadcast_first(m)
             same[i] = ti.simt.subgroup.all_equal(ti.Vector([4, i]))
-            size = ti.simt.subgroup.group_size()
-        return size
+            sizes[i] = ti.simt.subgroup.group_size()
 
-    size = run()
+    run()
+    size = sizes[0]
+    assert (sizes.to_numpy() == size).all()
     first = np.arange(COUNT) // size * size
     np.testing.assert_array_equal(sums.to_numpy()[:, 0], size)
     np.testing.assert_array_equal(sums.to_numpy()[:, 1], size * first + size * (size - 1) // 2)
