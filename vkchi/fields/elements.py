@@ -129,12 +129,21 @@ class ArrayAccess(NamedTuple):
     """One access of Python to an array: read or write elements, or fill the whole array.
 
     `at`: the index of an element, perhaps with that of a component; None for the whole array.
-    `is_sum`: the written value is the old value plus a constant.
+    `is_sum`: the written value is the old value, plus a constant and elements of `added`.
     """
 
     kind: Literal["read", "write", "fill"]
     at: tuple[int, ...] | None = None
     is_sum: bool = False
+    added: tuple[Elements, ...] = ()
+
+
+class ElementValue(NamedTuple):
+    """Key of an element's value; `overwritten` counts the recorded overwrites of the array."""
+
+    array: Elements
+    at: tuple[int, ...]
+    overwritten: int
 
 
 class HostView:
@@ -458,9 +467,8 @@ class Elements(PythonScope):
         value = self._read(index)
         return TracedFloat(value, self._place(index)) if type(value) is float else value
 
-    def _place(self, index: tuple[int, ...]) -> Hashable:
-        """Key of an element's value: the array, the index and the count of recorded overwrites."""
-        return self, index, self.whole.overwritten
+    def _place(self, index: tuple[int, ...]) -> ElementValue:
+        return ElementValue(self, index, self.whole.overwritten)
 
     def place_of(self, index: tuple[int, ...]) -> Hashable | None:
         """Key of an element's value; None unless a tape watches the array."""
@@ -497,9 +505,10 @@ class Elements(PythonScope):
         values = self._cooked(value, inner)
         if self.watch is not None or self.runtime.recording is not None:
             access = self._access("write", index)
-            place = self._place(index)
-            is_sum = place in places_of(value) or sum_place(value) == place
-            self.tell(access._replace(is_sum=is_sum))
+            own, terms = self._place(index), places_of(value)
+            is_sum = own in terms or sum_place(value) == own
+            added = [x.array for x in terms - {own} if isinstance(x, ElementValue)]
+            self.tell(access._replace(is_sum=is_sum, added=tuple(added)))
         is_mapped_and_busy = self.device.busy and self.buffer.view is not None
         if is_mapped_and_busy and write_later(self, index, values, CODES.get(self.stored.name)):
             return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.boxes import Box
 from vkchi.autodiff.results import WORDS, DerivativeOutflow
-from vkchi.fields.elements import ArrayAccess
+from vkchi.fields.elements import ArrayAccess, Elements
 from vkchi.fields.storage import Storage
 from vkchi.interop import host_views
 from vkchi.interrupts.safe_context import SafeContext
@@ -258,6 +258,8 @@ class Recording(SafeContext):
         """
         self.leave_trace()
         self.mutation_log.note_access(array, access)
+        if any(map(self.has_derivative, access.added)):
+            access = access._replace(is_sum=False)  # the derivative of an addend is lost
         is_ours = self.state == "recording" and self.custom is None
         is_open = self.custom is not None or (access.kind != "read" and self.must_note(array))
         account = self.ledger.open(array) if is_open else self.ledger.find(array)
@@ -278,6 +280,10 @@ class Recording(SafeContext):
                 self.snapshots.save_all(account.array)
         if not (self.is_paused or access.is_sum) and self.breaks.holds(array) is None:
             self.constants.note_fill(array, access.at)
+
+    def has_derivative(self, array: Elements) -> bool:
+        whole = array.whole
+        return whole.companion("grad") is not None or self.breaks.holds(whole) is not None
 
     def must_note(self, array: Storage) -> bool:
         """True for gradients and the loss, until the recording ends.

@@ -915,6 +915,30 @@ def test_sums_with_what_was_read_before_it_changed() -> None:
         refuse("`y` was overwritten by Python, which had read it", loss, first, *steps, second)
 
 
+def test_an_element_with_a_derivative_that_python_adds() -> None:
+    """The derivative of `y` is lost in `loss[None] += y[1]`: an error, also if only the sum of both
+    is used later. An element without a derivative is a constant."""
+    x, loss = make()
+    y, z, free = field(4), field(4), ti.field(ti.f32, 4)
+    first, second = make_steps(x, y, loss)
+    third = make_steps(y, z, loss)[0]
+
+    def add():
+        loss[None] += y[1]
+
+    def add_inner():
+        z[1] += y[1]
+
+    use = make_steps(x, z, loss)[1]
+
+    def add_free():
+        loss[None] += free[1]
+
+    refuse("`loss` was overwritten by Python, which had read it", loss, first, second, add)
+    refuse("was overwritten by Python, which had read it", loss, first, third, add_inner, use)
+    check(x, loss, first, second, add_free, gradient=4 * X)
+
+
 def test_the_loss_changed_in_place_at_the_end() -> None:
     x, loss = make()
     needs_view(loss)
