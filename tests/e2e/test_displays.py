@@ -308,3 +308,16 @@ def test_an_interrupted_repr_leaves_the_lock_free(own_runtime: None) -> None:
     for k in range(200):
         Alarm(0.0002 + 0.00001 * (k % 40)).run(lambda: repr(x))
         assert not current_runtime().lock._is_owned()
+
+
+def test_static_print_shows_the_types_of_kernel_values(capsys):
+    pair = ti.types.struct(a=ti.f32, v=ti.math.vec2)
+
+    @ti.kernel
+    def k(n: ti.i32):
+        s = pair(a=1.0, v=ti.math.vec2(n, 2))
+        ti.static_print(s, n, [s.v, {"n": (n, 1)}])
+
+    k(3)
+    shown = "a struct of a, v scalar i32 [vector of 2 f32, {'n': (scalar i32, 1)}]\n"
+    assert capsys.readouterr().out == shown

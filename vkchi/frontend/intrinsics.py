@@ -31,6 +31,7 @@ from vkchi.frontend.tensor_construction import (
     make_zero,
 )
 from vkchi.frontend.trace import traced
+from vkchi.frontend.trees import StructValue
 from vkchi.frontend.values import Context, Target
 from vkchi.ir.core import Value
 from vkchi.ir.ops import ATOMICS, BITWISE
@@ -99,9 +100,26 @@ def _check_atomic(cx: Context, name: str, kind: str, x: Any) -> Target:
 # --- compile-time helpers, hints -----------------------------------------------------------------
 
 
+class _Words(str):
+    """A string that prints without quotes, also inside a list."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def _shown(x: Any) -> Any:
+    """Return x with the types of kernel values in their place."""
+    if isinstance(x, Value):
+        return _Words(describe(x.type))
+    if isinstance(x, StructValue):
+        return _Words(name_of(x))
+    if type(x) is dict:
+        return {key: _shown(item) for key, item in x.items()}
+    return type(x)(map(_shown, x)) if type(x) in (list, tuple) else x
+
+
 def _static_print(cx: Context, *args: Any, **options: Any) -> None:
-    shown = [describe(x.type) if isinstance(x, Value) else x for x in args]
-    compile_time.static_print(*shown, **options)
+    compile_time.static_print(*map(_shown, args), **options)
 
 
 def _static_assert(cx: Context, cond: Any, msg: Any = None) -> None:
