@@ -222,6 +222,13 @@ def test_no_warning() -> None:
             x[i] = s * t
 
     @ti.kernel
+    def typed():
+        s: ti.f32 = 0.0
+        for i in range(many):
+            s: ti.f32 = x[i] * 2
+            y[i % 4] = s
+
+    @ti.kernel
     def flag() -> ti.i32:
         s = 0
         for i in range(many):
@@ -253,7 +260,7 @@ def test_no_warning() -> None:
                 s = s * 0.5 + x[j]
             y[i] = s
 
-    for kernel in (short, asked, sums, own, pair, flag, inside, parallel):
+    for kernel in (short, asked, sums, own, pair, typed, flag, inside, parallel):
         assert told(kernel) == [], kernel.__name__
     assert told(condition, 1) == []
 

@@ -327,9 +327,13 @@ def carried_inside(n: ast.For, name: str) -> CarriedVariable | None:
 def is_whole(s: ast.stmt, name: str) -> bool:
     """True if a statement assigns the whole of a name, alone or in a tuple, and does not read
     it."""
-    if not isinstance(s, ast.Assign) or len(s.targets) > 1 or [*reads(s, name)]:
+    if isinstance(s, ast.AnnAssign) and s.value is not None:
+        targets: list[ast.expr] = [s.target]
+    else:
+        targets = s.targets if isinstance(s, ast.Assign) else []
+    if len(targets) != 1 or [*reads(s, name)]:
         return False
-    (target,) = s.targets
+    (target,) = targets
     parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
     return any(isinstance(x, ast.Name) and x.id == name for x in parts)
 
