@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -760,6 +761,12 @@ def test_unsupported_module_entries_raise() -> None:
         m.word_for(unknown)
     with pytest.raises(ArgumentError, match="without spaces"):
         m.add_field("a b", ti.field(ti.f32, ()))
+    structs = ti.Struct.field({"a": ti.f32}, shape=4)
+    for first, second in product((structs, ti.field(ti.f32, 4)), repeat=2):
+        name = f"{type(first).__name__}{type(second).__name__}"
+        m.add_field(name, first)
+        with pytest.raises(ArgumentError, match="the module has a field `"):
+            m.add_field(name, second)
     with pytest.raises(ArgumentError, match="ends in .tcm|named|in .tcm"):
         m.archive("module.zip")
     with pytest.raises(ArgumentError, match="no capability is called 'spirv_has_int46'"):

@@ -85,6 +85,8 @@ class Module:
         """Add `field` under `name`; members of a field of structs as NAME.MEMBER. Raises
         ArgumentError for anything but a field, and for an invalid name or one in use."""
         check_name("add_field", name)
+        if name in self._added:
+            raise ArgumentError(f"add_field: the module has a field `{name}` already")
         leaves = dict(leaves_of(name, field))
         for path, one in leaves.items():
             if path in self._fields:

@@ -40,10 +40,10 @@ def power(cx: Context, a: Operand, b: Operand) -> Value:
 
 
 def result_scalar(cx: Context, a: Operand, b: Operand) -> Scalar:
-    """Return the common type of base and exponent, or default_ip if that is a bool.
+    """Return the common type of base and exponent; if that is an integer type and the base is a
+    kernel value, the base's type. default_ip in place of a bool.
 
-    If it is an integer type and the base is a kernel value, the base's type. Source: Taichi's
-    documentation of `pow`.
+    Source: Taichi's documentation of `pow`.
     """
     elem = common_scalar(cx, [a, b])
     if elem.kind in "iu" and isinstance(a, Value):

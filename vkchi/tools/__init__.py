@@ -1,4 +1,4 @@
-"""`ti.tools`: readers and writers of image, video, mesh and grid files."""
+"""`ti.tools`: image and mesh files, read and written; video and grid files, written."""
 
 from vkchi.tools.image import imread, imresize, imshow, imwrite
 from vkchi.tools.meshes import Mesh, read_mesh, write_mesh

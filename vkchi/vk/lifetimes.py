@@ -2,8 +2,9 @@
 
 A cell is the pointer to which the driver writes a handle. It is registered before the driver
 creates the object, so that an exception in between loses none (docs/design.md, part 6, Interrupts).
-When the last reference to a cell dies, cffi appends the pointer to a deque, in C code. `sweep`
-destroys the queued objects.
+When the last reference to a cell dies, cffi appends the pointer to a deque, in C code.
+`sweep(recorded, completed)` gives newly queued objects the number `recorded` of the last recorded
+submission, and destroys those whose submission has completed.
 
     pipelines = HandleTable(vk, device, calls, "VkPipeline")
     cell = pipelines.new()
