@@ -1,4 +1,4 @@
-"""Array algorithms written as kernels: prefix sums, sorting."""
+"""Array algorithms: prefix sums, sorting."""
 
 from vkchi.algorithms.scan import PrefixSumExecutor
 from vkchi.algorithms.sort import parallel_sort

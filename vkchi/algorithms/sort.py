@@ -12,7 +12,9 @@ from vkchi.algorithms.array_kernels import check_array, on_arrays
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
 from vkchi.lang.math import isnan
+from vkchi.runtime import current_runtime
 from vkchi.types import Scalar, i32
+from vkchi.types.lazy_numpy import np
 
 
 @on_arrays(at=i32, n=i32, p=i32, k=i32, count=i32)
@@ -52,14 +54,27 @@ def exchange_stage_with_values(
                 values[to + j] = first
 
 
+def sort_by_numpy(arrays: list[Storage]) -> None:
+    """Permute the arrays so that the first is sorted; the others may be longer."""
+    order = np.argsort(arrays[0].to_numpy(), kind="stable")
+    contents = [x.to_numpy() for x in arrays]  # before any is written: they may share memory
+    for values in contents:
+        values[: len(order)] = values[order]
+    for x, values in zip(arrays, contents):
+        x.from_numpy(values)
+
+
 def parallel_sort(keys: Storage, values: Storage | None = None) -> None:
     """Sort a one-dimensional field or ndarray of scalars in place, ascending, nan last.
 
     `values`, a one-dimensional array at least as long as `keys`, is permuted in the same way. The
-    sort is not stable. Raises ArgumentError for other arrays.
+    order of equal keys is arbitrary. Raises ArgumentError for other arrays.
 
-    Source: K. E. Batcher, "Sorting networks and their applications", 1968, in the form for any
-    length of D. E. Knuth, The Art of Computer Programming 3, 5.2.2, algorithm M.
+    Numpy sorts arrays in memory that the host can address, unless a tape or `ti.record` is active.
+    Otherwise kernels sort.
+
+    Source of the kernels: K. E. Batcher, "Sorting networks and their applications", 1968, in the
+    form for any length of D. E. Knuth, The Art of Computer Programming 3, 5.2.2, algorithm M.
     """
     check_array("parallel_sort", "keys", keys, 1)
     n = keys.shape[0]
@@ -69,6 +84,10 @@ def parallel_sort(keys: Storage, values: Storage | None = None) -> None:
         check_array("parallel_sort", "values", values, 1)
         if values.shape[0] < n:
             raise ArgumentError(f"parallel_sort: {n} keys, and {values.shape[0]} values")
+    arrays = [keys] if values is None else [keys, values]
+    if current_runtime().tape is None and all(x.host is not None for x in arrays):
+        sort_by_numpy(arrays)
+        return
     p = 1
     while p < n:
         k = p
