@@ -326,8 +326,8 @@ class UnrollWarning(RuntimeWarning):
 
 
 class SerialLoopWarning(RuntimeWarning):
-    """Warning: a long loop at the top of a kernel runs serially, as its iterations depend on each
-    other.
+    """Warning: a long loop of a kernel, not in another loop, runs serially, because its iterations
+    depend on each other or because it is under a condition.
 
     `ti.loop_config(serialize=True)` before the loop asks for that, without a warning.
     """

@@ -16,6 +16,7 @@ from vkchi.errors import SerialLoopWarning
 
 MEANT = "if the order is meant, write ti.loop_config(serialize=True) before the loop"
 OWN = "assign `s` first in the loop's body, so that each iteration has its own; " + MEANT
+CONDITION = "help: put the condition inside the loop, or decide in Python which kernel to call"
 
 
 @pytest.fixture(autouse=True)
@@ -180,8 +181,44 @@ def test_two_axes_count_together() -> None:
     assert "its 15,000 iterations" in told(run)[0]
 
 
+def test_a_loop_under_a_condition_warns() -> None:
+    x = ti.field(ti.i32, 20_000)
+
+    @ti.kernel
+    def run(n: ti.i32):
+        if n > 0:
+            for i in range(20_000):
+                x[i] = i * n
+
+    assert told(run, 2) == [
+        "2: this loop runs its 20,000 iterations serially: it runs under a condition, and only "
+        "loops that always run are parallel\n" + CONDITION
+    ]
+    assert x[19_999] == 39_998
+
+
+def test_a_loop_of_a_function_under_a_constant_condition_warns() -> None:
+    x = ti.field(ti.i32, 20_000)
+    enabled = True
+
+    @ti.func
+    def fill(n: int):
+        for i in range(n):
+            x[i] = i
+
+    @ti.kernel
+    def run(n: ti.i32):
+        if enabled:
+            fill(n)
+
+    assert told(run, 10_000) == []
+    (text,) = told(run, 20_000)
+    assert "its 20,000 iterations serially: it runs under a condition" in text
+    assert text.endswith(CONDITION)
+
+
 def test_no_warning() -> None:
-    """Short loops, asked ones, sums, own variables, flags, loops in loops and conditions."""
+    """Loops that are short, asked for, parallel, in other loops, or end early."""
     x, y = ti.field(ti.f32, 20_000), ti.field(ti.f32, 4)
     many = 20_000
 
@@ -247,10 +284,38 @@ def test_no_warning() -> None:
     @ti.kernel
     def condition(n: ti.i32):
         if n > 0:
-            s = 0.0
+            for i in range(10_000):
+                x[i] = i
+            ti.loop_config(serialize=True)
             for i in range(many):
-                s = s * 0.5 + x[i]
-            x[0] = s
+                x[i] = i
+
+    @ti.kernel
+    def known_condition():
+        if many > 0:
+            ti.loop_config(serialize=True)
+            for i in range(many):
+                x[i] = i
+
+    @ti.kernel
+    def static_condition():
+        if ti.static(many > 0):
+            for i in range(many):
+                x[i] = i
+
+    @ti.kernel
+    def search(n: ti.i32):
+        if n > 0:
+            for i in range(many):
+                if x[i] > 3:
+                    break
+
+    @ti.kernel
+    def inner_condition(n: ti.i32):
+        for i in range(4):
+            if n > 0:
+                for j in range(many):
+                    y[i] += x[j]
 
     @ti.kernel
     def parallel():
@@ -262,7 +327,10 @@ def test_no_warning() -> None:
 
     for kernel in (short, asked, sums, own, pair, typed, flag, inside, parallel):
         assert told(kernel) == [], kernel.__name__
-    assert told(condition, 1) == []
+    for kernel in (known_condition, static_condition):
+        assert told(kernel) == [], kernel.__name__
+    for kernel in (condition, search, inner_condition):
+        assert told(kernel, 1) == [], kernel.__name__
 
 
 def test_a_tuple_that_an_iteration_assigns_is_private() -> None:

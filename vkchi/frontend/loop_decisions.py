@@ -1,8 +1,8 @@
 """Decisions about the outermost loops of a kernel: parallel or serial, and the reason.
 
 `loops` decides and records; loops inside other loops have no records. The compiler adds trip
-counts. `kernel.explain` prints the records. A long loop that a variable makes serial gives a
-warning.
+counts. `kernel.explain` prints the records. A long loop that a variable or a condition makes
+serial gives a warning.
 
     cx.decisions.append(serial_loop(cx, n, space, CONDITIONAL))
 """
@@ -67,10 +67,12 @@ def parallel_loop(cx: Lowering, n: ast.For, space: LoopSpace) -> PendingDecision
     return PendingDecision(made, space)
 
 
-def serial_loop(cx: Lowering, n: ast.For, space: LoopSpace, reason: str) -> PendingDecision:
+def serial_loop(
+    cx: Lowering, n: ast.For, space: LoopSpace, reason: str, is_warned: bool = False
+) -> PendingDecision:
     help, is_sparse = REMEDIES.get(reason, ""), space.guard is not None
     made = Decision("serial", span_of(cx, n.iter), reason, help, is_sparse=is_sparse)
-    return PendingDecision(made, space)
+    return PendingDecision(made, space, is_warned and not is_ours(made.span))
 
 
 def carried_loop(

@@ -167,7 +167,9 @@ def choose_form(cx: Lowering, n: ast.For) -> LoopForm:
     if carried is not None:
         cx.decisions.append(carried_loop(cx, n, space, carried))
     elif not (cx.in_parallel or cx.in_serial):
-        cx.decisions.append(serial_loop(cx, n, space, why or CONDITIONAL))
+        reason = why or CONDITIONAL
+        is_warned = reason == CONDITIONAL and not (config.is_serial or leaves)
+        cx.decisions.append(serial_loop(cx, n, space, reason, is_warned))
     return LoopForm(None, space, leaves=leaves, carried=carried)
 
 
