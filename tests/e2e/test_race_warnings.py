@@ -623,6 +623,67 @@ def test_red_black_sweeps() -> None:
     quiet(masked)
 
 
+def test_conditions_in_memory() -> None:
+    """A run of the first launch decides: conflicts of a set mask warn, a clear mask and colours
+    that separate the iterations do not."""
+    mask, colors = ti.field(ti.i32, N), ti.field(ti.i32, (N, N))
+
+    def make() -> Any:
+        @ti.kernel
+        def sums(x: ti.types.ndarray(ti.f32, 1)):
+            for i in range(1, N):
+                if mask[i] > 0:
+                    x[i] = x[i - 1] + 1
+
+        return sums
+
+    def of_itself() -> Any:
+        @ti.kernel
+        def sums(x: ti.types.ndarray(ti.f32, 1)):
+            for i in range(1, N):
+                if x[i] < 1000:
+                    x[i] = x[i - 1] + 1
+
+        return sums
+
+    grid = ti.field(ti.f32, (N, N))
+
+    @ti.kernel
+    def sweep(color: ti.i32):
+        for i, j in ti.ndrange((1, N - 1), (1, N - 1)):
+            if colors[i, j] == color:
+                grid[i, j] = 0.25 * (
+                    grid[i - 1, j] + grid[i + 1, j] + grid[i, j - 1] + grid[i, j + 1]
+                )
+
+    colors.from_numpy(np.indices((N, N)).sum(0).astype(np.int32) % 2)
+    grid.from_numpy(np.random.default_rng(1).random((N, N), np.float32))
+    quiet(lambda: sweep(0), lambda: sweep(1))
+    numbers = ti.ndarray(ti.f32, N)
+    quiet(lambda: make()(numbers))
+    mask.fill(1)
+    for run in (make(), of_itself()):
+        numbers.fill(0)
+        (text,) = told(lambda run=run: run(numbers))
+        assert text.startswith(line_of(run, "x[i - 1]") + ": sums()")
+
+
+def test_conditions_in_memory_under_ti_cpu() -> None:
+    on_cpu()
+    x, mask = ti.field(ti.f32, N), ti.field(ti.i32, N)
+
+    @ti.kernel
+    def sums():
+        for i in range(1, N):
+            if mask[i] > 0:
+                x[i] = x[i - 1] + 1
+
+    mask.fill(1)
+    (text,) = told(sums)
+    assert "in order" in text
+    np.testing.assert_array_equal(x.to_numpy(), np.arange(N))
+
+
 def test_early_reads_that_conflict() -> None:
     """One is also used outside the condition; the condition of the other separates nothing."""
     x, y = ti.field(ti.f32, N), ti.field(ti.f32, N)

@@ -259,7 +259,7 @@ def test_captured_structs_join_on_two_branches(c: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["ti.ad.clear_all_gradients()", "ti.sync()", "ti.reset()", "ti.ad.Tape(x)"]
+    "text", ["ti.ad.clear_all_gradients()", "ti.sync()", "ti.init()", "ti.reset()", "ti.ad.Tape(x)"]
 )
 def test_host_functions_are_refused_in_kernels(text: str) -> None:
     refused(text, "call it outside the kernel", x=ti.field(ti.f32, ()))

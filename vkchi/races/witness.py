@@ -12,8 +12,8 @@ These are not witnesses:
 
 - a read that an earlier store of its own iteration may cover;
 - a read or write that a `select`, an `if` or a factor of 0 discards (`influence`). If that depends
-  on memory, there is a witness of kind `IF`. The same holds for a store of a minimum,
-  maximum, `and`, `or` or select of the old contents and other values.
+  on memory, there is a witness of kind `IF`, as for accesses under such an `if`. The same holds
+  for a store of a minimum, maximum, `and`, `or` or select of the old contents and other values.
 - a store of the value that its iteration loaded from the same element;
 - two stores, unless both values are known and differ;
 - a read of an element that only monotone atomics (`min`, `max`, `and`, `or`) change.
@@ -207,13 +207,18 @@ class WitnessSearch:
         return found
 
     def _counts(self, access: ExecutedAccess) -> str:
-        """SURELY if an access certainly happens and affects the result; IF if memory decides on the
-        effect.
+        """SURELY if an access certainly happens and affects the result; IF if memory decides on
+        that.
 
-        Empty if it may not happen, has an unknown element, or has no effect.
+        Empty if its element is unknown, or if it has no effect.
         """
-        if not access.is_certain or access.element is None:
+        if access.element is None:
             return ""
+        effect = self._effect(access)
+        return IF if effect and not access.is_certain else effect
+
+    def _effect(self, access: ExecutedAccess) -> str:
+        """SURELY if an access affects the result where it happens; IF if memory decides; or ""."""
         if access.op.kind != "load":
             v = access.op.args[1]
             if self.influence.is_old(v, access.op):
