@@ -1,7 +1,8 @@
 """The page of error messages, generated from the error goldens of the tests.
 
 Each golden is a wrong program and its message: `tests/golden/errors` for kernels, and
-`tests/golden/calls` for calls from Python.
+`tests/golden/calls` for calls from Python. `tests/golden/fixes.txt` has fixes for messages that
+propose none.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ KINDS = {
 ENTRY = """\
 # Errors
 
-Messages of vkchi, the line of a program that has each, and the fix that the message proposes. The
-page is generated from the programs that test these messages. Errors of gradients are on the page
+Messages of vkchi, the line of a program that has each, and a fix for that program. The page is
+generated from the programs that test these messages. Errors of gradients are on the page
 [Gradients](autodiff.md#errors).
 
 - All errors are subclasses of `ti.VkchiError`. Most are also the class of Python that fits:
@@ -75,7 +76,21 @@ def read_goldens() -> list[Golden]:
     """Read all goldens; of those with the same sentence, the last one."""
     paths = [p for name in FOLDERS for p in sorted((ROOT / "tests/golden" / name).glob("*.txt"))]
     found = {golden.sentence: golden for golden in map(read_golden, paths)}
-    return list(found.values())
+    fixes = read_fixes()
+    return [golden._replace(fix=golden.fix or fix_of(golden, fixes)) for golden in found.values()]
+
+
+def read_fixes() -> list[tuple[re.Pattern[str], str]]:
+    """Read patterns of sentences, in order, and the fix of each."""
+    text = (ROOT / "tests/golden/fixes.txt").read_text(encoding="utf-8")
+    rows = [line.split(" => ") for line in text.splitlines() if line and not line.startswith("#")]
+    return [(re.compile(".*".join(map(re.escape, part.split("*")))), fix) for part, fix in rows]
+
+
+def fix_of(golden: Golden, fixes: list[tuple[re.Pattern[str], str]]) -> str:
+    """The first fix that fits a message; empty if there is none."""
+    sentence = golden.sentence.replace("`", "")
+    return next((fix for pattern, fix in fixes if pattern.search(sentence)), "")
 
 
 def error_page() -> str:

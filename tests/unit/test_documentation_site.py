@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import importlib
 import os
 import re
 import shutil
@@ -76,6 +77,17 @@ def test_every_golden_message_is_on_the_page_of_errors(site: Path) -> None:
         if kind not in shown or re.sub(r"\s+", " ", sentence) not in shown:
             missing.append((path.stem, sentence))
     assert missing == []
+
+
+def test_every_message_has_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    page = importlib.import_module("error_page")
+    assert [golden.sentence for golden in page.read_goldens() if not golden.fix] == [], (
+        "add a line to tests/golden/fixes.txt"
+    )
+    fixes = page.read_fixes()
+    used = {golden.fix for golden in page.read_goldens()}
+    assert [pattern.pattern for pattern, fix in fixes if fix not in used] == []
 
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
