@@ -3,8 +3,10 @@ forgotten."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -336,3 +338,19 @@ def test_kinds_that_belong_to_kinds() -> None:
     for kind, k in GREATER.items():
         found = results(TABLE[kind], NUMBERS, np.int32)
         assert all(v == (pair[k] > pair[1 - k]) for pair, v in found.items() if len(set(pair)) > 1)
+
+
+def test_every_inexact_function_is_in_the_table_of_errors() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "numbers.md").read_text(encoding="utf-8")
+    table = page.split("## Errors of f32 functions")[1].split("\n\n- ")[0]
+    signs = {"div": "/", "pow": "x ** 2.5"}
+    exact = {row.name for row in TABLE.values() if row.traits & (Trait.ROUNDS | Trait.IDENTITY)}
+    inexact = [
+        kind for kind in sorted(ELEMENTWISE - exact)
+        if TABLE[kind].sig.startswith("T:float") and TABLE[kind].sig.endswith("-> T")
+    ]  # fmt: skip
+    assert {"atan", "cosh", "div", "exp2", "pow", "sqrt"} <= set(inexact)
+    missing = [
+        k for k in inexact if not re.search(rf"`{re.escape(signs.get(k, k))}(\(x\))?`", table)
+    ]
+    assert missing == []
