@@ -12,6 +12,7 @@ import pytest
 
 import vkchi as ti
 from tests.devices import MUST_HAVE_RADV, needs_radv
+from vkchi import platform
 from vkchi.__main__ import main
 from vkchi.cache import radv
 from vkchi.errors import DeviceError
@@ -78,7 +79,7 @@ if __name__ == "__main__":
 @pytest.fixture
 def program(tmp_path: Path) -> str:
     path = tmp_path / "program.py"
-    path.write_text(PROGRAM)
+    path.write_text(PROGRAM, encoding="utf-8")
     return str(path)
 
 
@@ -119,7 +120,8 @@ def test_kernels_of_other_devices_are_compiled_but_not_run(tmp_path: Path, run: 
         "import vkchi as ti\nti.init()\n@ti.kernel\ndef put(y: ti.types.ndarray(ti.f32, 1)):\n"
         "    for i in y:\n        y[i] = 5\n"
         "with ti.device('other'):\n    y = ti.ndarray(ti.f32, 4)\n    put(y)\n"
-        "    print('y is', y[0])\n"
+        "    print('y is', y[0])\n",
+        encoding="utf-8",
     )
     said, told = run(str(path), "--device", "apple-moltenvk")
     assert "y is 0.0" in told and "put.0" in said
@@ -157,7 +159,7 @@ def test_code_follows_capabilities(
 ) -> None:
     """The same kernel, with atomics on floats and without."""
     fast = tmp_path / "fast.json"
-    fast.write_text('{"name": "My card", "caps": {"f32_atomic_add": true}}')
+    fast.write_text('{"name": "My card", "caps": {"f32_atomic_add": true}}', encoding="utf-8")
     assert "f32_atomic_add" in shaders(f"{program}:total", "--device", str(fast))[0]["needs"]
     assert shaders(f"{program}:total", "--device", "smallest")[0]["needs"] == ["chain_casts"]
     assert "My card" in run(program, "--device", str(fast))[0]
@@ -173,7 +175,7 @@ def test_wrong_command_lines(program: str, tmp_path: Path, run: Run) -> None:
     run(program, "--colour", status=2)
     assert "there is no file" in run("nowhere.py:step", status=1)[1]
     bad = tmp_path / "bad.py"
-    bad.write_text("import vkchi as ti\n1 / 0\n")
+    bad.write_text("import vkchi as ti\n1 / 0\n", encoding="utf-8")
     assert "failed while it was imported: division by zero" in run(str(bad), status=1)[1]
     assert run("--list")[0].split() == known_names()
 
@@ -212,7 +214,7 @@ def test_files_that_describe_no_device(
     text: str, fault: str, program: str, tmp_path: Path, run: Run
 ) -> None:
     path = tmp_path / "device.json"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError) as told:
         read_described(str(path))
     assert fault in str(told.value)
@@ -291,7 +293,7 @@ def driver_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str,
     def install(version: str, end: int, said: str) -> None:
         (tmp_path / "libradv.so").write_bytes(b"\x7fELF\0Mesa " + version.encode() + b"%s\0")
         manifest = tmp_path / "radv.json"
-        manifest.write_text('{"ICD": {"library_path": "./libradv.so"}}')
+        manifest.write_text('{"ICD": {"library_path": "./libradv.so"}}', encoding="utf-8")
         monkeypatch.setenv("VKCHI_RADV", str(manifest))
         monkeypatch.setattr(radv, "_run", lambda *_: (end, [], said))
 
@@ -324,11 +326,25 @@ def test_no_compiler_for_amd(
     program: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     monkeypatch.setattr(radv, "MANIFESTS", ("/nowhere",))
+    monkeypatch.setattr(platform, "SYSTEM", platform.SYSTEMS["linux"])
     said = run(f"{program}:scale", "--device", "navi31", status=1)[1]
     assert "RADV is not here: install Mesa 23.1 to 25" in said and "VKCHI_RADV" in said
     monkeypatch.setenv("VKCHI_RADV", "/nowhere/radeon_icd.json")
     said = run(f"{program}:scale", "--device", "navi31", status=1)[1]
     assert "VKCHI_RADV names no file: /nowhere/radeon_icd.json" in said
+
+
+@pytest.mark.parametrize("name", ["win32", "darwin"])
+def test_radv_is_for_linux_only(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other systems have no package of it to install."""
+    monkeypatch.setattr(radv, "MANIFESTS", ("/nowhere",))
+    monkeypatch.setattr(platform, "SYSTEM", platform.SYSTEMS[name])
+    monkeypatch.delenv("VKCHI_RADV", raising=False)
+    with pytest.raises(DeviceError) as error:
+        radv.environment("navi31")
+    said = str(error.value)
+    assert f"for Linux only, and this is {platform.SYSTEMS[name].name}" in said
+    assert "mesa-vulkan-drivers" not in said
 
 
 def test_drivers_that_ignore_the_family() -> None:
@@ -373,7 +389,7 @@ def narrow():
 def test_ballots_of_all_sizes(name: str, tmp_path: Path, run: Run, shaders: Shaders) -> None:
     """RDNA has subgroups of 32 and 64, and takes 32 for ballots; GCN has 64."""
     path = tmp_path / "warps.py"
-    path.write_text(WARPS)
+    path.write_text(WARPS, encoding="utf-8")
     for device in ("navi31", "navi21", "radv:gfx1201"):
         (row,) = shaders(f"{path}:{name}", "--device", device, "--isa")
         assert row["subgroup"] == 32
@@ -396,7 +412,7 @@ def test_sizes_of_subgroups(family: str, least: int) -> None:
 @needs_radv
 def test_an_unknown_family(program: str, tmp_path: Path, run: Run) -> None:
     odd = tmp_path / "odd.json"
-    odd.write_text('{"radv": "navi99", "caps": {}}')
+    odd.write_text('{"radv": "navi99", "caps": {}}', encoding="utf-8")
     assert "no family 'navi99'" in run(program, "--device", str(odd), status=1)[1]
 
 
@@ -485,7 +501,7 @@ def test_reciprocal_roots_are_one_instruction_under_fast_math(
     found = []
     for is_fast in ("False", "True"):
         path = tmp_path / f"{is_fast}.py"
-        path.write_text(ROOTS.replace("False", is_fast))
+        path.write_text(ROOTS.replace("False", is_fast), encoding="utf-8")
         found += shaders(f"{path}:divide", "--device", "navi31", "--isa")
     exact, fast = found
     assert "v_sqrt_f32" in exact["isa"] and "v_rsq_f32" not in exact["isa"]

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from vkchi import env
+from vkchi import env, platform
 from vkchi.cache.codec import decode, encode
 from vkchi.errors import DeviceError
 from vkchi.interrupts.local import is_file, local
@@ -37,10 +37,6 @@ DROPPED = ("VKCHI_DEVICE", "VK_INSTANCE_LAYERS", "VK_ICD_FILENAMES", "VKCHI_VALI
 UNKNOWN = "Unknown family"  # RADV's message before it aborts
 REMOVED = 26  # the Mesa that removed RADV_FORCE_FAMILY
 NEEDS = "Mesa 23.1 to 25 (Mesa 26 has removed RADV_FORCE_FAMILY)"
-MISSING = (
-    f"Mesa's RADV is not here: install {NEEDS}, on Debian and Ubuntu the package "
-    "mesa-vulkan-drivers, or name its manifest in VKCHI_RADV"
-)
 
 
 class CompileOutcome(NamedTuple):
@@ -67,13 +63,26 @@ def environment(family: str) -> dict[str, str]:
     Raises DeviceError if the driver is not installed."""
     driver = find_driver()
     if not driver:
-        raise DeviceError(MISSING)
+        raise DeviceError(missing())
     kept = {k: v for k, v in os.environ.items() if k not in DROPPED}
     paths = [os.path.dirname(PACKAGE.rstrip(os.sep)), *filter(None, [kept.get("PYTHONPATH")])]
     return {
         **kept, "PYTHONPATH": os.pathsep.join(paths), "VK_DRIVER_FILES": driver,
         "MESA_SHADER_CACHE_DISABLE": "1", "RADV_FORCE_FAMILY": family,
     }  # fmt: skip
+
+
+def missing() -> str:
+    """Return the error message for a driver that is not installed."""
+    if not platform.SYSTEM.is_linux:
+        return (
+            f"Mesa's RADV is for Linux only, and this is {platform.SYSTEM.name}: compile for this "
+            f"device on Linux, with {NEEDS}"
+        )
+    return (
+        f"Mesa's RADV is not here: install {NEEDS}, on Debian and Ubuntu the package "
+        "mesa-vulkan-drivers, or name its manifest in VKCHI_RADV"
+    )
 
 
 def compile_all(family: str, shaders: Sequence[Shader], caps: Caps) -> list[CompileOutcome]:
