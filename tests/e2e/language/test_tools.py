@@ -218,6 +218,25 @@ def test_windows_need_a_screen(monkeypatch):
         tools.imshow(pixels(4, 4))
 
 
+@pytest.mark.ours("image-origin")
+@pytest.mark.parametrize("origin", ["lower", "upper"])
+def test_imshow_passes_the_image_to_the_viewer(origin, monkeypatch, tmp_path):
+    cmap = pytest.importorskip("cmap")
+    shown = []
+    monkeypatch.setenv("DISPLAY", ":99")
+    monkeypatch.setattr(PIL.Image, "show", lambda image, title: shown.append((title, image)))
+    values = np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4)
+    tools.imshow(values, "ramp", origin=origin, cmap="viridis")
+    ((title, image),) = shown
+    tools.imwrite(values, str(tmp_path / "x.png"), origin=origin, cmap="viridis")
+    assert title == "ramp"
+    assert np.array_equal(np.array(image), np.array(PIL.open(tmp_path / "x.png")))
+    rows = values if origin == "upper" else values.T[::-1]
+    expected = np.array([[cmap.Colormap("viridis")(float(v)).rgba8[:3] for v in r] for r in rows])
+    off = np.abs(np.array(image)[..., :3].astype(int) - expected)
+    assert off.max() <= 4, "values are truncated to bytes first"
+
+
 @pytest.mark.ours("missing-packages")
 def test_without_pillow(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "PIL", None)
