@@ -40,9 +40,9 @@ print(json.dumps(stages))
 """
 COMPILER = (
     "analysis", "passes", "spirv", "autodiff", "races", "tape", "aot", "graph", "linalg",
-    "algorithms", "gui", "tools", "operators", "reports.profiler", "reports.delivery", "compiler",
-    "ir.ops", "ir.text", "ir.parse", "ir.builder", "ir.verify", "ir.interp", "frontend.lowering",
-    "frontend.context", "frontend.intrinsics",
+    "algorithms", "gui", "ui", "tools", "operators", "reports.profiler", "reports.delivery",
+    "compiler", "ir.ops", "ir.text", "ir.parse", "ir.builder", "ir.verify", "ir.interp",
+    "frontend.lowering", "frontend.context", "frontend.intrinsics",
 )  # fmt: skip
 # What few kernels need: of others, cold processes load no such modules.
 RARE = (
