@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import runpy
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 import vkchi as ti
 
 ROOT = Path(__file__).parents[2]
-PROJECT = (ROOT / "pyproject.toml").read_text()
+PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 setuptools = pytest.importorskip("setuptools")
 
 
@@ -39,7 +40,7 @@ def repository() -> str:
 
 
 def test_links_of_the_description_are_absolute(setup: dict[str, Any]) -> None:
-    text = setup["absolute_links"]((ROOT / "README.md").read_text())
+    text = setup["absolute_links"]((ROOT / "README.md").read_text(encoding="utf-8"))
     prose = "".join(setup["CODE"].split(text)[::2])
     links = re.findall(r'(?:\]\(|(?:src|href)=")([^)"\s]+)', prose)
     assert len(links) > 10
@@ -80,9 +81,11 @@ def test_one_address_of_the_project() -> None:
 
 
 def test_the_version_is_that_of_the_newest_release_in_the_changelog(setup: dict[str, Any]) -> None:
-    released = re.findall(r"(?m)^## \[(\d[\w.]*)\]", (ROOT / "CHANGELOG.md").read_text())
+    released = re.findall(
+        r"(?m)^## \[(\d[\w.]*)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    )
     assert setup["base_version"]() == str(ti.__version__) == released[0]
-    citation = (ROOT / "CITATION.cff").read_text()
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {released[0]}\n" in citation
     assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+)?", setup["tagged_version"]())
 
@@ -109,7 +112,110 @@ def test_the_extra_all_has_the_extras_of_users() -> None:
 
 
 def test_files_of_the_sdist_and_the_wheel() -> None:
-    manifest = (ROOT / "MANIFEST.in").read_text().split()
+    manifest = (ROOT / "MANIFEST.in").read_text(encoding="utf-8").split()
     assert {"docs", "tests", "examples", "scripts"} <= set(manifest)
     assert {"CHANGELOG.md", "Makefile", "mkdocs.yml"} <= set(manifest)
     assert '"py.typed"' in PROJECT and (ROOT / "vkchi" / "py.typed").is_file()
+
+
+# --- versions of tags ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """The files from which setup.py reads the version, in no git repository."""
+    (tmp_path / "vkchi").mkdir()
+    for name in ("setup.py", "pyproject.toml", "vkchi/__init__.py"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    return tmp_path
+
+
+def git(folder: Path, *words: str) -> None:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", *identity, *words], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("case", ["tag", "a commit after the tag", "no tags", "no git"])
+def test_versions_by_tags(case: str, sources: Path, setup: dict[str, Any]) -> None:
+    pytest.importorskip("setuptools_scm")
+    if case != "no git":
+        if shutil.which("git") is None:
+            pytest.skip("git is not here")
+        git(sources, "init")
+        git(sources, "add", ".")
+        git(sources, "commit", "-m", "one")
+    if "tag" in case.split():
+        git(sources, "tag", "v7.8.0")
+    if "after" in case:
+        git(sources, "commit", "--allow-empty", "-m", "two")
+    base = setup["base_version"]()
+    wanted = {"tag": "7.8.0", "a commit after the tag": "7.8.1.dev1"}.get(case, base)
+    assert runpy.run_path(str(sources / "setup.py"), run_name="setup")["tagged_version"]() == wanted
+
+
+# --- files of the repository ---------------------------------------------------------------------
+
+
+def parse(name: str) -> Any:
+    """A YAML file of the repository; skips the test without the package yaml."""
+    yaml = pytest.importorskip("yaml")
+    return yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
+
+
+def test_urls_of_the_project() -> None:
+    section = re.search(r"(?ms)^\[project.urls\][^\n]*\n(.*?)^\[", PROJECT)
+    assert section is not None
+    urls = dict(re.findall(r'(?m)^(\w+) = "(.*)"', section[1]))
+    assert set(urls) == {"Homepage", "Documentation", "Source", "Issues", "Changelog"}
+    assert all(url.startswith(repository()) for url in urls.values())
+    for url in urls.values():
+        path = re.fullmatch(r".*/(?:blob|tree)/main/(.*)", url)
+        assert path is None or (ROOT / path[1]).exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["SECURITY.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "LICENSE", "NOTICE"]
+)
+def test_files_for_contributors(name: str) -> None:
+    assert (ROOT / name).read_text(encoding="utf-8").strip()
+
+
+def test_the_citation() -> None:
+    found = parse("CITATION.cff")
+    assert {"cff-version", "message", "title", "authors", "version", "license"} <= found.keys()
+    assert found["repository-code"] == repository() and found["license"] == "Apache-2.0"
+
+
+def test_issue_templates() -> None:
+    folder = ROOT / ".github" / "ISSUE_TEMPLATE"
+    names = {path.name for path in folder.glob("*.yml")}
+    assert names == {"bug.yml", "feature.yml", "config.yml"}
+    assert parse(".github/ISSUE_TEMPLATE/config.yml")["contact_links"]
+    for name in names - {"config.yml"}:
+        found = parse(f".github/ISSUE_TEMPLATE/{name}")
+        assert found["name"] and found["description"] and found["body"]
+
+
+def test_hooks_before_commits() -> None:
+    (hooks,) = parse(".pre-commit-config.yaml")["repos"]
+    assert {hook["id"] for hook in hooks["hooks"]} == {"ruff-format", "ruff-check", "mypy"}
+    assert {hook["language"] for hook in hooks["hooks"]} == {"system"}  # versions of the extra dev
+
+
+def test_workflows() -> None:
+    folder = ROOT / ".github" / "workflows"
+    assert {path.stem for path in folder.glob("*.yml")} == {"docs", "release", "tests"}
+    jobs = parse(".github/workflows/tests.yml")["jobs"]
+    matrix = jobs["unit"]["strategy"]["matrix"]
+    classified = [c.rpartition(" ")[2] for c in array("classifiers") if ":: 3." in c]
+    assert matrix["python"] == classified
+    assert [os.rpartition("-")[0] for os in matrix["os"]] == ["ubuntu", "windows", "macos"]
+    assert jobs["whole"]["steps"][-1] == {"run": "make test"}
+
+
+def test_the_workflow_runs_the_tests_of_make_unit() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    recipe = re.search(r"(?m)^unit:\n\t(.*)$", makefile)
+    workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8")
+    assert recipe is not None and recipe[1].endswith(" scripts/unit.py")
+    assert re.findall(r"(?m)run: python (.*)$", workflow) == ["scripts/unit.py"]
