@@ -80,8 +80,8 @@ def test_modules_declare_only_what_is_listed(name: str, bless: bool) -> None:
     path = GOLDEN / "devices" / f"{name}.txt"
     text = text_of(caps_of(name))
     if bless:
-        path.write_text(text)
-    assert text == path.read_text()
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
 
 
 def test_there_is_a_list_of_each_device() -> None:
@@ -119,3 +119,21 @@ def test_vectors_without_scalar_block_layout(name: str) -> None:
     for kernel, modules in strict.items():
         assert not [fault for words in modules for fault in alignment_faults(words)], kernel
     assert any(alignment_faults(words) for modules in loose.values() for words in modules)
+
+
+FEATURES = {
+    "`f64`": "float64", "`f16`": "float16", "`i64`": "int64", "`i64` atomics": "i64_atomics",
+    "`f32` atomic add": "f32_atomic_add", "`f64` atomic add": "f64_atomic_add",
+}  # fmt: skip
+
+
+def test_the_page_on_installation_lists_missing_features() -> None:
+    """State per vendor: a row for each described device."""
+    page = (GOLDEN.parents[1] / "docs" / "install.md").read_text(encoding="utf-8")
+    section = page.partition("\n## State per vendor\n")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"(?m)^\| `([\w-]+)` \| (.*) \|$", section))
+    lacking = {
+        name: ", ".join(word for word, key in FEATURES.items() if not getattr(caps_of(name), key))
+        for name in known_names()
+    }
+    assert rows == {name: words or "none" for name, words in lacking.items()}
