@@ -65,7 +65,7 @@ def stand_ins() -> Iterator[None]:
 
 def execute(path: Path) -> dict[str, Any]:
     """Execute a program, and return its globals; its file name is its path in the repository."""
-    text, file = path.read_text(), path.relative_to(ROOT).as_posix()
+    text, file = path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix()
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     names: dict[str, Any] = {"__name__": "program"}
     with stand_ins(), warnings.catch_warnings():

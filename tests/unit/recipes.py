@@ -39,15 +39,15 @@ class Edit:
         if self.side is None:
             assert not path.exists(), path
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(self.text)
+            path.write_text(self.text, encoding="utf-8")
             return
-        lines = path.read_text().splitlines(keepends=True)
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         places = [k for k, line in enumerate(lines) if line.lstrip().startswith(self.at)]
         assert len(places) == 1, f"{self.file}: {len(places)} lines start with {self.at}"
         is_definition = self.text.startswith(("def ", "class "))
         text = self.text + "\n\n" * is_definition  # two empty lines follow a definition
         lines.insert(places[0] + (self.side == "after"), text)
-        path.write_text("".join(lines))
+        path.write_text("".join(lines), encoding="utf-8")
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Recipe:
 
 def read_recipe(title: str) -> Recipe:
     """Return the recipe of the section of CONTRIBUTING.md with this title."""
-    page = (ROOT / "CONTRIBUTING.md").read_text()
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
     assert section, title
     found = Recipe([], [])

@@ -8,7 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TABLES = (ROOT / "docs" / "autodiff.md").read_text().split("\n## Errors\n")[1].split("```")[0]
+TABLES = (
+    (ROOT / "docs" / "autodiff.md")
+    .read_text(encoding="utf-8")
+    .split("\n## Errors\n")[1]
+    .split("```")[0]
+)
 ROWS = re.findall(r"^\| (?!message|---)(.+?) \| .+ \|$", TABLES, re.M)
 
 
@@ -31,7 +36,7 @@ def patterns() -> list[str]:
     found = []
     folders = [ROOT / "vkchi" / name for name in ("autodiff", "tape", "races")]
     for path in sorted(path for folder in folders for path in folder.glob("*.py")):
-        for x in sentences(ast.parse(path.read_text())):
+        for x in sentences(ast.parse(path.read_text(encoding="utf-8"))):
             parts = x.values if isinstance(x, ast.JoinedStr) else [x]
             texts = [p.value if isinstance(p, ast.Constant) else None for p in parts]
             if any(isinstance(t, str) for t in texts):

@@ -44,7 +44,7 @@ def test_the_history_grows_by_a_line(board: Any, tmp_path: Path) -> None:
     path, table = tmp_path / "history.jsonl", board.ratios_of(FIGURES)
     for count in (1, 2):
         assert len(board.remember(str(path), FIGURES, table, "cpu")) == count
-    last = json.loads(path.read_text().splitlines()[-1])
+    last = json.loads(path.read_text(encoding="utf-8").splitlines()[-1])
     assert last["ratios"] == table and last["seconds"] == FIGURES["vkchi"]
     pytest.importorskip("matplotlib")
     board.draw(str(tmp_path / "history.png"), board.remember(str(path), FIGURES, table, "cpu"))

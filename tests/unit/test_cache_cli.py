@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -292,7 +291,7 @@ def test_entries_that_others_wrote(run, store, tmp_path):
     page = tmp_path / "page.html"
     said = run("report", "--html", str(page), status=1)
     assert "aaaaaaaaaaaa cannot be read" in said and "4 entries, 3 of them whole" in said
-    assert page.read_text().count("<summary>scale ") == 2
+    assert page.read_text(encoding="utf-8").count("<summary>scale ") == 2
 
 
 def test_files_that_cannot_be_written_or_read(run, store, tmp_path, capsys):
@@ -306,7 +305,7 @@ def test_files_that_cannot_be_written_or_read(run, store, tmp_path, capsys):
         assert "/dev/full cannot be written: No space left on device" in said
     for text in ("no json", "[]", '{"traceEvents": [{}]}', '{"traceEvents": 3}', None):
         trace = tmp_path / "trace.json"
-        trace.unlink() if text is None else trace.write_text(text)
+        trace.unlink() if text is None else trace.write_text(text, encoding="utf-8")
         words = ["report", "--html", os.devnull, "--timings", str(trace)]
         assert main(["cache", "--folder", store.root, *words]) == 2
         assert "--timings" in capsys.readouterr().err
@@ -336,6 +335,7 @@ def test_ls_needs_no_compiler(store):
 @pytest.mark.budget
 def test_ls_of_a_thousand_entries(tmp_path, monkeypatch):
     """The time is CPU time of the child process."""
+    resource = pytest.importorskip("resource")
     monkeypatch.setattr(os, "fsync", lambda fd: None)
     made = CacheStore(str(tmp_path / "many"), version="v1")
     add(made, "scale")

@@ -57,7 +57,7 @@ with ti.ad.Tape(loss):
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache that a program filled."""
     made = tmp_path_factory.mktemp("report")
-    (made / "program.py").write_text(PROGRAM)
+    (made / "program.py").write_text(PROGRAM, encoding="utf-8")
     around = {k: v for k, v in os.environ.items() if not k.startswith("VKCHI_DUMP")}
     around |= {"VKCHI_CACHE": "1", "VKCHI_CACHE_DIR": str(made / "cache"), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(made / "program.py")]
@@ -248,7 +248,7 @@ def page(run: Run, tmp_path: Path, packages: None) -> Path:
 
 
 def test_the_page_is_whole_and_loads_nothing(page: Path, store: CacheStore) -> None:
-    text = page.read_text()
+    text = page.read_text(encoding="utf-8")
     found = Page(text)
     assert found.open == [] and found.faults == [] and found.loaded == []
     assert len(found.ids) == len(set(found.ids)) == len(found.links) > 2
@@ -264,7 +264,7 @@ def test_the_page_is_whole_and_loads_nothing(page: Path, store: CacheStore) -> N
 
 
 def test_code_is_highlighted(page: Path) -> None:
-    text = page.read_text()
+    text = page.read_text(encoding="utf-8")
     for token in ("k>if", "nf>scale", "nd>@ti", "k>OpEntryPoint", "kt>f32", "k>mul"):
         assert f'<span class="{token.replace(">", chr(34) + ">")}</span>' in text, token
     assert "prefers-color-scheme: dark" in text
@@ -313,9 +313,9 @@ def test_profiler_timings(run: Run, tmp_path: Path) -> None:
     """Of a trace of ti.profiler."""
     trace, path = tmp_path / "trace.json", tmp_path / "cache.html"
     events = [{"name": f"scale.{k}", "ts": 0, "dur": 250.0} for k in range(3)]
-    trace.write_text(json.dumps({"traceEvents": events}))
+    trace.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
     run("report", "scale", "--html", str(path), "--timings", str(trace))
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     assert '<td class="n">3</td><td class="n">0.750 ms</td>' in text
     assert '<th class="n">dispatches</th>' in text
 
@@ -324,9 +324,9 @@ def test_profiler_timings(run: Run, tmp_path: Path) -> None:
 def test_only_some_are_shown_whole(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "cache.html"
     assert ", 1 of them whole" in run("report", "--html", str(path), "--most", "1")
-    assert path.read_text().count("<details id=") == 1
+    assert path.read_text(encoding="utf-8").count("<details id=") == 1
     run("report", "no such kernel", "--html", str(path))
-    assert Page(path.read_text()).open == []
+    assert Page(path.read_text(encoding="utf-8")).open == []
 
 
 CHECK = """
@@ -365,7 +365,9 @@ document.title = JSON.stringify(said);
 )
 def test_the_page_in_a_browser(page: Path, tmp_path: Path) -> None:
     browser = next(filter(None, map(shutil.which, BROWSERS)))
-    page.write_text(page.read_text().replace("</body>", CHECK + "</body>"))
+    page.write_text(
+        page.read_text(encoding="utf-8").replace("</body>", CHECK + "</body>"), encoding="utf-8"
+    )
     done = subprocess.run(
         [browser, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1500,900",
          f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()],

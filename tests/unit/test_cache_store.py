@@ -134,12 +134,12 @@ def test_a_link_is_not_followed(store, tmp_path):
 def test_a_link_under_a_key_is_replaced_by_writing(store, tmp_path):
     put(store, OTHER)
     aim = tmp_path / "precious"
-    aim.write_text("mine")
+    aim.write_text("mine", encoding="utf-8")
     os.symlink(aim, store.path_of(KEY))
     os.symlink(aim, store.path_of(OTHER) + HITS)
     put(store)
     assert store.get(OTHER) and store.get(KEY)[1] == BODY
-    assert aim.read_text() == "mine"
+    assert aim.read_text(encoding="utf-8") == "mine"
 
 
 @pytest.mark.parametrize("name", ["mkdir", "mkfifo"])
@@ -194,7 +194,7 @@ def test_a_folder_that_cannot_be_made(tmp_path, monkeypatch):
 
 
 def test_a_file_in_place_of_the_folder(tmp_path):
-    (tmp_path / "cache").write_text("")
+    (tmp_path / "cache").write_text("", encoding="utf-8")
     assert is_without_cache(CacheStore(str(tmp_path / "cache")))
 
 
@@ -447,7 +447,7 @@ def test_too_many_files(store):
 
 def test_sources_that_change_are_noticed(tmp_path):
     source = tmp_path / "a.py"
-    source.write_text("a = 1")
+    source.write_text("a = 1", encoding="utf-8")
     made = source.stat().st_ctime
     assert not is_changed(str(tmp_path), made + 1)
     os.utime(source, (made + 100, 0))  # as archives do, whose files are old
@@ -460,14 +460,14 @@ def test_the_version_is_of_all_sources(tmp_path):
     package = tmp_path / "p"
     (package / "inner").mkdir(parents=True)
     assert digest_of(str(package)) == ""
-    (package / "a.py").write_text("x = 1")
-    (package / "inner" / "b.py").write_text("y = 1")
+    (package / "a.py").write_text("x = 1", encoding="utf-8")
+    (package / "inner" / "b.py").write_text("y = 1", encoding="utf-8")
     found = [digest_of(str(package))]
-    (package / "inner" / "b.py").write_text("y = 2")
+    (package / "inner" / "b.py").write_text("y = 2", encoding="utf-8")
     found.append(digest_of(str(package)))
     (package / "inner" / "b.py").rename(package / "b.py")
     found.append(digest_of(str(package)))
-    (package / "notes.txt").write_text("no source")
+    (package / "notes.txt").write_text("no source", encoding="utf-8")
     assert len(set(found)) == 3 and digest_of(str(package)) == found[-1]
     assert len(digest_of(PACKAGE)) == 64
 
@@ -476,7 +476,7 @@ def test_the_version_is_noted(store, tmp_path, monkeypatch):
     package = tmp_path / "p"
     package.mkdir()
     source = package / "a.py"
-    source.write_text("x = 1")
+    source.write_text("x = 1", encoding="utf-8")
     later = time.time() + 2 * JUST_NOW_S
     assert noted_version(store, str(package), later) == digest_of(str(package))
     assert store.note("compiler") == "", "it was written just now"
@@ -487,7 +487,7 @@ def test_the_version_is_noted(store, tmp_path, monkeypatch):
     monkeypatch.setattr("vkchi.cache.version.digest_of", lambda package: "f" * 64)
     assert noted_version(store, str(package), later) == noted.split()[1], "nothing was read"
     assert noted_version(store, str(package), later - 60) == "", "written since this process began"
-    source.write_text("x = 2")  # of the same size
+    source.write_text("x = 2", encoding="utf-8")  # of the same size
     assert noted_version(store, str(package), later) == "f" * 64
 
 
@@ -495,7 +495,7 @@ def test_the_version_is_noted(store, tmp_path, monkeypatch):
 def test_a_wrong_note_is_none(store, tmp_path, text):
     package = tmp_path / "p"
     package.mkdir()
-    (package / "a.py").write_text("x = 1")
+    (package / "a.py").write_text("x = 1", encoding="utf-8")
     store.leave_note("compiler", text)
     assert noted_version(store, str(package), time.time() + 60) == digest_of(str(package))
     assert store.keys() == []
@@ -504,12 +504,12 @@ def test_a_wrong_note_is_none(store, tmp_path, text):
 def test_a_note_that_is_a_link_is_not_followed(store, tmp_path):
     store.leave_note("compiler", "x")
     secret = tmp_path / "secret"
-    secret.write_text("y")
+    secret.write_text("y", encoding="utf-8")
     (Path(store.folder) / ".compiler").unlink()
     (Path(store.folder) / ".compiler").symlink_to(secret)
     assert store.note("compiler") == ""
     store.leave_note("compiler", "z")
-    assert (secret.read_text(), store.note("compiler")) == ("y", "z")
+    assert (secret.read_text(encoding="utf-8"), store.note("compiler")) == ("y", "z")
 
 
 def test_the_compilers_version_follows_links(tmp_path: Path) -> None:
@@ -519,8 +519,8 @@ def test_the_compilers_version_follows_links(tmp_path: Path) -> None:
     (package / "one.py").symlink_to(apart / "two.py")
     found = []
     for text in ("a = 1", "a = 2"):
-        (apart / "two.py").write_text(text)
+        (apart / "two.py").write_text(text, encoding="utf-8")
         found.append(digest_of(str(package)))
-        (apart / "three.py").write_text(text)
+        (apart / "three.py").write_text(text, encoding="utf-8")
         found.append(digest_of(str(package)))
     assert len(set(found)) == 4

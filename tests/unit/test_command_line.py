@@ -135,6 +135,6 @@ def test_errors_of_a_command(
 
 
 def test_the_document_lists_every_command() -> None:
-    text = DOCUMENT.read_text()
+    text = DOCUMENT.read_text(encoding="utf-8")
     rows = set(re.findall(r"^\| `vkchi ([a-z ]+?)(?: [\[A-Z].*?)?` \|", text, re.M))
     assert rows == {" ".join(words_of(path)) for path in paths() if not path[-1].commands}

@@ -195,7 +195,7 @@ def test_a_forked_child_is_free_of_what_other_threads_did():
 
 def test_a_compile_leaves_little_for_the_collector():
     """Ops are gone when no pass has them any more, and passes when they are through."""
-    fn = parse((ROOT / "tests/golden/passes/peel/odd.chi").read_text()).funcs[0]
+    fn = parse((ROOT / "tests/golden/passes/peel/odd.chi").read_text(encoding="utf-8")).funcs[0]
     caps = FULL._replace(kind="cpu", subgroup_size=8)
     build_artifact(fn, Options(), caps)  # fills caches
     gc.collect()

@@ -49,8 +49,8 @@ IS_SILENT = "def test_nothing():\n    pass\n"
 def run_session(folder: Path, source: str, *options: str) -> subprocess.CompletedProcess[str]:
     """A pytest session of its own over one file, with the suite's conftest."""
     shutil.copy(ROOT / "tests" / "conftest.py", folder)
-    (folder / "test_one.py").write_text(source)
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers = device: unused\n")
+    (folder / "test_one.py").write_text(source, encoding="utf-8")
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers = device: unused\n", encoding="utf-8")
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "VK_LAYER"))}
     environment = {k: v for k, v in inherited.items() if k not in ("VKCHI_DUMP_SPV", "COLUMNS")}
     environment.pop("VK_INSTANCE_LAYERS", None)
@@ -134,7 +134,7 @@ def run_script(folder: Path, slow: str) -> tuple[subprocess.CompletedProcess[str
     scripts.mkdir()
     shutil.copy(ROOT / "scripts" / "test", scripts)
     for name, text in {"vulkan-driver": FAKE_DRIVER, "python": FAKE_PYTHON}.items():
-        (scripts / name).write_text(text)
+        (scripts / name).write_text(text, encoding="utf-8")
         (scripts / name).chmod(0o755)
     log = folder / "log"
     inherited = {k: v for k, v in os.environ.items() if k not in ("JOBS", "TEST_LIMIT_S")}
@@ -146,7 +146,7 @@ def run_script(folder: Path, slow: str) -> tuple[subprocess.CompletedProcess[str
         [str(scripts / "test"), "tests/some"],
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    return run, log.read_text().splitlines()
+    return run, log.read_text(encoding="utf-8").splitlines()
 
 
 def test_each_test_has_a_limit(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_a_driver_file_that_cannot_be_used_is_named(
 ) -> None:
     path = tmp_path / "driver.json"
     if text is not None:
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
     monkeypatch.delenv("VK_DRIVER_FILES", raising=False)
     monkeypatch.setenv(variable, f"{path}{os.pathsep}")
     why = explain_broken_files()
@@ -91,7 +91,7 @@ def test_a_driver_file_that_cannot_be_used_is_named(
 @pytest.mark.parametrize("text", ["{", "", LIBRARY % "/nonexistent/lib.so"])
 def test_no_usable_driver_file(text: str, tmp_path: Path) -> None:
     path = tmp_path / "driver.json"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     lines = check_output(OPEN, VK_DRIVER_FILES=str(path), VK_ICD_FILENAMES=str(path)).splitlines()
     assert len(lines) == 2 and lines[0] == lines[1]
     begin = f"no Vulkan driver was found: VK_DRIVER_FILES chooses the drivers here, and {path} "
@@ -243,8 +243,10 @@ def test_a_kernel_that_a_destructor_calls_first_when_python_ends(
 def test_no_loader(tmp_path: Path) -> None:
     package = tmp_path / "vulkan"
     package.mkdir()
-    (package / "__init__.py").write_text("from vulkan._vulkan import *")
-    (package / "_vulkan.py").write_text("raise OSError('Cannot find Vulkan SDK version.')")
+    (package / "__init__.py").write_text("from vulkan._vulkan import *", encoding="utf-8")
+    (package / "_vulkan.py").write_text(
+        "raise OSError('Cannot find Vulkan SDK version.')", encoding="utf-8"
+    )
     lines = check_output(OPEN, str(tmp_path)).splitlines()
     assert len(lines) == 2
     assert lines[0].startswith(
@@ -399,7 +401,8 @@ print(statuses)
 def test_a_fork_while_another_thread_launches_kernels(tmp_path: Path) -> None:
     """Nor for the lock that is held while a launch is put together."""
     path = tmp_path / "program.py"
-    path.write_text("""
+    path.write_text(
+        """
 import os, threading
 import vkchi as ti
 ti.init(log_level=ti.ERROR)
@@ -430,7 +433,9 @@ stop.set()
 worker.join()
 ti.sync()  # an exit tells when it waits
 print(statuses)
-""")
+""",
+        encoding="utf-8",
+    )
     run_it = f"import runpy; runpy.run_path({str(path)!r})"
     assert check_output(run_it) == str([0] * 10)
 
@@ -470,7 +475,7 @@ print(x[0])
 def test_memory_is_left_to_the_end_of_the_process(tmp_path: Path) -> None:
     """Destructors that run after modules are gone call no driver, whatever a program holds."""
     program = tmp_path / "program.py"
-    program.write_text(HOLDING)
+    program.write_text(HOLDING, encoding="utf-8")
     for _ in range(2):  # the second finds the kernel in the cache, and loads fewer modules
         done = subprocess.run(
             [sys.executable, str(program)],

@@ -18,7 +18,9 @@ from vkchi import errors, public_names
 
 DOCS = Path(__file__).parents[2] / "docs"
 INNER = ("design.md", "modules.md", "status.md")  # about vkchi, not for its users
-GUIDE = "".join(p.read_text() for p in sorted(DOCS.rglob("*.md")) if p.name not in INNER)
+GUIDE = "".join(
+    p.read_text(encoding="utf-8") for p in sorted(DOCS.rglob("*.md")) if p.name not in INNER
+)
 CALLED = set(re.findall(r"\.(\w+)\(", GUIDE))
 # Methods of ours that have the name of one that the guide calls.
 OURS = frozenset("index offset put write pack parent".split())
@@ -89,7 +91,7 @@ def test_documents_that_the_code_names_exist() -> None:
     named = {
         (str(path.relative_to(root)), document)
         for path in sorted((root / "vkchi").rglob("*.py"))
-        for document in re.findall(r"docs/[a-z_/-]+\.md", path.read_text())
+        for document in re.findall(r"docs/[a-z_/-]+\.md", path.read_text(encoding="utf-8"))
     }
     assert len(named) > 10
     assert [pair for pair in sorted(named) if not (root / pair[1]).is_file()] == []

@@ -158,7 +158,7 @@ def test_old_software_drivers(driver: str, slow: bool) -> None:
 
 
 def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     assert not doctor.can_write(str(tmp_path / "file"))
 
 

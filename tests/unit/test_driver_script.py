@@ -48,7 +48,7 @@ def run(tmp_path: Path) -> Callable[..., tuple[int, str, str]]:
     tools = tmp_path / "tools"
     tools.mkdir()
     for name, text in TOOLS.items():
-        (tools / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tools / name).write_text(f"#!/bin/bash\n{text}\n", encoding="utf-8")
         (tools / name).chmod(0o755)
     environment = {
         **os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "STATE": str(tmp_path),
@@ -57,14 +57,18 @@ def run(tmp_path: Path) -> Callable[..., tuple[int, str, str]]:
     }  # fmt: skip
 
     def act(*options: str, devices: str, newer: str = NEW) -> tuple[int, str, str]:
-        (tmp_path / "devices").write_text(devices + "\n")
-        (tmp_path / "newer").write_text(newer + "\n" if newer else "")
-        (tmp_path / "calls").write_text("")
+        (tmp_path / "devices").write_text(devices + "\n", encoding="utf-8")
+        (tmp_path / "newer").write_text(newer + "\n" if newer else "", encoding="utf-8")
+        (tmp_path / "calls").write_text("", encoding="utf-8")
         done = subprocess.run(
             [str(ROOT / "scripts" / "vulkan-driver"), *options],
             env=environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
-        return done.returncode, done.stdout + done.stderr, (tmp_path / "calls").read_text()
+        return (
+            done.returncode,
+            done.stdout + done.stderr,
+            (tmp_path / "calls").read_text(encoding="utf-8"),
+        )
 
     return act
 
@@ -99,7 +103,7 @@ def test_the_newest_is_installed(run: Callable[..., tuple[int, str, str]]) -> No
 def test_a_newest_that_cannot_be_had(
     tmp_path: Path, run: Callable[..., tuple[int, str, str]]
 ) -> None:
-    (tmp_path / "no-backports").write_text("")
+    (tmp_path / "no-backports").write_text("", encoding="utf-8")
     status, said, calls = run("--newest", devices=OLD)
     assert status == 1
     assert "backports cannot be had: keeping to the distribution's Mesa" in said

@@ -25,7 +25,7 @@ STAND_INS = {"passes/f32_math", "passes/f64_math"}
 def trees() -> dict[str, ast.Module]:
     """Every module of ours, by its path."""
     return {
-        str(path.relative_to(ROOT).with_suffix("")): ast.parse(path.read_text())
+        str(path.relative_to(ROOT).with_suffix("")): ast.parse(path.read_text(encoding="utf-8"))
         for path in sorted(ROOT.rglob("*.py"))
     }
 

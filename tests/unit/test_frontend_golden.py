@@ -27,8 +27,8 @@ GRADIENTS = sorted((GOLDEN / "autodiff").glob("*.py"))
 def check(path: Path, text: str, bless: bool) -> None:
     """Compare with the expected file, or rewrite it."""
     if bless:
-        path.write_text(text)
-    assert text == path.read_text()
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
@@ -56,7 +56,9 @@ def test_gradient_matches_golden_ir(path: Path, bless: bool) -> None:
 
 @pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
 def test_error_matches_golden_message(path: Path, bless: bool) -> None:
-    if sys.version_info < (3, 11) and "raised here" in path.with_suffix(".txt").read_text():
+    if sys.version_info < (3, 11) and "raised here" in path.with_suffix(".txt").read_text(
+        encoding="utf-8"
+    ):
         pytest.skip("Python 3.10 does not tell in which column something is raised")
     with pytest.raises(VkchiError) as e:
         for name, make in kernels_of(path):

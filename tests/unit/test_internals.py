@@ -140,7 +140,9 @@ def test_named_test_files_exist(name: str) -> None:
         match[0]
         for path in paths
         if path.is_file() and path.suffix in ("", ".md", ".py")
-        for match in re.finditer(r"\btests/[\w/]+\.py\b", path.read_text(errors="ignore"))
+        for match in re.finditer(
+            r"\btests/[\w/]+\.py\b", path.read_text(errors="ignore", encoding="utf-8")
+        )
         if "NAME" not in match[0]
     }
     assert [path for path in sorted(found) if not (ROOT / path).exists()] == []

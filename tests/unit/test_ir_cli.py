@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
 @pytest.fixture
 def file(tmp_path: Path) -> str:
     path = tmp_path / "twice.chi"
-    path.write_text(TEXT)
+    path.write_text(TEXT, encoding="utf-8")
     return str(path)
 
 
@@ -89,7 +89,7 @@ def test_invalid_arguments_are_reported(
 
 def test_bad_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "bad.chi"
-    path.write_text("func @f() {\n  %a = neg %b : i32\n  yield\n}\n")
+    path.write_text("func @f() {\n  %a = neg %b : i32\n  yield\n}\n", encoding="utf-8")
     assert main([str(path)]) == 1
     assert f"{path}:2:12: %b is not defined\n    2 |   %a = neg %b" in capsys.readouterr().err
     assert main([str(tmp_path / "none.chi")]) == 1
@@ -160,7 +160,7 @@ def test_a_wrong_command_line_is_status_2(
 
 def list_functions() -> list[str]:
     """The text of every function in the golden files, wherever it stands in them."""
-    texts = [path.read_text() for path in sorted(GOLDEN.rglob("*.chi"))]
+    texts = [path.read_text(encoding="utf-8") for path in sorted(GOLDEN.rglob("*.chi"))]
     return [found[0] for text in texts for found in re.finditer(r"(?ms)^func .*?^}\n", text)]
 
 
@@ -225,7 +225,9 @@ def test_names_that_the_terminal_cannot_show() -> None:
 
 def test_output_that_nobody_takes(tmp_path: Path) -> None:
     path = tmp_path / "many.chi"
-    path.write_text("".join(TEXT.replace("@twice", f"@f{k}") for k in range(2000)))
+    path.write_text(
+        "".join(TEXT.replace("@twice", f"@f{k}") for k in range(2000)), encoding="utf-8"
+    )
     done = subprocess.run(
         f"'{sys.executable}' -m vkchi ir '{path}' | head -n 1",
         shell=True, capture_output=True, text=True, check=True,

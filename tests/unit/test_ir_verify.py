@@ -123,7 +123,7 @@ def test_a_program_of_one_func_is_not_split_yet() -> None:
 
 
 def test_every_rule_in_the_docstring_is_used_and_tested() -> None:
-    source = open(module.__file__).read()
+    source = open(module.__file__, encoding="utf-8").read()
     assert module.__doc__ is not None
     rules = {int(n) for n in re.findall(r"^ ?(\d+)\. ", module.__doc__, re.MULTILINE)}
     used = {int(n) for n in re.findall(r"\.(?:fail|same)\((\d+),", source)}

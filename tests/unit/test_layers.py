@@ -159,7 +159,7 @@ def read_imports(module: str, path: Path) -> list[Import]:
         package.pop()
     elif module == "__init__":
         package = ["vkchi"]
-    tree = ast.parse(path.read_text(), str(path))
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     return [
         Import(name, node.lineno)
         for node in walk_runtime(tree)
@@ -272,7 +272,7 @@ def test_numpy_is_imported_where_an_interrupt_leaves_it_whole() -> None:
     users = {
         module
         for module, path in MODULES.items()
-        for node in walk_runtime(ast.parse(path.read_text()))
+        for node in walk_runtime(ast.parse(path.read_text(encoding="utf-8")))
         for name in (
             [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module]
         )

@@ -31,7 +31,7 @@ def files() -> Iterator[Path]:
 def test_broad_classes_are_caught_through_the_filter() -> None:
     wrong = []
     for path in files():
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         takes = "from contextlib import suppress" in text
         for node in ast.walk(ast.parse(text)):
             kinds: list[ast.expr] = []
@@ -52,7 +52,7 @@ def test_functions_of_os_that_discard_exceptions_are_not_called() -> None:
     found = {
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in files()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in discarding
     }
     aside = ("vkchi/aot/", "vkchi/cache/source_links.py", "vkchi/tools/", "vkchi/gui/", "vkchi/ui/")
@@ -64,7 +64,7 @@ def test_folders_are_made_with_their_parents(tmp_path: Path) -> None:
     make_folders(str(path), 0o700)
     make_folders(str(path))
     assert path.is_dir() and path.stat().st_mode & 0o777 == 0o700
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(NotADirectoryError):
         make_folders(str(tmp_path / "file" / "d" / "e"))
     with pytest.raises(FileNotFoundError):
@@ -96,6 +96,7 @@ def bound(text: str, number: int, frame: Any) -> None:
 HANDLERS = [plain, Watch().method, Watch(), partial(bound, "late"), lambda n, f: plain(n, f)]
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no such signal here")
 @pytest.mark.parametrize("handler", HANDLERS, ids=range(len(HANDLERS)))
 @pytest.mark.parametrize("form", ["clause", "suppress"])
 def test_signal_handler_exceptions_propagate(handler: Any, form: str) -> None:

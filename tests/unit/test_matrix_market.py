@@ -16,6 +16,6 @@ def test_values_are_read_back_exactly(dtype: Any, value: float, tmp_path: Path) 
     matrix = ti.linalg.SparseMatrix(2, 2, dtype=dtype)
     matrix[1, 0] = value
     matrix.mmwrite(str(tmp_path / "a.mtx"))
-    row, column, text = (tmp_path / "a.mtx").read_text().splitlines()[-1].split()
+    row, column, text = (tmp_path / "a.mtx").read_text(encoding="utf-8").splitlines()[-1].split()
     assert (row, column) == ("2", "1")
     assert type(value)(text) == value

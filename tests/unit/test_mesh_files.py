@@ -154,7 +154,7 @@ def test_a_file_that_is_missing() -> None:
 
 
 def test_only_ply_is_read_without_meshio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a.ply").write_text(TEXT)
+    (tmp_path / "a.ply").write_text(TEXT, encoding="utf-8")
     monkeypatch.setitem(sys.modules, "meshio", None)
     assert len(tools.read_mesh(tmp_path / "a.ply").vertices) == 5
     for use in (
@@ -219,10 +219,12 @@ def test_written_ply_files_have_data(tmp_path: Path) -> None:
 def test_an_obj_file_by_hand(tmp_path: Path) -> None:
     pytest.importorskip("meshio")
     text = "v 0 0 0\nv 1 0 0\nv 1 1 0\nv 0 1 0\nf 1 2 3 4\nf 1//1 2//2 3//3\n"
-    (tmp_path / "a.obj").write_text(text)
+    (tmp_path / "a.obj").write_text(text, encoding="utf-8")
     mesh = tools.read_mesh(tmp_path / "a.obj")
     assert mesh.triangles.tolist() == [[0, 1, 2], [0, 2, 3], [0, 1, 2]]
-    (tmp_path / "a.obj").write_text(text + "f -1 -2 -3\n")  # which meshio takes for others
+    (tmp_path / "a.obj").write_text(
+        text + "f -1 -2 -3\n", encoding="utf-8"
+    )  # which meshio takes for others
     with pytest.raises(RuntimeError, match="a corner that is no vertex"):
         tools.read_mesh(tmp_path / "a.obj")
 
@@ -284,6 +286,6 @@ def test_lists_of_no_whole_length_are_errors(tmp_path):
     header += (
         "property float z\nelement face 1\nproperty list uchar int vertex_indices\nend_header\n"
     )
-    path.write_text(f"{header}0 0 0\n2.5 0 0 0\n")
+    path.write_text(f"{header}0 0 0\n2.5 0 0 0\n", encoding="utf-8")
     with pytest.raises(ti.VkchiError, match="a list of vertex_indices has the length 2.5"):
         ti.tools.read_mesh(str(path))

@@ -88,7 +88,7 @@ OTHERS = {
 
 def lists_of_kinds(path: Path) -> Iterator[str]:
     """Names of the variables or functions in a file that list op kinds."""
-    tree = ast.parse(path.read_text())
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     module = str(path.relative_to(ROOT).with_suffix(""))
 
     def visit(node: ast.AST, name: str) -> Iterator[str]:

@@ -329,7 +329,7 @@ print(x.to_numpy().sum())
 def test_programs_keep_their_pipelines_where_the_cache_is(tmp_path: Path) -> None:
     """Whatever the driver keeps, the cache of a program is whole afterwards."""
     path, cache = tmp_path / "program.py", tmp_path / "cache"
-    path.write_text(PROGRAM)
+    path.write_text(PROGRAM, encoding="utf-8")
     root = str(Path(__file__).parents[2])
     around = {k: v for k, v in os.environ.items() if not k.startswith("VKCHI_DUMP")}
     around |= {"VKCHI_CACHE": "1", "VKCHI_CACHE_DIR": str(cache), "PYTHONPATH": root}

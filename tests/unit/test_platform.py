@@ -214,7 +214,7 @@ def test_a_relative_library_is_beside_its_manifest(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "icd").mkdir()
     manifest = tmp_path / "icd" / "driver.json"
-    manifest.write_text('{"ICD": {"library_path": "./driver.so"}}')
+    manifest.write_text('{"ICD": {"library_path": "./driver.so"}}', encoding="utf-8")
     assert f"{tmp_path}/icd/./driver.so" in manifests.find_problem(str(manifest))
 
 
@@ -266,7 +266,7 @@ class Busy:
 def files(tmp_path: Path) -> tuple[str, str]:
     """A file, and another one to be replaced by it."""
     for name in ("new", "old"):
-        (tmp_path / name).write_text(name)
+        (tmp_path / name).write_text(name, encoding="utf-8")
     return str(tmp_path / "new"), str(tmp_path / "old")
 
 
@@ -276,7 +276,7 @@ def test_a_file_is_replaced_when_others_close_it(
     use("win32", monkeypatch)
     monkeypatch.setattr(os, "replace", Busy(3))
     platform.replace(*files)
-    assert Path(files[1]).read_text() == "new"
+    assert Path(files[1]).read_text(encoding="utf-8") == "new"
 
 
 def test_a_file_that_stays_open_is_not_replaced(
@@ -310,7 +310,7 @@ def test_dumps_and_archives_say_that_a_file_is_in_use(
     monkeypatch.setattr(os, "replace", Busy(1000))
     monkeypatch.setenv("VKCHI_DUMP", str(tmp_path))
     for name in ("ir.txt", "module.zip"):
-        (tmp_path / name).write_text("")
+        (tmp_path / name).write_text("", encoding="utf-8")
     with pytest.raises(ArgumentError, match="the file is in use by another process"):
         env.dump("VKCHI_DUMP", "ir.txt", b"")
     with pytest.raises(FileInUse, match="the file is in use by another process"):

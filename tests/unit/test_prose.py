@@ -30,7 +30,7 @@ def docstrings() -> list[tuple[str, str]]:
     return [
         (f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", text)
         for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, DEFINITIONS) and (text := ast.get_docstring(node))
     ]
 
@@ -40,7 +40,7 @@ def paragraphs() -> list[tuple[str, str]]:
     """Place and text of every paragraph of the documents, without code blocks."""
     found = []
     for path in DOCUMENTS:
-        text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+        text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
         found += [(str(path.relative_to(ROOT)), p.strip()) for p in re.split(r"\n\s*\n", text)]
     return [(place, text) for place, text in found if text]
 
@@ -88,7 +88,7 @@ def test_class_names_occur_once() -> None:
     count = Counter(
         node.name
         for path in MODULES
-        for node in ast.parse(path.read_text()).body
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, ast.ClassDef)
     )
     assert len([name for name, n in count.items() if n > 1]) <= 10

@@ -25,7 +25,7 @@ def names_for_type_checkers() -> dict[str, tuple[str, str]]:
     """Source of each public name in `vkchi/__init__.pyi`; its own definitions count as right."""
     found: dict[str, tuple[str, str]] = {}
     imported: dict[str, tuple[str, str]] = {}
-    for node in ast.parse((ROOT / "vkchi" / "__init__.pyi").read_text()).body:
+    for node in ast.parse((ROOT / "vkchi" / "__init__.pyi").read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("vkchi"):
             module = (node.module or "").removeprefix("vkchi").lstrip(".")
             for alias in node.names:
@@ -49,7 +49,7 @@ def names_for_type_checkers() -> dict[str, tuple[str, str]]:
 
 def listed(path: str, pattern: str) -> re.Match[str]:
     """The part of a file of ours that a pattern finds."""
-    found = re.search(pattern, (ROOT / path).read_text(), re.DOTALL)
+    found = re.search(pattern, (ROOT / path).read_text(encoding="utf-8"), re.DOTALL)
     assert found, (path, pattern)
     return found
 
@@ -93,8 +93,8 @@ def public_lists() -> Iterator[tuple[str, re.Match[str], str]]:
 def test_functions_stand_where_their_module_says(bless: bool):
     for path, at, text in list(public_lists()):
         if bless:
-            whole = (ROOT / path).read_text()
-            (ROOT / path).write_text(whole.replace(at[0], text))
+            whole = (ROOT / path).read_text(encoding="utf-8")
+            (ROOT / path).write_text(whole.replace(at[0], text), encoding="utf-8")
         else:
             assert at[0] == text, f"{path}: run pytest --bless {Path(__file__).name}"
 

@@ -80,7 +80,7 @@ def bad_folder(kind: str, tmp_path: Path) -> str:
     """A path where no file can be written: below a file, without a right to, on a full disk, with
     a name that no file has."""
     if kind == "a file":
-        (tmp_path / "file").write_text("")
+        (tmp_path / "file").write_text("", encoding="utf-8")
         return str(tmp_path / "file")
     return {"full": "/dev/full", "long": "x" * 5000, "system": "/proc/vkchi"}[kind]
 

@@ -70,7 +70,7 @@ def codes_in(code: CodeType):
 
 def write(tmp_path, text):
     path = tmp_path / "program.py"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     return list(codes_in(compile(text, str(path), "exec")))
 
 
@@ -96,6 +96,6 @@ def test_most_blocks_are_found_without_tokens(tmp_path, monkeypatch):
 
 def test_a_text_that_was_changed_is_told(tmp_path):
     (code,) = write(tmp_path, "def f(a):\n    return a\n")
-    (tmp_path / "program.py").write_text("x = (\n")
+    (tmp_path / "program.py").write_text("x = (\n", encoding="utf-8")
     with pytest.raises(KernelSyntaxError, match="not what stands in its file now"):
         read_block(FunctionType(code, {}))

@@ -94,9 +94,9 @@ def function_in(path: Path, text: str) -> FunctionType:
 def test_an_edited_file_is_refused(tmp_path: Path, name: str) -> None:
     text, edited = FORMS[name]
     path = tmp_path / "program.py"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     source_of(function_in(path, text))
-    path.write_text(edited)
+    path.write_text(edited, encoding="utf-8")
     source_of(function_in(path, edited))
     with pytest.raises(KernelSyntaxError, match=CHANGED) as told:
         source_of(function_in(path, text))
@@ -107,7 +107,7 @@ def test_an_edited_file_is_refused(tmp_path: Path, name: str) -> None:
 def test_lines_without_a_statement_are_refused(tmp_path: Path, lines: str) -> None:
     text = "\n\ndef f(x):\n    return x + 1\n"
     path = tmp_path / "program.py"
-    path.write_text("\n\n" + lines)
+    path.write_text("\n\n" + lines, encoding="utf-8")
     with pytest.raises(KernelSyntaxError, match=CHANGED):
         source_of(function_in(path, text))
 
@@ -122,9 +122,9 @@ def load(path: Path) -> ModuleType:
 
 def test_a_stale_pyc_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "stale.py"
-    path.write_text("def f():\n    return 1\n")
+    path.write_text("def f():\n    return 1\n", encoding="utf-8")
     py_compile.compile(str(path), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
-    path.write_text("def f():\n    return 2\n")
+    path.write_text("def f():\n    return 2\n", encoding="utf-8")
     module = load(path)
     assert module.f() == 1
     with pytest.raises(KernelSyntaxError, match=CHANGED) as told:
@@ -135,8 +135,12 @@ def test_a_stale_pyc_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_a_pyc_of_another_level_of_optimization_is_taken(tmp_path: Path, level: int) -> None:
     path = tmp_path / "optimized.py"
-    path.write_text('def f(x):\n    "Text."\n    assert x > 0\n    return __debug__\n')
-    code = compile(path.read_text(), str(path), "exec", dont_inherit=True, optimize=level)
+    path.write_text(
+        'def f(x):\n    "Text."\n    assert x > 0\n    return __debug__\n', encoding="utf-8"
+    )
+    code = compile(
+        path.read_text(encoding="utf-8"), str(path), "exec", dont_inherit=True, optimize=level
+    )
     (fn,) = functions_of(code, {})
     assert source_of(fn).node.name == "f"
 
@@ -154,16 +158,16 @@ class Doubling(importlib.machinery.SourceFileLoader):
 
 def test_functions_that_an_import_hook_rewrote_are_taken(tmp_path: Path) -> None:
     path = tmp_path / "hooked.py"
-    path.write_text("def f(x):\n    return x + 3\n")
+    path.write_text("def f(x):\n    return x + 3\n", encoding="utf-8")
     loader = Doubling("hooked", str(path))
     spec = importlib.util.spec_from_file_location("hooked", path, loader=loader)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     source_of(module.f)
-    path.write_text("def f(x):\n    return x + 4\n")
+    path.write_text("def f(x):\n    return x + 4\n", encoding="utf-8")
     spec.loader.exec_module(module)
-    path.write_text("def f(x):\n    return x + 5\n")
+    path.write_text("def f(x):\n    return x + 5\n", encoding="utf-8")
     with pytest.raises(KernelSyntaxError, match=CHANGED):
         source_of(module.f)
 
@@ -182,7 +186,7 @@ def test_python_warns_once_of_a_text(tmp_path: Path) -> None:
     """Not a second time when the text is compiled to compare it."""
     path = tmp_path / "odd.py"
     text = "def f(x):\n    return x is 1\n"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fn = function_in(path, text)
@@ -205,11 +209,12 @@ def test_a_name_that_several_texts_have_had(tmp_path: Path) -> None:
         source_of(made[0])
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 def test_a_script_from_a_named_pipe_is_refused(tmp_path: Path) -> None:
     pipe = tmp_path / "script.py"
     os.mkfifo(pipe)
     text = "from vkchi.frontend.source import source_of\ndef f():\n    return 1\nsource_of(f)\n"
-    writer = threading.Thread(target=lambda: pipe.write_text(text))
+    writer = threading.Thread(target=lambda: pipe.write_text(text, encoding="utf-8"))
     writer.start()
     root = str(Path(__file__).parents[2])
     done = subprocess.run(
@@ -233,7 +238,7 @@ def test_another_function_of_the_name_that_stands_in_its_line_now(tmp_path: Path
     path = tmp_path / "variants.py"
     fn = function_in(path, text.format("", *variants))
     assert fn() == 1
-    path.write_text(text.format("not ", *reversed(variants)))
+    path.write_text(text.format("not ", *reversed(variants)), encoding="utf-8")
     with pytest.raises(KernelSyntaxError, match=CHANGED):
         source_of(fn)
 
@@ -248,7 +253,8 @@ def test_lambdas_of_one_line_are_told_apart_by_their_code(
     path = tmp_path / "pair.py"
     path.write_text(
         f"import ast\nfrom vkchi.frontend.source import source_of\n{PAIR}"
-        "print([ast.unparse(source_of(g).node.body[0].value) for g in f])\n"
+        "print([ast.unparse(source_of(g).node.body[0].value) for g in f])\n",
+        encoding="utf-8",
     )
     ran = subprocess.run([sys.executable, *options, path], capture_output=True, text=True)
     assert ran.stdout.strip() == "['x + 1', 'x * 1', '(lambda y: x - y)(1)']", ran.stderr
@@ -256,10 +262,10 @@ def test_lambdas_of_one_line_are_told_apart_by_their_code(
 
 def test_lambdas_that_changed_places_in_their_line(tmp_path: Path) -> None:
     path = tmp_path / "places.py"
-    path.write_text("f = [lambda x: x + 1, lambda x: x * 2]\n")
+    path.write_text("f = [lambda x: x + 1, lambda x: x * 2]\n", encoding="utf-8")
     space: dict[str, Any] = {}
-    exec(compile(path.read_text(), str(path), "exec"), space)
-    path.write_text("f = [lambda x: x * 2, lambda x: x + 1]\n")
+    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), space)
+    path.write_text("f = [lambda x: x * 2, lambda x: x + 1]\n", encoding="utf-8")
     found = [ast.unparse(source_of(g).node.body[0]) for g in space["f"]]
     assert found == ["return x + 1", "return x * 2"]
 
@@ -267,7 +273,7 @@ def test_lambdas_that_changed_places_in_their_line(tmp_path: Path) -> None:
 def test_a_cell_whose_statements_are_compiled_one_by_one(tmp_path: Path) -> None:
     path = tmp_path / "cell.py"  # as IPython does: the import is in no code that calls
     text = "import math as m\n\n\ndef f(x):\n    return m.sin(x) + m.floor(x)\n"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     space: dict[str, Any] = {}
     for statement in ast.parse(text).body:
         exec(compile(ast.Module([statement], []), str(path), "exec"), space)

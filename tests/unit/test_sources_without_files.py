@@ -126,12 +126,12 @@ def test_command_line_source(argv: list[str], text: str) -> None:
 def test_redirected_standard_input(tmp_path: Path) -> None:
     path = tmp_path / "program"
     path.write_bytes("# -*- coding: latin-1 -*-\nx = 'ö'\n".encode("latin-1"))
-    with open(path) as opened:
+    with open(path, encoding="utf-8") as opened:
         opened.seek(5)
         assert interactive_source.redirected_to(opened.fileno()).endswith("x = 'ö'\n")
         assert opened.tell() == 5
     path.write_bytes(b"\xff\xfe")
-    with open(path) as opened:
+    with open(path, encoding="utf-8") as opened:
         assert interactive_source.redirected_to(opened.fileno()) == ""
     assert interactive_source.redirected_to(-1) == ""
 
@@ -208,7 +208,7 @@ def test_a_module_in_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_module_without_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = tmp_path / "bare_module.py"
-    text.write_text(PLAIN)
+    text.write_text(PLAIN, encoding="utf-8")
     py_compile.compile(str(text), cfile=str(tmp_path / "bare_module.pyc"))
     text.unlink()
     module = import_from(tmp_path, monkeypatch, "bare_module")

@@ -26,7 +26,7 @@ CAPS = {"full": FULL, "smallest": SMALLEST}
 
 def emit_file(path: Path) -> Shader:
     """The shader of the Func in the file."""
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     head = dict(line[2:].split(": ") for line in text.splitlines() if line[:2] == "; ")
     mode, *rest = head["grid"].split()
     fn = parse_func(text, str(path))
@@ -44,8 +44,8 @@ def test_spirv_matches_golden(path: Path, request: pytest.FixtureRequest) -> Non
     text = disassemble(emit_file(path).words)
     expected = path.with_suffix(".spvasm")
     if request.config.getoption("--bless"):
-        expected.write_text(text)
-    assert text == expected.read_text()
+        expected.write_text(text, encoding="utf-8")
+    assert text == expected.read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(find_tool("spirv-as") is None, reason="no spirv-as")

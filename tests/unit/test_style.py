@@ -15,7 +15,7 @@ def name_of(path: Path) -> str:
 
 
 def test_files_are_short() -> None:
-    lengths = {name_of(path): len(path.read_text().splitlines()) for path in FILES}
+    lengths = {name_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
     assert {name: n for name, n in lengths.items() if n > FILE_LINES} == {}
 
 
@@ -23,7 +23,7 @@ def test_lines_are_short() -> None:
     wrong = [
         f"{name_of(path)}:{number}"
         for path in FILES
-        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
         if len(line) > LINE_COLUMNS
     ]
     assert wrong == []
@@ -31,5 +31,7 @@ def test_lines_are_short() -> None:
 
 def test_every_module_has_a_docstring() -> None:
     assert [
-        name_of(path) for path in FILES if not ast.get_docstring(ast.parse(path.read_text()))
+        name_of(path)
+        for path in FILES
+        if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     ] == []

@@ -138,7 +138,7 @@ SHORT = Path(__file__).parents[1] / "golden" / "passes" / "workgroup" / "short.c
 
 @pytest.mark.parametrize("n", [0, 1, 31, 32, 33, 100])
 def test_whole_workgroups(n: int) -> None:
-    fn = parse_func(SHORT.read_text().split("; expect:\n")[0])
+    fn = parse_func(SHORT.read_text(encoding="utf-8").split("; expect:\n")[0])
     new = pad_to_workgroup(fn, FULL)
     assert new is not fn
     results = [

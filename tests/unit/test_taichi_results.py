@@ -72,7 +72,7 @@ def namespace(cx: Building) -> dict[str, Any]:
 
 def read_cases() -> list[tuple[str, str, str]]:
     path = Path(__file__).with_name("taichi_results.txt")
-    lines = path.read_text().splitlines()[1:]
+    lines = path.read_text(encoding="utf-8").splitlines()[1:]
     return [tuple(line.rsplit(" | ", 2)) for line in lines]  # type: ignore[misc]
 
 

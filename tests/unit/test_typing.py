@@ -242,7 +242,7 @@ def finds_vkchi(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_results_have_types_and_wrong_arguments_are_found(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
-    program.write_text(SEES)
+    program.write_text(SEES, encoding="utf-8")
     lines = check(program)
     for number, text in SEEN:
         assert any(f"program.py:{number}:" in line and text in line for line in lines), lines
@@ -250,7 +250,7 @@ def test_results_have_types_and_wrong_arguments_are_found(tmp_path: Path) -> Non
 
 def test_wrong_calls_are_found(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
-    program.write_text(f"import vkchi as ti\n{WRONG}")
+    program.write_text(f"import vkchi as ti\n{WRONG}", encoding="utf-8")
     lines = check(program)
     for number, text in enumerate(WRONG.splitlines(), 2):
         assert any(f"program.py:{number}: error" in line for line in lines), text
@@ -258,7 +258,7 @@ def test_wrong_calls_are_found(tmp_path: Path) -> None:
 
 def test_valid_program_type_checks(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
+    program.write_text(PROGRAM, encoding="utf-8")
     assert check(program) == []
 
 
@@ -269,7 +269,9 @@ def test_checkers_see_every_public_name(tmp_path: Path) -> None:
         found = getattr(ti, module)
         names += [f"ti.{module}.{name}" for name in getattr(found, "__all__", ())]
     program = tmp_path / "program.py"
-    program.write_text("import vkchi as ti\n" + "".join(f"print({name})\n" for name in names))
+    program.write_text(
+        "import vkchi as ti\n" + "".join(f"print({name})\n" for name in names), encoding="utf-8"
+    )
     assert check(program) == []
 
 
@@ -297,7 +299,9 @@ def test_every_public_name_has_a_type(tmp_path: Path) -> None:
         names += [f"ti.{module}.{name}" for name in inner]
     assert len(names) > 300 and UNTYPED <= set(names)
     program = tmp_path / "program.py"
-    program.write_text("import vkchi as ti\n" + "".join(f"reveal_type({n})\n" for n in names))
+    program.write_text(
+        "import vkchi as ti\n" + "".join(f"reveal_type({n})\n" for n in names), encoding="utf-8"
+    )
     lines = check(program)
     assert [line for line in lines if ": error:" in line] == []
     typed = [re.search(r':(\d+): note: Revealed type is "(.*)"', line) for line in lines]
