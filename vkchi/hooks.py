@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 PACKAGE = "vkchi"
 Place = tuple[str, str]  # (module in the package, name in it)
@@ -84,3 +84,11 @@ class PublicModule(ModuleType):
         if name in NAMES and isinstance(value, ModuleType):
             return
         super().__setattr__(name, value)
+
+
+class PackageNotFunction(ModuleType):
+    """Class of a package of vkchi that has the name of another library's function: a call raises
+    MissingNameError, whose help line says what to write."""
+
+    def __call__(self, *args: Any, **options: Any) -> NoReturn:
+        raise ModuleNameHook.missing(self.__name__.removeprefix(f"{PACKAGE}."), list)

@@ -516,7 +516,9 @@ def test_sums_of_other_files_are_left_alone(tmp_path: Path) -> None:
     m.add_kernel(push)
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / SUMS).write_text("0" * 64 + "  notes.txt\n")
-    with pytest.raises(ModuleError, match="save into a folder of its own"):
+    with pytest.raises(
+        ModuleError, match="other files, not to a saved module: save into another folder"
+    ):
         m.save(tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == {"notes.txt", SUMS}
 

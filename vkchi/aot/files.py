@@ -37,7 +37,9 @@ def write_folder(folder: str, files: dict[str, bytes]) -> None:
     if os.path.isfile(sums):
         names = checksummed_names(read_bytes(sums))
         if CONTENT not in names:
-            raise ModuleError(f"{sums} is not that of a module: save into a folder of its own")
+            raise ModuleError(
+                f"{sums} belongs to other files, not to a saved module: save into another folder"
+            )
         for name in names:
             if name not in files and is_plain_file_name(name):
                 with suppress(FileNotFoundError):

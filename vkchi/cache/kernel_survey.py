@@ -191,7 +191,7 @@ class KernelSurvey:
         self.shows |= shows_objects(fn)
         is_textless = fn.__code__.co_filename == TYPED or fn.__name__ == "<lambda>"
         if is_textless and fn is self.fn:
-            raise NoDigestError(f"{fn.__qualname__} stands in no file")
+            raise NoDigestError(f"{fn.__qualname__} has no source file")
         try:
             text = "" if is_textless else "".join(read_block(fn))
         except VkchiError as e:
@@ -289,7 +289,7 @@ class KernelSurvey:
 
     def _dtype(self, value: np.dtype[Any], path: str) -> str:
         if value.hasobject:
-            raise NoDigestError(f"{path} is a dtype of objects")
+            raise NoDigestError(f"{path} has a dtype that contains Python objects")
         return f"dtype {value!r}"
 
     def _field(self, value: Storage, path: str) -> str:

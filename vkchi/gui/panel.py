@@ -54,7 +54,10 @@ class Slider(Label):
 
     def __init__(self, text: str, minimum: float, maximum: float, step: float) -> None:
         if not (minimum < maximum and step > 0):
-            raise ToolError(f"slider: from {minimum} to {maximum} by {step} there is nothing")
+            raise ToolError(
+                "slider: minimum must be less than maximum, and step positive: got minimum "
+                f"{minimum}, maximum {maximum}, step {step}"
+            )
         self.text, self.value = text, float(minimum)
         self.minimum, self.maximum, self.step = minimum, maximum, step
 

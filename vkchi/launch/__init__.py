@@ -6,6 +6,7 @@ arguments and records the dispatches.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from vkchi import env
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
+from vkchi.hooks import PackageNotFunction
 from vkchi.interrupts.locks import release_wholly
 from vkchi.lang.struct import build_value
 from vkchi.launch.executable import Executable, count_reader, make_cell
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from vkchi.target.artifact import Interface
 
 
+sys.modules[__name__].__class__ = PackageNotFunction  # Warp has a function `launch`
 NOTHING_SHARED: tuple[ImportedArray, ...] = ()
 
 

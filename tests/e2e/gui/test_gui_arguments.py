@@ -41,7 +41,8 @@ WRONG = {
     "set_image(np.zeros((16, 16), bool))": "unsigned integers, not of bool",
     "set_image(np.zeros((16, 16, 5)))": "of 1 to 4 channels, not (16, 16, 5)",
     "set_image(ti.Texture(ti.Format.r32f, (16,)))": "a texture of two axes is needed",
-    "slider('a', 3, 3)": "from 3 to 3 by 1 there is nothing",
+    "slider('a', 3, 3)": "less than maximum, and step positive: got minimum 3, maximum 3, step 1",
+    "slider('a', 0, 1, step=0)": "got minimum 0, maximum 1, step 0",
     "clear(-5)": "a color is a number from 0 to 0xFFFFFF",
 }
 
