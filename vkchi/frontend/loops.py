@@ -67,7 +67,7 @@ from vkchi.frontend.syntax import first_break, returns
 from vkchi.ir.core import Op, Param, Region, Value, has_kind, walk
 from vkchi.ir.iteration_space import INT_MAX, checked_iteration_count
 from vkchi.ir.iteration_space import space_of as space_of_axes
-from vkchi.ir.ops import GROUPED, SYNCS, TABLE, TIED, Trait
+from vkchi.ir.ops import GROUPED, SYNCS, TABLE, Effect, Trait
 from vkchi.lang.matrix import Matrix
 from vkchi.span import PACKAGE
 from vkchi.target.cautions import Caution, fill_line
@@ -78,7 +78,7 @@ from vkchi.types import Scalar, Tensor, i32
 MOST_UNROLLED = 2000  # ops without a warning
 SHORT = 16  # longest range that is unrolled in a Python function
 BARRIERS = frozenset({"barrier"})
-OF_WORKGROUPS = TIED - {"random"} | SYNCS  # ops of `ti.simt`
+OF_WORKGROUPS = (GROUPED | SYNCS) - {"exit_invocation"}  # ops of `ti.simt`
 LARGEST_BLOCK = 1024  # invocations of a workgroup at most
 _SERIALIZE = (
     "to run the loop one iteration after the other, write ti.loop_config(serialize=True) before it"
@@ -121,8 +121,18 @@ def lower_for(cx: Lowering, n: ast.For) -> None:
             serial_leaving(cx, n, space)
         else:
             serial(cx, n, space)
-    if form.carried is not None and has_kind(Region((), ops[start:]), OF_WORKGROUPS):
+    if form.carried is not None and uses_simt(Region((), ops[start:])):
         raise must_be_parallel(cx, n, form.carried)
+
+
+def uses_simt(region: Region) -> bool:
+    """True if ops inside come from functions of `ti.simt`; reports too have a `thread_index`."""
+    inner = list(walk(region))
+    of_reports = {op.args[0] for op in inner if TABLE[op.kind].effect is Effect.REPORT}
+    return any(
+        op.kind in OF_WORKGROUPS or (op.kind == "thread_index" and op not in of_reports)
+        for op in inner
+    )
 
 
 def must_be_parallel(cx: Lowering, n: ast.For, found: CarriedVariable) -> CompilationError:

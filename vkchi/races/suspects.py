@@ -116,10 +116,10 @@ def expression_key(v: Value, depth: int) -> Hashable:
 
 def race_candidates(fn: Func) -> RaceCandidates:
     from vkchi.passes.pipeline import load_pass
+    from vkchi.passes.store_forwarding import remove_dead_stores
     from vkchi.races.conflicts import find_conflicts
 
-    for name in ("simplify", "dce"):
-        fn = load_pass(name)(fn)
+    fn = load_pass("dce")(remove_dead_stores(load_pass("simplify")(fn)))
     found = [m for m in find_conflicts(fn) if is_candidate(m)]
     facts = {loop: LoadedValues(loop) for loop in {m.loop for m in found}}
     return RaceCandidates(
