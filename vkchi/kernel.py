@@ -694,6 +694,9 @@ def func(fn: FunctionType, is_real_function: bool = False) -> UserFunc:
         fn: a plain function.
         is_real_function: if True, the result is that of `real_func`.
 
+    Returns:
+        The function, for kernels and other funcs.
+
     Raises:
         KernelSyntaxError: for anything but a plain function.
     """
@@ -710,6 +713,9 @@ def real_func(fn: FunctionType) -> RealFunc:
     Args:
         fn: a plain function with typed arguments and results.
 
+    Returns:
+        The function, for kernels and other funcs.
+
     Raises:
         KernelSyntaxError: if an argument has no type.
     """
@@ -717,7 +723,17 @@ def real_func(fn: FunctionType) -> RealFunc:
 
 
 def pyfunc(fn: FunctionType) -> PyFunc:
-    """Make a function of fn that both kernels and Python can call."""
+    """Make a function that both kernels and Python can call.
+
+    Args:
+        fn: a plain function.
+
+    Returns:
+        The function. In kernels it is a `func`, in Python the plain function.
+
+    Raises:
+        KernelSyntaxError: for anything but a plain function.
+    """
     return PyFunc(checked_function(fn, "pyfunc"))
 
 
@@ -734,9 +750,15 @@ def checked_function(fn: Any, what: str) -> FunctionType:
 
 
 def data_oriented(cls: C) -> C:
-    """Mark a class as one whose methods may be kernels and funcs, and return it.
+    """Mark a class as one whose methods may be kernels and funcs.
 
     Source: Taichi's `ti.data_oriented`.
+
+    Args:
+        cls: the class.
+
+    Returns:
+        The same class.
     """
     cls._data_oriented = True  # type: ignore[attr-defined]  # Taichi's name, which programs read
     return cls

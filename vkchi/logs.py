@@ -41,17 +41,28 @@ def logger() -> logging.Logger:
 
 
 def is_logging_effective(level: str) -> bool:
-    """True if messages of `level`, ti.TRACE to ti.CRITICAL, are logged.
+    """True if messages of a level are logged.
 
-    Raises ArgumentError for an unknown level.
+    Args:
+        level: ti.TRACE to ti.CRITICAL.
+
+    Returns:
+        True if they are logged.
+
+    Raises:
+        ArgumentError: for an unknown level.
     """
     return logger().isEnabledFor(_log_level(level))
 
 
 def set_logging_level(level: str) -> None:
-    """Log only messages of `level` (ti.TRACE to ti.CRITICAL) and above.
+    """Log only messages of a level and above.
 
-    Raises ArgumentError for an unknown level.
+    Args:
+        level: ti.TRACE to ti.CRITICAL.
+
+    Raises:
+        ArgumentError: for an unknown level.
     """
     PendingLevel.level = number = _log_level(level)
     if "logging" in sys.modules:

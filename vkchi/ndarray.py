@@ -153,6 +153,9 @@ def ndarray(
         shape: an integer or integers.
         needs_grad: add `.grad`.
 
+    Returns:
+        The array; for a struct type, an array of structs.
+
     Raises:
         KernelRuntimeError: before `init`.
         ArgumentError: for a bad dtype or shape, and for `needs_grad` without floats.
@@ -177,9 +180,20 @@ def ndarray(
 def vector_ndarray(
     n: int, dtype: ScalarDType, shape: Shape, needs_grad: bool = False
 ) -> VectorNdarray:
-    """Create an array of the given `shape` with vectors of length `n` of type `dtype`.
+    """Create an array of vectors on the device, initially 0.
 
-    With `needs_grad`, the array has a `.grad`. Raises the errors of `ndarray`.
+    Args:
+        n: number of components.
+        dtype: scalar type of the components.
+        shape: an integer or integers.
+        needs_grad: add `.grad`.
+
+    Returns:
+        The array of vectors.
+
+    Raises:
+        KernelRuntimeError: before `init`.
+        ArgumentError: for invalid arguments.
     """
     made = ndarray(tensor_type(dtype, n), shape, needs_grad)
     assert isinstance(made, VectorNdarray)
@@ -189,9 +203,21 @@ def vector_ndarray(
 def matrix_ndarray(
     n: int, m: int, dtype: ScalarDType, shape: Shape, needs_grad: bool = False
 ) -> MatrixNdarray:
-    """Create an array of the given `shape` with `n` by `m` matrices of type `dtype`.
+    """Create an array of matrices on the device, initially 0.
 
-    With `needs_grad`, the array has a `.grad`. Raises the errors of `ndarray`.
+    Args:
+        n: number of rows.
+        m: number of columns.
+        dtype: scalar type of the components.
+        shape: an integer or integers.
+        needs_grad: add `.grad`.
+
+    Returns:
+        The array of matrices.
+
+    Raises:
+        KernelRuntimeError: before `init`.
+        ArgumentError: for invalid arguments.
     """
     made = ndarray(tensor_type(dtype, n, m), shape, needs_grad)
     assert isinstance(made, MatrixNdarray)

@@ -534,14 +534,21 @@ def _int_type(dtype: Any) -> Scalar:
 def reset() -> None:
     """Wait for all devices and close them. Fields and arrays become invalid.
 
-    Kernels work again after a new `init`. Raises KernelRuntimeError inside `with ti.device(...)`.
+    Kernels work again after a new `init`.
+
+    Raises:
+        KernelRuntimeError: inside `with ti.device(...)`.
     """
     install_runtime(None)
 
 
 @python_scope
 def sync() -> None:
-    """Wait until all launches are done, on all devices. Raises KernelRuntimeError before `init`."""
+    """Wait until all launches are done, on all devices.
+
+    Raises:
+        KernelRuntimeError: before `init`.
+    """
     current_runtime()
     for runtime in all_runtimes():
         runtime.device.wait()

@@ -52,6 +52,14 @@ def public_functions() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 FUNCTIONS = dict(public_functions())
+# Functions of `ti` and `ti.ad`, and the makers of fields: their docstrings have sections.
+DOCUMENTED = {
+    **{name: fn for name, fn in FUNCTIONS.items() if "." not in name},
+    **{name: FUNCTIONS[name] for name in ("Matrix.field", "Vector.field")},
+    **{
+        f"ad.{name}": fn for name in ti.ad.__all__ if inspect.isfunction(fn := getattr(ti.ad, name))
+    },
+}
 
 
 def parameters(fn: Callable[..., Any]) -> list[str]:
@@ -74,6 +82,21 @@ def test_docstrings_name_parameters_and_errors(name: str) -> None:
     missing = [p for p in parameters(fn) if not re.search(rf"\b{re.escape(p)}\b", text)]
     assert text and not missing, f"{fn.__module__} says nothing of {', '.join(missing)}: {text!r}"
     assert re.search("[Rr]aises", text) or not raises_ours(fn), f"{fn.__module__} raises: {text!r}"
+
+
+@pytest.mark.parametrize("name", sorted(DOCUMENTED))
+def test_docstrings_of_public_functions_have_sections(name: str) -> None:
+    fn = inspect.unwrap(DOCUMENTED[name])
+    text = inspect.getdoc(fn) or ""
+    sections = re.findall(r"^(Args|Returns|Raises):$", text, re.M)
+    given = re.findall(r"^    \**(\w+): ", text.split("Args:\n")[-1].split("\n\n")[0], re.M)
+    assert ("Args" in sections) == bool(inspect.signature(fn).parameters)
+    assert [p for p in parameters(fn) if p not in given] == []
+    assert ("Returns" in sections) == (
+        inspect.signature(fn).return_annotation not in ("None", None)
+    )
+    assert "Raises" in sections or not (raises_ours(fn) or re.search("[Rr]aises", text))
+    assert sections == [s for s in ("Args", "Returns", "Raises") if s in sections]
 
 
 def test_methods_that_the_guide_calls_are_found() -> None:

@@ -221,6 +221,9 @@ def load(path: str | os.PathLike[str]) -> LoadedModule:
     Args:
         path: a folder or a .tcm archive.
 
+    Returns:
+        The module, with its kernels, graphs and fields.
+
     Raises:
         KernelRuntimeError: before `init`.
         ModuleError: for a module that is missing, damaged or of another format version.

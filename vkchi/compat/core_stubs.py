@@ -113,9 +113,17 @@ GGUI_AVAILABLE = True  # `ti.ui`
 
 
 def is_extension_supported(arch: Arch, extension: Extension) -> bool:
-    """True if vkchi supports an `extension`; `arch` has no effect.
+    """True if vkchi supports an extension of Taichi.
 
-    `data64` depends on the current device, and raises KernelRuntimeError before `init`.
+    Args:
+        arch: has no effect.
+        extension: the extension. `data64` depends on the current device.
+
+    Returns:
+        True if it is supported.
+
+    Raises:
+        KernelRuntimeError: for `data64` before `init`.
     """
     if extension is Extension.data64:
         caps = current_runtime().device.caps

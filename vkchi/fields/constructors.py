@@ -71,6 +71,9 @@ def field(dtype: DType | StructType, shape: Shape | None = None, order: str | No
         needs_dual: add `.dual`.
         **options: `layout` (`ti.Layout`), without effect if there is no shape.
 
+    Returns:
+        The field; for a struct type, a field of structs.
+
     Raises:
         KernelRuntimeError: before `init`.
         ArgumentError: for invalid arguments.
@@ -88,9 +91,22 @@ def field(dtype: DType | StructType, shape: Shape | None = None, order: str | No
 def vector_field(
     n: int, dtype: ScalarDType, *args: Any, ndim: int = 1, **options: Any
 ) -> MatrixField:
-    """A field of vectors with `n` components of type `dtype`. args, options: those of `field` from
-    `shape` on, and `layout` (`ti.Layout`). Raises the errors of `field`, and ArgumentError unless
-    `ndim` is 1."""
+    """Create a field of vectors.
+
+    Args:
+        n: number of components.
+        dtype: scalar type of the components.
+        *args: the arguments of `ti.field` after `dtype`.
+        ndim: always 1.
+        **options: those of `ti.field`, and `layout` (`ti.Layout`).
+
+    Returns:
+        The field of vectors.
+
+    Raises:
+        ArgumentError: for invalid arguments.
+        KernelRuntimeError: before `init`.
+    """
     if ndim != 1:
         raise ArgumentError(f"vectors have 1 axis, not ndim={ndim}: use ti.Matrix.field")
     made = make_field(current_runtime(), element_type(dtype, n), **named_options(args, options))
@@ -101,11 +117,22 @@ def vector_field(
 def matrix_field(
     n: int, m: int, dtype: ScalarDType, *args: Any, ndim: int = 2, **options: Any
 ) -> MatrixField:
-    """A field of `n` by `m` matrices of type `dtype`.
+    """Create a field of matrices.
 
-    args, options: those of `field` from `shape` on, and `layout` (`ti.Layout`). With `ndim` 1 and
-    one column: a field of vectors. Other values of `ndim` have no effect. Raises the errors of
-    `field`.
+    Args:
+        n: number of rows.
+        m: number of columns.
+        dtype: scalar type of the components.
+        *args: the arguments of `ti.field` after `dtype`.
+        ndim: with 1 and one column, the field has vectors. Other values have no effect.
+        **options: those of `ti.field`, and `layout` (`ti.Layout`).
+
+    Returns:
+        The field of matrices.
+
+    Raises:
+        ArgumentError: for invalid arguments.
+        KernelRuntimeError: before `init`.
     """
     if ndim == 1 and m == 1:
         return vector_field(n, dtype, *args, **options)

@@ -25,8 +25,17 @@ class Axes(tuple[int, ...]):
 
 
 def axes(*x: Any) -> Axes:
-    """The axes with the numbers `x`, each 0 to 7. Raises ArgumentError for other objects and
-    for repeated numbers."""
+    """Return axes by number: `ti.axes(0, 1)` is `ti.ij`.
+
+    Args:
+        *x: different integers from 0 to 7.
+
+    Returns:
+        The axes, for blocks of a field tree.
+
+    Raises:
+        ArgumentError: for other objects and for repeated numbers.
+    """
     for k in x:
         if not hasattr(k, "__index__") or isinstance(k, bool) or not 0 <= k < MOST_AXES:
             raise ArgumentError(f"axes are integers from 0 to {MOST_AXES - 1}, not {k!r}")

@@ -305,8 +305,11 @@ def is_count(n: Any) -> bool:
 
 
 def record() -> Record:
-    """Return a context manager that records the kernel calls of its block, without running them.
+    """Record the kernel calls of a `with` block, without running them.
 
     Use `with ti.record() as g: ...`, then `g.run(n)`, `g.run_while(field)` or `g.run_until(field)`.
+
+    Returns:
+        A context manager, and after its block the recorded graph.
     """
     return Record()

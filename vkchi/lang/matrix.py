@@ -359,6 +359,9 @@ class Matrix(MatrixReductions, Arithmetic):
             *args: the arguments of `ti.field` after `shape`.
             **options: those of `ti.field`, and `layout`.
 
+        Returns:
+            The field of matrices.
+
         Raises:
             ArgumentError: for invalid arguments.
             KernelRuntimeError: before `init`.
@@ -398,6 +401,9 @@ class Vector(Matrix):
             shape: an integer or integers.
             *args: the arguments of `ti.field` after `shape`.
             **options: those of `ti.field`, and `layout`.
+
+        Returns:
+            The field of vectors.
 
         Raises:
             ArgumentError: for invalid arguments.

@@ -368,8 +368,16 @@ class StructElement(Struct):
 def dataclass(cls: type) -> StructType:
     """Make a struct type of the class `cls`: annotated names are members, functions are methods.
 
-    Base classes, also struct types, contribute theirs. Raises KernelSyntaxError for a default
-    value.
+    Base classes, also struct types, contribute theirs.
+
+    Args:
+        cls: the class.
+
+    Returns:
+        The struct type, which replaces the class.
+
+    Raises:
+        KernelSyntaxError: for a default value.
     """
     members: dict[str, Any] = {}
     methods: dict[str, Any] = {}

@@ -97,6 +97,9 @@ def verify(
             another order need more.
         devices: substrings of device names; empty for all devices.
 
+    Returns:
+        The devices that agree, the compared arrays, and the skipped devices with the reasons.
+
     Raises:
         VerifyError: naming the first element that differs and the line that wrote it in the
             reference, or if a check fails on one side only.

@@ -71,6 +71,9 @@ def device(name: str | int) -> DeviceBlock:
     Args:
         name: the device's index or a part of its name.
 
+    Returns:
+        A context manager.
+
     Raises:
         DeviceError: if `name` is None, and on entering the block if no device matches.
         KernelRuntimeError: on entering the block inside a tape, forward mode or a recording, and

@@ -83,6 +83,9 @@ def torch_op(
             its gradient; `NAME_grad` of a tensor, zeros, to be filled.
         name: `library::operator` for torch.
 
+    Returns:
+        The operator; without a kernel, a decorator that makes it.
+
     Raises:
         DeclarationError: for invalid arguments and for parameters that torch cannot pass.
         MissingPackageError: without torch 2.4.

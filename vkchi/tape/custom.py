@@ -51,13 +51,26 @@ def grad_replaced(function: Callable[..., Any]) -> Recorded:
     """Decorator: mark a Python function whose gradient is defined with `grad_for`.
 
     A tape records the call as a whole, not the kernels in it.
+
+    Args:
+        function: a Python function that calls kernels.
+
+    Returns:
+        The marked function, called like `function`.
     """
     return Recorded(function, is_skipped=False)
 
 
 @python_scope
 def no_grad(function: Callable[..., Any]) -> Recorded:
-    """Decorator: mark a Python function that tapes do not differentiate."""
+    """Decorator: mark a Python function that tapes do not differentiate.
+
+    Args:
+        function: a Python function that calls kernels.
+
+    Returns:
+        The marked function, called like `function`.
+    """
     return Recorded(function, is_skipped=True)
 
 
@@ -65,8 +78,15 @@ def no_grad(function: Callable[..., Any]) -> Recorded:
 def grad_for(primal: Recorded) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator: define the gradient of `primal`, a function decorated with `grad_replaced`.
 
-    The gradient takes the same arguments as `primal`. Raises KernelRuntimeError for other
-    functions, including those of `no_grad`, and if `primal` has a gradient already.
+    Args:
+        primal: the function. The gradient takes the same arguments.
+
+    Returns:
+        A decorator that returns the gradient function unchanged.
+
+    Raises:
+        KernelRuntimeError: for other functions, including those of `no_grad`, and if `primal` has a
+            gradient already.
     """
 
     name = getattr(primal, "__name__", repr(primal))

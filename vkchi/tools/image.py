@@ -294,9 +294,13 @@ def rgb_to_hex(c: Iterable[float]) -> int: ...
 @overload
 def rgb_to_hex(c: Iterable[Array]) -> Array: ...
 def rgb_to_hex(c: Iterable[float] | Iterable[Array]) -> int | Array:
-    """`0xRRGGBB` of a colour c: red, green and blue from 0 to 1, as numbers or arrays.
+    """Join red, green and blue. They are multiplied by 255, truncated and clipped.
 
-    They are multiplied by 255, truncated and clipped.
+    Args:
+        c: red, green and blue from 0 to 1, as numbers or arrays.
+
+    Returns:
+        `0xRRGGBB`, or an array of such numbers.
     """
     red, green, blue = (np.clip(np.asarray(np.asarray(x) * 255, np.int32), 0, 255) for x in c)
     return ((red << 16) + (green << 8) + blue)[()]
@@ -307,6 +311,13 @@ def hex_to_rgb(color: int) -> tuple[float, float, float]: ...
 @overload
 def hex_to_rgb(color: Array) -> tuple[Array, Array, Array]: ...
 def hex_to_rgb(color: int | Array) -> tuple[float, float, float] | tuple[Array, Array, Array]:
-    """Red, green and blue from 0 to 1 of a `color`, `0xRRGGBB` (or an array of such)."""
+    """Split colours into red, green and blue.
+
+    Args:
+        color: `0xRRGGBB`, or an array of such numbers.
+
+    Returns:
+        Red, green and blue, each from 0 to 1.
+    """
     whole: Any = color
     return (whole >> 16 & 0xFF) / 255, (whole >> 8 & 0xFF) / 255, (whole & 0xFF) / 255

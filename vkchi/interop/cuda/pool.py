@@ -37,9 +37,15 @@ def torch_memory() -> AbstractContextManager[None]:
     kernels.
 
     Tensors stay usable in place after the block (docs/interop.md). The first call for a device
-    compiles an allocator, unless the cache folder has it. Linux only. Raises Unsupported elsewhere,
-    MissingPackageError without torch 2.5 or a C compiler, DeviceError without CUDA, or if the
-    allocator cannot be compiled.
+    compiles an allocator, unless the cache folder has it.
+
+    Returns:
+        A context manager.
+
+    Raises:
+        Unsupported: on systems other than Linux.
+        MissingPackageError: without torch 2.5 or a C compiler.
+        DeviceError: without CUDA, or if the allocator cannot be compiled.
     """
     if not platform.SYSTEM.is_linux:
         raise Unsupported(
