@@ -52,12 +52,17 @@ def public_functions() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 FUNCTIONS = dict(public_functions())
-# Functions of `ti` and `ti.ad`, and the makers of fields: their docstrings have sections.
+# Functions of `ti`, `ti.ad` and `ti.tools`, and the makers of fields: their docstrings have
+# sections.
+MODULES = {"ad": ti.ad, "tools": ti.tools}
 DOCUMENTED = {
     **{name: fn for name, fn in FUNCTIONS.items() if "." not in name},
     **{name: FUNCTIONS[name] for name in ("Matrix.field", "Vector.field")},
     **{
-        f"ad.{name}": fn for name in ti.ad.__all__ if inspect.isfunction(fn := getattr(ti.ad, name))
+        f"{module}.{name}": fn
+        for module, holder in MODULES.items()
+        for name in holder.__all__
+        if inspect.isfunction(fn := getattr(holder, name))
     },
 }
 

@@ -180,13 +180,20 @@ def imwrite(
 ) -> None:
     """Write a field or array to an image file; its suffix is the format (png, jpg, bmp, ...).
 
-    img: shape (width, height), or (width, height, 1, 3 or 4 channels). Floats are clipped to 0 to
-    1; unsigned integers give their upper eight bits. Alpha is dropped for JPEG and PPM. origin:
-    "lower" as described, or "upper" for (rows from the top, columns); cmap: name of a colour map
-    for one channel.
+    Floats are clipped to 0 to 1; unsigned integers give their upper eight bits. Alpha is dropped
+    for JPEG and PPM.
 
-    Raises ToolError for other arrays and unknown suffixes, ArgumentError for objects that are no
-    arrays, KernelRuntimeError if the file cannot be written, MissingPackageError without Pillow.
+    Args:
+        img: shape (width, height), or (width, height, 1, 3 or 4 channels).
+        filename: path of the file.
+        origin: "lower" as described, or "upper" for (rows from the top, columns).
+        cmap: name of a colour map for one channel.
+
+    Raises:
+        ToolError: for other arrays and unknown suffixes.
+        ArgumentError: for objects that are no arrays.
+        KernelRuntimeError: if the file cannot be written.
+        MissingPackageError: without Pillow.
     """
     made = to_image(img, origin, cmap)
     name = os.fspath(filename)
@@ -205,12 +212,21 @@ def imwrite(
 def imread(
     filename: str | os.PathLike[str], channels: int = 0, *, origin: Origin = "lower"
 ) -> np.ndarray[Any, Any]:
-    """Contents of an image file: `u8[width, height, channels]`, x to the right, y up. Photographs
-    are turned upright, as their EXIF orientation says.
+    """Read an image file. Photographs are turned upright, as their EXIF orientation says.
 
-    channels: 1 (grey), 2 (grey and alpha), 3 or 4; 0: as in the file. origin: "upper" returns
-    `u8[rows from the top, columns, channels]`. Raises ToolError for other values,
-    KernelRuntimeError if the file cannot be read, MissingPackageError without Pillow.
+    Args:
+        filename: path of the file.
+        channels: 1 (grey), 2 (grey and alpha), 3 or 4; 0: as in the file.
+        origin: "lower" or "upper".
+
+    Returns:
+        `u8[width, height, channels]`, x to the right, y up. With `origin="upper"`,
+        `u8[rows from the top, columns, channels]`.
+
+    Raises:
+        ToolError: for other values of `channels` and `origin`.
+        KernelRuntimeError: if the file cannot be read.
+        MissingPackageError: without Pillow.
     """
     if channels != 0 and channels not in _MODES:
         raise ToolError(f"imread: channels is a number from 0 to 4, not {channels!r}")
@@ -244,11 +260,21 @@ def own_mode(image: Any) -> str:
 
 
 def imresize(img: Numbers, w: int, h: int | None = None) -> np.ndarray[Any, Any]:
-    """Resize an image array to `w` by `h` (or `w` by `w`) pixels, without interpolation.
+    """Resize an image array, without interpolation.
 
-    Pixel (x, y) is the source pixel at the scaled coordinates, rounded down. An array of that size
-    is returned unchanged. Raises ToolError for sizes that are no positive integers, arrays of fewer
-    than two axes and arrays without pixels.
+    Pixel (x, y) is the source pixel at the scaled coordinates, rounded down.
+
+    Args:
+        img: an array of two or more axes; the first two are x and y.
+        w: the new width.
+        h: the new height (w).
+
+    Returns:
+        An array of `w` by `h` pixels. An array of that size is returned unchanged.
+
+    Raises:
+        ToolError: for sizes that are no positive integers, arrays of fewer than two axes and arrays
+            without pixels.
     """
     values = host_views.to_number_array(img)
     h = w if h is None else h
@@ -271,8 +297,17 @@ def imshow(
 ) -> None:
     """Show a field or array: in the notebook (or IPython), else in the system's image viewer.
 
-    origin, cmap: as for `imwrite`; title: passed to the viewer. Raises Unsupported outside of
-    IPython without a screen, and the errors of `imwrite` for unsuitable arrays.
+    Args:
+        img: as for `imwrite`.
+        title: passed to the viewer.
+        origin: as for `imwrite`.
+        cmap: as for `imwrite`.
+
+    Raises:
+        Unsupported: outside of IPython without a screen.
+        ToolError: for unsuitable arrays.
+        ArgumentError: for objects that are no arrays.
+        MissingPackageError: without Pillow.
     """
     image = to_image(img, origin, cmap)
     ipython = sys.modules.get("IPython")

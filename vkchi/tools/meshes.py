@@ -69,9 +69,18 @@ def read_mesh(filename: str | os.PathLike[str]) -> Mesh:
     """Read a mesh file; its suffix is the format: .ply, .obj, .stl, .vtk, .vtu, .msh, ...
 
     PLY needs no package. Other formats are those of meshio; its limits hold (an OBJ file has one
-    texture coordinate per vertex). Raises ToolError for unknown suffixes, KernelRuntimeError if the
-    file cannot be read, or if a cell has a corner that is no vertex; MissingPackageError without
-    meshio.
+    texture coordinate per vertex).
+
+    Args:
+        filename: path of the file.
+
+    Returns:
+        The mesh.
+
+    Raises:
+        ToolError: for unknown suffixes.
+        KernelRuntimeError: if the file cannot be read, or if a cell has a corner that is no vertex.
+        MissingPackageError: without meshio.
     """
     name = os.fspath(filename)
     suffix = os.path.splitext(name)[1].lower()
@@ -94,14 +103,20 @@ def write_mesh(
 ) -> None:
     """Write a mesh by meshio; the suffix is the format: .obj, .ply, .stl, .vtk or .vtu.
 
-    vertices: two or three coordinates per row. cells: three or four vertex numbers per row, or
-    those of triangles in one axis, or arrays by kind, as in `Mesh.cells`. vertex_data: values with
-    one row per vertex, by name, for PLY (numbers only) and VTK. Arrays, fields and lists are
-    accepted.
+    Arrays, fields and lists are accepted.
 
-    Raises ToolError for other suffixes, shapes, kinds and vertex numbers; ArgumentError for objects
-    that are no arrays; KernelRuntimeError if the file cannot be written; MissingPackageError
-    without meshio.
+    Args:
+        filename: path of the file.
+        vertices: two or three coordinates per row.
+        cells: three or four vertex numbers per row, or those of triangles in one axis, or arrays by
+            kind, as in `Mesh.cells`.
+        vertex_data: values with one row per vertex, by name, for PLY (numbers only) and VTK.
+
+    Raises:
+        ToolError: for other suffixes, shapes, kinds and vertex numbers.
+        ArgumentError: for objects that are no arrays.
+        KernelRuntimeError: if the file cannot be written.
+        MissingPackageError: without meshio.
     """
     name = os.fspath(filename)
     suffix = os.path.splitext(name)[1].lower()

@@ -42,13 +42,22 @@ def write_video(
 ) -> None:
     """Write a film; its suffix is the format: .mp4, .webm, .gif, or .apng and .png (animated PNG).
 
-    frames: images of one size, as `imwrite` takes them; a generator draws each frame when it is
-    written. MP4 and WebM need even sizes: an odd last row or column is left out. GIF and PNG keep
-    the frames in memory. A GIF has at most 50 frames per second. origin, cmap: as for `imwrite`.
+    MP4 and WebM need even sizes: an odd last row or column is left out. GIF and PNG keep the frames
+    in memory. A GIF has at most 50 frames per second.
 
-    Raises ToolError for other suffixes, rates and arrays, no frames, and frames of several sizes;
-    ArgumentError for objects that are no arrays; KernelRuntimeError if the file cannot be written;
-    MissingPackageError without Pillow, and for MP4 and WebM without PyAV.
+    Args:
+        filename: path of the file.
+        frames: images of one size, as for `imwrite`. A generator draws each frame when it is
+            written.
+        framerate: frames per second.
+        origin: as for `imwrite`.
+        cmap: as for `imwrite`.
+
+    Raises:
+        ToolError: for other suffixes, rates and arrays, no frames, and frames of several sizes.
+        ArgumentError: for objects that are no arrays.
+        KernelRuntimeError: if the file cannot be written.
+        MissingPackageError: without Pillow, and for MP4 and WebM without PyAV.
     """
     name = os.fspath(filename)
     is_number = isinstance(framerate, int | float) and not isinstance(framerate, bool)

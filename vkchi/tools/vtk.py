@@ -24,8 +24,15 @@ def write_vtk(scalar_field: Any, filename: Any) -> None:
     """Write a scalar field or array with two or three axes to `filename`.vtr.
 
     Each value belongs to one cell, a unit cube: element (i, j, k) lies between the points (i, j, k)
-    and (i + 1, j + 1, k + 1), with k = 0 for two axes. Raises ToolError for other shapes,
-    ArgumentError for objects that are no arrays of numbers.
+    and (i + 1, j + 1, k + 1), with k = 0 for two axes.
+
+    Args:
+        scalar_field: the field or array.
+        filename: path of the file, without the suffix.
+
+    Raises:
+        ToolError: for other shapes.
+        ArgumentError: for objects that are no arrays of numbers.
     """
     values = host_views.to_number_array(scalar_field)
     if values.ndim not in (2, 3) or values.size == 0:
