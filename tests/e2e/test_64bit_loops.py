@@ -70,7 +70,7 @@ def test_wide_array_of_one_axis() -> None:
     np.testing.assert_array_equal(x.to_numpy(), np.arange(100003) % 1000)
 
 
-def test_wide_arrays_of_two_axes_and_stray_accesses() -> None:
+def test_wide_arrays_of_two_axes_and_out_of_range_accesses() -> None:
     shape = (301, 257)
     x, y = (declare_wide(ti.Vector.ndarray(2, ti.f32, shape)) for _ in range(2))
 
@@ -88,7 +88,7 @@ def test_wide_arrays_of_two_axes_and_stray_accesses() -> None:
     np.testing.assert_array_equal(y.to_numpy(), want)
 
 
-def test_a_product_that_i32_cannot_count_is_refused() -> None:
+def test_a_product_above_i32_raises() -> None:
     c = ti.field(ti.i32, ())
 
     @ti.kernel
@@ -110,7 +110,7 @@ def test_oversized_array_raises() -> None:
         ti.ndarray(ti.u8, 3 << 30)
 
 
-def test_pieces_above_what_the_driver_promises() -> None:
+def test_pieces_above_the_limit_of_the_driver() -> None:
     """lavapipe promises 2 GiB, and has more (its pages are there when they are touched)."""
     device = current_runtime().device
     if device.info.driver.split()[0] != "llvmpipe":

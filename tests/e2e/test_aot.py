@@ -497,7 +497,7 @@ def test_equal_modules_are_equal_files(tmp_path: Path) -> None:
     assert (tmp_path / "a.tcm").read_bytes() == (tmp_path / "b.tcm").read_bytes()
 
 
-def test_saving_again_drops_what_was_there(tmp_path: Path) -> None:
+def test_saving_again_replaces_earlier_files(tmp_path: Path) -> None:
     m = ti.aot.Module()
     m.add_kernel(push)
     m.save(tmp_path)
@@ -719,7 +719,7 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         m.pull()
 
 
-def test_gradients_are_refused(tmp_path: Path) -> None:
+def test_gradients_raise(tmp_path: Path) -> None:
     m = saved(tmp_path, lambda m: m.add_kernel(draw))
     x, loss = ti.ndarray(ti.f32, 2), ti.field(ti.f32, (), needs_grad=True)
     with pytest.raises(GradientError, match="of which there is no gradient"), ti.ad.Tape(loss):

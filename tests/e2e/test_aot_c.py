@@ -115,7 +115,7 @@ def test_arguments_in_memory(
     assert said[0] == said[1]
 
 
-def test_the_example_refuses_damage(heat: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_example_rejects_damaged_files(heat: tuple[Path, Path], tmp_path: Path) -> None:
     program, module = heat
     for name, word in (("module.txt", "damaged"), ("spread.0.spv", "spread.0.spv: is damaged")):
         copy = tmp_path / name

@@ -95,7 +95,7 @@ def test_views_that_overlap_themselves(shape, steps):
         ((2, 3, 2), (1, 2, 6)),
     ],
 )
-def test_views_whose_elements_lie_among_each_other(shape, steps):
+def test_views_with_interleaved_elements(shape, steps):
     view = strided(shape, steps)
     increase_all(view)
     assert np.array_equal(view, np.ones(shape))
@@ -232,7 +232,7 @@ def test_byte_order(dtype):
     assert a.tolist() == [1, 2, 3, 4] and a.dtype == dtype
 
 
-def test_arrays_without_axes_and_of_truth_values():
+def test_arrays_without_axes_and_of_bools():
     @ti.kernel
     def flip(x: ti.types.ndarray(), flags: ti.types.ndarray()):
         x[None] += 2

@@ -109,7 +109,7 @@ def meet(x: ti.types.ndarray(ti.i32, 1), y: ti.types.ndarray(ti.i32, 1), n: int)
 
 
 @pytest.mark.parametrize("n", [1, 4096])
-def test_a_loop_sums_into_what_it_finds_by_another_name(n: int) -> None:
+def test_a_loop_sums_into_an_alias_of_its_input(n: int) -> None:
     x, y = ti.ndarray(ti.i32, 4), ti.ndarray(ti.i32, 4)
     meet(x, x, n)
     assert x.to_numpy().tolist() == [24, 0, 0, 0]

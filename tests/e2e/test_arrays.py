@@ -242,7 +242,7 @@ def test_fill_with_a_constant_in_a_kernel():
         assert x.to_numpy().tolist() == [2, 3, 4, 5]
 
 
-def test_python_methods_of_fields_do_not_run_while_compiling():
+def test_python_methods_of_fields_do_not_run_at_compile_time():
     x = ti.field(ti.f32, 3)
     other = ti.field(ti.f32, 3)
     other.fill(7)
@@ -616,7 +616,7 @@ def test_old_spellings_of_array_annotations():
 
 
 @pytest.mark.parametrize("kind", ["field", "ndarray", "vector"])
-def test_stray_accesses_harm_nobody(kind):
+def test_out_of_range_accesses_change_no_array(kind):
     """Outside debug mode they read something and write nowhere."""
     n = 100
     guards = [ti.field(ti.i32, n) for _ in range(2)]
@@ -663,7 +663,7 @@ def test_stray_accesses_harm_nobody(kind):
         assert (guard.to_numpy() == k + 1).all()
 
 
-def test_stray_accesses_of_two_axes():
+def test_out_of_range_accesses_of_two_axes():
     x, guard = ti.field(ti.i32, (8, 8)), ti.field(ti.i32, 64)
     x.fill(1)
     guard.fill(2)
@@ -739,7 +739,7 @@ def test_calls_before_init_raise(own_runtime):
         run()
 
 
-def test_arrays_of_an_old_runtime_are_refused(own_runtime):
+def test_arrays_of_an_old_runtime_raise(own_runtime):
     ti.init()
     x, y = ti.field(ti.i32, 4), ti.ndarray(ti.i32, 4)
 

@@ -225,7 +225,7 @@ def test_in_functions_by_reference_to_a_field():
     np.testing.assert_array_equal(x.to_numpy(), [100, 300, 300, 200])
 
 
-def test_value_is_cast_to_the_place():
+def test_value_is_cast_to_the_type_of_the_element():
     x, y = ti.field(ti.i32, ()), ti.field(ti.f32, ())
 
     @ti.kernel
@@ -238,7 +238,7 @@ def test_value_is_cast_to_the_place():
     assert (x[None], y[None]) == (10, 20)
 
 
-def test_increment_gives_no_value_but_stands_in_any_branch():
+def test_increment_returns_no_value_but_works_in_any_branch():
     x = ti.field(ti.i32, 4)
 
     @ti.kernel

@@ -166,7 +166,7 @@ def test_launch_in_place(library, mode, own_runtime):
     assert seconds[1] - seconds[0] < 15e-6 * MARGIN
 
 
-def test_arrays_of_numpy_cost_what_fields_do(own_runtime):
+def test_arrays_of_numpy_cost_as_much_as_fields(own_runtime):
     """Memory of numpy's, in place, takes at most 1.3 times as long as fields."""
     ti.init()
     if not current_runtime().device.host_pointer_alignment:

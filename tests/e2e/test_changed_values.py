@@ -506,7 +506,7 @@ class Named:
         return hash(self.name)
 
 
-def test_templates_with_an_equality_of_their_own_are_told_apart() -> None:
+def test_templates_with_custom_equality_are_distinguished() -> None:
     x, y = ti.field(ti.i32, ()), ti.field(ti.i32, ())
 
     @ti.kernel

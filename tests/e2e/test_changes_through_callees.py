@@ -97,14 +97,14 @@ def test_arguments_after_a_starred_one_are_passed_by_reference():
     assert starred(3) == 9
 
 
-def test_loops_carry_what_callees_found_while_lowering_change():
+def test_loops_carry_values_changed_in_callees_found_during_lowering():
     assert from_table(10) == 10
     assert unrolled(10) == -20
     assert renamed(10) == -30
     assert methods(10) == 70
 
 
-def test_parallel_loops_share_what_such_callees_change():
+def test_parallel_loops_share_values_changed_in_such_callees():
     assert shared(10) == -20
 
 

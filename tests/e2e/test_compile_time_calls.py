@@ -304,7 +304,7 @@ def test_functions_of_arrays_are_not_passed_to_builtins():
         run()
 
 
-def test_a_guard_whose_end_an_interrupt_skipped_is_forgotten():
+def test_a_guard_with_an_interrupted_exit_is_forgotten():
     y = ti.field(ti.f32, 4)
 
     def interrupted():

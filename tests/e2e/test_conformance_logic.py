@@ -42,7 +42,7 @@ def test_and_or_of_vectors_go_by_component() -> None:
     assert run(ti.Vector([0, 1]), ti.Vector([0, 3])).to_list() == [0, 1, 0, 0]
 
 
-def test_and_guards_a_read_whatever_it_gives() -> None:
+def test_and_guards_a_read_of_any_value() -> None:
     x = ti.field(ti.i32, shape=4)
     x.from_numpy(np.array([1, 0, 3, 0], np.int32))
 

@@ -148,7 +148,7 @@ def test_atomic_sum_of_one_component_beside_the_whole() -> None:
     assert v.to_numpy().tolist() == [[67, 16, 117], [17, 17, 16]]
 
 
-def test_loop_whose_kind_is_chosen_at_run_time() -> None:
+def test_loop_with_a_kind_chosen_at_run_time() -> None:
     a = ti.field(ti.i32, 8)
 
     @ti.kernel

@@ -42,7 +42,7 @@ def array(*numbers: float) -> Any:
 # --- a fraction is lost --------------------------------------------------------------------------
 
 
-def test_a_sum_in_an_integer_variable_tells_why_it_is_one() -> None:
+def test_a_sum_in_an_integer_variable_explains_its_type() -> None:
     @ti.kernel
     def run(x: ti.types.ndarray()) -> ti.i32:
         s = 0
@@ -268,7 +268,7 @@ def test_narrower_types_are_quiet_outside_debug_mode(need: Here) -> None:
     assert told(run, 3, 1.5) == []
 
 
-def test_debug_mode_tells_of_narrower_types_unless_the_value_is_proved_to_fit(need: Here) -> None:
+def test_debug_mode_warns_of_narrower_types_unless_the_value_is_proved_to_fit(need: Here) -> None:
     need("i64", "f64", "u8", "i16")
     ti.init(debug=True, log_level=ti.ERROR, offline_cache=False)
     b, w, x = ti.field(ti.u8, 300), ti.field(ti.i64, 4), ti.field(ti.f32, 2)

@@ -314,7 +314,7 @@ def test_a_thousand_exports_leave_nothing(cu):
     assert all(n <= was for n, was in zip(count(), before))
 
 
-def test_in_blocks_and_without_cuda_it_is_refused(cu):
+def test_blocks_and_missing_cuda_raise(cu):
     y = ti.field(ti.f32)
     ti.root.dense(ti.i, 2).dense(ti.i, 3).place(y)
     capsule, _ = export(y)
@@ -490,7 +490,7 @@ def test_taking_over_memory_of_cudas(cu):
     np.testing.assert_array_equal(there, np.arange(16) + 3)
 
 
-def test_taking_over_what_cannot_be_shared_copies_it(cu):
+def test_taking_over_memory_that_cannot_be_shared_copies_it(cu):
     source = Exported(np.arange(8, dtype=np.int32))
     with pytest.raises(BufferError, match="torch_memory"):
         ti.from_dlpack(source, copy=False)
@@ -695,7 +695,7 @@ def test_a_machine_without_cuda_says_so(cu, monkeypatch):
     assert ti.ndarray(ti.f32, 4).to_numpy().shape == (4,)
 
 
-def test_an_export_that_cuda_refuses(cu):
+def test_an_export_that_fails_in_cuda(cu):
     x = ti.ndarray(ti.f32, 4)
     x.fill(2)
     assert x.__dlpack_device__() == (2, 0)
@@ -713,7 +713,7 @@ def test_an_export_that_cuda_refuses(cu):
     del capsule
 
 
-def test_a_device_closes_though_cuda_refuses_everything(cu):
+def test_a_device_closes_even_if_every_cuda_call_fails(cu):
     """As it does after a fault on the card, and when its own end came first."""
     x = ti.ndarray(ti.f32, 4)
     capsule, _ = export(x)

@@ -235,7 +235,7 @@ class Solver:
         pass
 
 
-def test_kernels_show_name_arguments_and_place():
+def test_kernels_show_name_arguments_and_location():
     line = saxpy.__vkchi_func__.__code__.co_firstlineno
     assert repr(saxpy) == (
         "<ti.kernel saxpy(a: ti.f32, x: ti.types.ndarray(), y: ti.template()) -> ti.f32 "

@@ -75,7 +75,7 @@ def test_writes_are_visible_both_ways():
     assert seen.tolist() == [2, 3, 4, 5]
 
 
-def test_an_export_waits_for_what_was_launched():
+def test_an_export_waits_for_earlier_launches():
     x = ti.ndarray(ti.f32, 1 << 16)
     needs_shared_memory(x)
     for _ in range(20):
@@ -105,7 +105,7 @@ def test_members_of_a_tree_and_numbers_without_axes():
     assert np.from_dlpack(s).item() == 2.5
 
 
-def test_blocks_are_copied_or_refused():
+def test_blocks_are_copied_or_raise():
     x = ti.field(ti.f32)
     ti.root.dense(ti.ij, 2).dense(ti.ij, 4).place(x)
     needs_shared_memory(x)
@@ -155,7 +155,7 @@ def test_no_memory_stays_behind():
     assert ti.ndarray(ti.f32, 4).to_numpy().sum() == 0
 
 
-def test_taking_over_copies_what_does_not_lie_in_order():
+def test_taking_over_copies_arrays_that_are_not_contiguous():
     given = np.arange(6, dtype=np.float32).reshape(2, 3)[:, ::-1]
     taken = ti.from_dlpack(given)
     assert taken.shape == (2, 3)
@@ -228,7 +228,7 @@ def test_imported_memory_outlives_the_device(own_runtime):
     assert seen[4999] == 4999
 
 
-def test_strays_from_what_is_taken_over_change_nothing_around_it():
+def test_out_of_range_accesses_of_imported_memory_change_nothing_around_it():
     needs_imports()
     base = np.zeros(48, np.float32)
     taken = ti.from_dlpack(base[16:32], copy=False)
@@ -276,7 +276,7 @@ def test_memory_imported_twice_may_alias():
     assert base.tolist() == want.tolist()
 
 
-def test_a_copy_of_what_is_taken_over_has_memory_of_its_own():
+def test_a_copy_of_an_imported_array_has_its_own_memory():
     given = np.arange(16, dtype=np.float32)
     taken = ti.from_dlpack(given)
     made = copy.deepcopy(taken)
@@ -323,7 +323,7 @@ def test_torch_shares_the_memory():
 
 
 @pytest.mark.parametrize("copy", [None, True, False])
-def test_torchs_tensors_whose_memory_holds_other_numbers_are_refused(copy):
+def test_torch_tensors_with_lazy_conjugates_or_signs_raise(copy):
     """Torch exports them as if memory held theirs."""
     torch = pytest.importorskip("torch")
     opposite = torch.tensor([1 + 2j, 3 + 4j]).conj().imag

@@ -144,7 +144,7 @@ def ring_by_numpy(bodies: int, steps: int) -> np.ndarray:
     return x
 
 
-def test_every_device_computes_what_numpy_does(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_every_device_agrees_with_numpy(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     example = runpy.run_path(str(ROOT / "examples" / "every_device.py"))
     places, seconds = example["run"](100, 5)
     np.testing.assert_allclose(places, ring_by_numpy(100, 6), atol=1e-5)

@@ -270,7 +270,7 @@ def test_a_dma_buf_is_asked_for_its_memory_types_and_taken_without_dedication(de
         logical.calls = calls
 
 
-def test_nt_handles_stand_behind_the_same_name(device):
+def test_nt_handles_have_the_same_name(device):
     ffi = device._vk.ffi
     seen = []
 

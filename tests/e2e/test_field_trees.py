@@ -135,7 +135,7 @@ def in_company() -> list[Any]:
     return fields
 
 
-def test_only_what_is_alone_has_a_spare_element() -> None:
+def test_only_separate_fields_have_a_spare_element() -> None:
     assert all(has_spare(x.array_type) and x.is_own for x in alone())
     apart = ti.Vector.field(2, ti.f32, shape=4, layout=ti.Layout.SOA)
     assert not has_spare(apart.array_type)
@@ -145,7 +145,7 @@ def test_only_what_is_alone_has_a_spare_element() -> None:
 # --- out-of-range accesses ------------------------------------------------------------------------
 
 
-def test_strays_leave_neighbours_alone() -> None:
+def test_out_of_range_accesses_change_no_neighbours() -> None:
     fields = [*in_company(), *alone()]
     for n, x in enumerate(fields):
         x.fill(n + 1)
@@ -170,7 +170,7 @@ def test_strays_leave_neighbours_alone() -> None:
         assert set(x.to_numpy().ravel().tolist()) <= {n, 77}
 
 
-def test_strays_of_one_axis_of_an_interleaved_field() -> None:
+def test_out_of_range_accesses_of_one_axis_of_an_interleaved_field() -> None:
     x, y = ti.field(ti.i32), ti.field(ti.i32)
     rows = ti.root.dense(ti.i, 4)
     rows.place(x)
@@ -194,7 +194,7 @@ def test_strays_of_one_axis_of_an_interleaved_field() -> None:
 # --- bulk copies ---------------------------------------------------------------------------------
 
 
-def test_bulk_copies_keep_what_is_between() -> None:
+def test_bulk_copies_keep_elements_in_between() -> None:
     x, y = two_in_cells()
     y.fill(2.5)
     x.from_numpy(np.arange(4))
@@ -298,7 +298,7 @@ def test_destroyed_trees_are_freed_though_fields_are_held() -> None:
     assert used_bytes() == before
 
 
-def test_windows_of_a_freed_buffer_refuse() -> None:
+def test_windows_of_a_freed_buffer_raise() -> None:
     whole = current_runtime().device.allocate(64)
     part = BufferView(whole, 16, 16)
     part.write(0, b"\1" * 16)
@@ -306,7 +306,7 @@ def test_windows_of_a_freed_buffer_refuse() -> None:
     assert bytes(whole.read(12, 8)) == b"\0\0\0\0\1\1\1\1"
 
 
-def test_fields_of_an_older_runtime_are_refused() -> None:
+def test_fields_of_an_older_runtime_raise() -> None:
     device = current_runtime().device
     x, y = two_in_cells()
     x[0] = 1

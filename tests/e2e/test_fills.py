@@ -221,7 +221,7 @@ def test_numbers_of_graphs_that_fills_do_not_ask_for() -> None:
         np.testing.assert_array_equal(x.to_numpy(), np.full(8, 1 + n))
 
 
-def test_gradients_of_what_was_overwritten() -> None:
+def test_gradients_of_overwritten_values() -> None:
     x, y = (ti.field(ti.f32, 20, needs_grad=True) for _ in range(2))
     loss = ti.field(ti.f32, (), needs_grad=True)
 

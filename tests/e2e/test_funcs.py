@@ -258,7 +258,7 @@ def test_functions_see_loops_of_their_caller():
     np.testing.assert_array_equal(x.to_numpy(), [10 * i * (-1) ** i for i in range(10)])
 
 
-def test_recursion_is_refused():
+def test_recursion_raises():
     @ti.func
     def f(n):
         return 1 if n == 0 else n * f(n - 1)

@@ -104,7 +104,7 @@ def test_the_same_arguments_are_recorded_once(monkeypatch: pytest.MonkeyPatch) -
     assert made == [6] * (3 if replay.MOST_RERECORDED else 2)
 
 
-def test_arrays_that_change_places_and_shapes() -> None:
+def test_arrays_that_are_swapped_and_change_shapes() -> None:
     g = graph((mix, 1.0, X, Y))
     a, b = array(), array()
     wanted_a, wanted_b = a.to_numpy(), b.to_numpy()
@@ -176,7 +176,7 @@ def test_parts_are_appended() -> None:
     assert np.array_equal(x.to_numpy(), 3 * (np.arange(4) + 11) + 11)
 
 
-def test_vectors_matrices_and_what_is_the_same_in_all_runs() -> None:
+def test_vectors_matrices_and_constants_of_all_runs() -> None:
     total = ti.field(ti.f32, 3)
 
     @ti.kernel
@@ -338,7 +338,7 @@ def test_a_graph_outlives_a_runtime() -> None:
         g.run({"a": 1.0, "x": old})
 
 
-def test_measured_kernels_are_told_apart() -> None:
+def test_measured_kernels_are_distinguished() -> None:
     if not current_runtime().device.can_time:
         pytest.skip("the device cannot measure time")
     g, x = graph((add, A, X), (add, A, X)), array()
@@ -362,7 +362,7 @@ def test_measured_kernels_are_told_apart() -> None:
         ({"a": 1.0, "x": "square"}, "ndim=1"),
     ],
 )
-def test_values_that_are_refused(args: dict[str, Any], match: str) -> None:
+def test_values_that_raise(args: dict[str, Any], match: str) -> None:
     made = {
         "array": array(),
         "integers": ti.ndarray(ti.i32, 4),
@@ -408,12 +408,12 @@ def test_invalid_arguments_raise_before_any_kernel_runs() -> None:
         ((len, A), ArgumentError, "takes a ti.kernel"),
     ],
 )
-def test_dispatches_that_are_refused(call: Any, error: type, match: str) -> None:
+def test_dispatches_that_raise(call: Any, error: type, match: str) -> None:
     with pytest.raises(error, match=match):
         GraphBuilder().dispatch(*call)
 
 
-def test_graphs_that_are_refused() -> None:
+def test_graphs_that_raise() -> None:
     with pytest.raises(ArgumentError, match="two arguments `a`"):
         graph((add, A, X), (count, Arg(ArgKind.SCALAR, "a", ti.i32), X))
     with pytest.raises(ArgumentError, match="create_sequential"):
@@ -435,12 +435,12 @@ def test_graphs_that_are_refused() -> None:
         ((ArgKind.RWTEXTURE, "a"), {"ndim": 2, "num_channels": 1}, "write fmt="),
     ],
 )
-def test_arguments_that_are_refused(args: Any, facts: Any, match: str) -> None:
+def test_arguments_that_raise(args: Any, facts: Any, match: str) -> None:
     with pytest.raises(ArgumentError, match=match):
         Arg(*args, **facts)
 
 
-def test_an_argument_says_what_it_is() -> None:
+def test_an_argument_prints_its_type() -> None:
     assert repr(X) == "Arg(ArgKind.NDARRAY, 'x', dtype=f32, ndim=1)"
     assert copy.copy(X).is_like(X)
 

@@ -212,7 +212,7 @@ def test_a_demanded_workgroup(mapped: list[Any]) -> None:
     np.testing.assert_array_equal(a, i * 1000 + j + 1)
 
 
-def test_loops_that_know_their_workgroup_stand_in_a_row(mapped: list[Any]) -> None:
+def test_loops_that_use_workgroup_ids_have_grids_of_one_row(mapped: list[Any]) -> None:
     @ti.kernel
     def shift(a: ti.types.ndarray()):
         ti.loop_config(block_dim=32)

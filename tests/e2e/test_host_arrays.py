@@ -143,7 +143,7 @@ def test_an_array_of_no_axes(no_copies):
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_strays_change_nothing_around_an_array(name, need, in_place):
+def test_out_of_range_accesses_change_nothing_around_an_array(name, need, in_place):
     """Memory behind the end and before the begin belongs to others."""
     need(name)
 
@@ -180,7 +180,7 @@ def test_atomics_change_nothing_around_an_array(name, need, in_place):
     assert base[:24].tolist() == base[48:].tolist() == [5] * 24
 
 
-def test_strays_of_vectors_and_several_axes(in_place):
+def test_out_of_range_accesses_of_vectors_and_several_axes(in_place):
     @ti.kernel
     def scatter(x: ti.types.ndarray(dtype=ti.types.vector(2, ti.f32), ndim=2)):
         for i, j in ti.ndrange(9, 9):
@@ -241,7 +241,7 @@ def test_read_only_arrays_are_read_and_not_written():
     assert total(np.broadcast_to(np.float32(2), 5)) == 10
 
 
-def test_overlapping_arrays_are_refused_where_one_is_written():
+def test_overlapping_arrays_raise_if_one_is_written():
     base = np.arange(10, dtype=np.float32)
     with pytest.raises(ArgumentError, match="`y` and `x` overlap in memory"):
         add(base[:8], base[2:])
@@ -558,7 +558,7 @@ def test_tensors_that_move_are_found_where_they_are(in_place):
     assert x.tolist() == [4] * 7
 
 
-def test_threads_share_what_is_imported(in_place):
+def test_threads_share_imported_arrays(in_place):
     x = [np.ones(1000, np.float32) for _ in range(4)]
 
     def work(k):
@@ -608,7 +608,7 @@ def add_to(x: ti.types.ndarray(ti.f32, 1), y: ti.types.ndarray(ti.f32, 1), c: ti
         x[i] += c * y[i]
 
 
-def test_calls_with_the_same_arrays_notice_what_changes():
+def test_calls_with_the_same_arrays_notice_changes():
     """From the second call on, little is looked at again: all that can change is."""
     x, y = np.zeros(8, np.float32), np.ones(8, np.float32)
     for k in range(4):
@@ -626,7 +626,7 @@ def test_calls_with_the_same_arrays_notice_what_changes():
     assert x[:4].tolist() == [6.0] * 4 and not x[4:].any()
 
 
-def test_calls_with_the_same_tensors_tell_torch_each_time():
+def test_calls_with_the_same_tensors_notify_torch_each_time():
     torch = pytest.importorskip("torch")
     x, y = torch.zeros(8), torch.ones(8)
     for k in range(4):
@@ -751,7 +751,7 @@ def test_seen_arrays_are_not_kept_alive(in_place):
     assert len(hosts) <= count
 
 
-def test_a_kernel_takes_arrays_of_ours_and_of_others_by_turns():
+def test_a_kernel_takes_own_and_foreign_arrays_alternately():
     own, a = ti.ndarray(ti.f32, 4), np.ones(4, np.float32)
     own.fill(1)
     for _ in range(4):

@@ -118,7 +118,7 @@ def test_fill_converts_and_warns() -> None:
     assert told(lambda: (x.fill(3.0), x.fill(7), v.fill(1))) == []
 
 
-def test_whole_arrays_convert_and_count_what_is_lost() -> None:
+def test_whole_arrays_convert_and_count_lossy_elements() -> None:
     x, y = ti.field(ti.i32, (2, 3)), ti.ndarray(ti.f32, 4)
     values = np.array([[1, 2.5, 3], [2.0**40, -0.5, 7]])
     (text,) = told(lambda: x.from_numpy(values))
@@ -207,7 +207,7 @@ def test_only_active_elements_of_sparse_blocks_count() -> None:
     assert x.to_numpy().tolist() == [3, 4, 0, 0, 0, 0, 0, 0]
 
 
-def test_strict_refuses_whole_arrays_and_infinities_too(strict: None) -> None:
+def test_strict_mode_raises_for_whole_arrays_and_infinities(strict: None) -> None:
     x = ti.field(ti.i32, 3)
     x.fill(7)
     for run in (lambda: x.fill(2.9), lambda: x.from_numpy(np.array([1, 2, 2**40]))):

@@ -112,7 +112,7 @@ def make_field(blocks=False):
 
 @pytest.mark.parametrize("make", [make_field, lambda: ti.ndarray(ti.f32, N)], ids=["field", "nd"])
 @pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_arrays_of_ours_in_place(column, count, make, library):
+def test_own_arrays_in_place(column, count, make, library):
     other, x = pytest.importorskip(library), make()
     x.fill(2)
     if column == "other":
@@ -277,7 +277,7 @@ class Capsule:
 
 
 @pytest.mark.parametrize("how", ["launch", "grad", "tape", "forward mode"])
-def test_arguments_of_cudas_are_refused(column, how):
+def test_arguments_of_cuda_raise(column, how):
     x, loss = OnCuda(), ti.field(ti.f32, (), needs_grad=True, needs_dual=True)
     w = ti.field(ti.f32, N, needs_dual=True)
 
@@ -299,7 +299,7 @@ def test_arguments_of_cudas_are_refused(column, how):
         act()
 
 
-def test_taking_over_memory_of_cudas_is_refused(column):
+def test_taking_over_memory_of_cuda_raises(column):
     for source in (Capsule(), type("Both", (Capsule, OnCuda), {})()):
         with pytest.raises(ti.TaichiRuntimeTypeError, match="CUDA|not the CPU"):
             ti.from_dlpack(source)

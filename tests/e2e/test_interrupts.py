@@ -50,7 +50,7 @@ def test_interrupts_while_another_thread_launches(torture: Torture) -> None:
     assert not torture.wrong, "\n".join(torture.wrong)
 
 
-def test_an_interrupted_init_can_be_done_again(own_runtime: None) -> None:
+def test_an_interrupted_init_can_be_repeated(own_runtime: None) -> None:
     def start_again() -> None:
         ti.reset()
         ti.init()

@@ -212,7 +212,7 @@ def test_vectors_and_indices_that_begin_elsewhere(make: type[Toy]) -> None:
 
 
 @pytest.mark.device
-def test_dlpack_copies_what_lies_in_no_steps() -> None:
+def test_dlpack_copies_layouts_without_strides() -> None:
     ti.init()
     x = place(Turned, i32, (3, 4))
     x.from_numpy(np.arange(12).reshape(3, 4))

@@ -211,7 +211,7 @@ def test_kernels_and_types_live_on() -> None:
 
 
 @pytest.mark.usefixtures("own_runtime")
-def test_init_again_frees_what_was_before() -> None:
+def test_init_again_frees_earlier_memory() -> None:
     for _ in range(3):
         ti.init()
         before = used_bytes()

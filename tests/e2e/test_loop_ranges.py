@@ -146,7 +146,7 @@ def test_plain_parallel_loops(block: int | None) -> None:
         assert (r, found.run(from_memory, given=(begin, end))) == (r, expected(r))
 
 
-def test_parallel_loops_whose_invocations_wait_for_each_other() -> None:
+def test_parallel_loops_with_invocations_that_wait_for_each_other() -> None:
     found = Found()
     cells, given = found.cells, found.given
 
@@ -253,7 +253,7 @@ def test_order_and_breaks_of_serial_loops_over_three_axes() -> None:
 # --- too much, and steps of 0 --------------------------------------------------------------------
 
 
-def test_too_many_iterations_are_refused_at_launch() -> None:
+def test_too_many_iterations_raise_at_launch() -> None:
     cells = ti.field(ti.i32, ())
 
     @ti.kernel
@@ -498,7 +498,7 @@ def test_bounds_of_inner_loops_beyond_the_index(need: Callable[..., None]) -> No
     assert cells[None] == 8 + 2 * 5
 
 
-def test_bounds_and_steps_that_wrap_are_refused() -> None:
+def test_bounds_and_steps_that_wrap_raise() -> None:
     cells = ti.field(ti.i32, ())
 
     @ti.kernel

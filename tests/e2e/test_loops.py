@@ -61,7 +61,7 @@ def test_serial_range(bounds):
 
 
 @pytest.mark.parametrize("bounds", [(0, 10, 3), (10, 0, -1), (0, 7, 7)], ids=str)
-def test_range_with_a_step_is_right_or_refused(bounds):
+def test_range_with_a_step_is_right_or_raises(bounds):
     """Taichi has no steps outside ti.static."""
     begin, end, step = bounds
 
@@ -836,7 +836,7 @@ def test_lanes_share_serial_code():
     np.testing.assert_array_equal(b.to_numpy(), under)
 
 
-def test_loops_that_read_what_they_add_up_run_in_order() -> None:
+def test_loops_that_read_their_reductions_run_in_order() -> None:
     x = ti.field(ti.i32, 1000)
 
     @ti.kernel

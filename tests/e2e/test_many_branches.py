@@ -170,7 +170,7 @@ def test_gradients_of_many_branches(text, fields):
 
 
 @pytest.mark.parametrize("text", [elifs, returns], ids=["elifs", "returns"])
-def test_too_many_are_refused_by_line(text, fields):
+def test_too_many_branches_raise_at_their_line(text, fields):
     run = make(text(1100), fields, 1100)
     with pytest.raises(KernelSyntaxError, match="more than 1,000 branches nest") as caught:
         run()

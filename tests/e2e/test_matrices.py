@@ -634,7 +634,7 @@ def test_square_matrices(n, t, need):
     np.testing.assert_allclose(numbers.to_numpy(), want, rtol=tolerance)
 
 
-def test_components_at_computed_places_where_integers_are_wide(own_runtime, need):
+def test_components_at_computed_indices_of_wide_integers(own_runtime, need):
     need("i64")
     ti.init(default_ip=ti.i64)
     out = ti.field(ti.f32, 8)

@@ -12,7 +12,7 @@ import vkchi as ti
 PAGE = (Path(__file__).parents[2] / "docs" / "migrating.md").read_text(encoding="utf-8")
 
 
-def test_the_page_says_what_is_tested_here() -> None:
+def test_the_page_agrees_with_these_tests() -> None:
     said = [line.split("**")[1] for line in PAGE.splitlines() if line.startswith("- **")]
     assert said == ["Devices.", "Not there:", "Gradients", "Accuracy.", "Checks.",
                     "Everything else that differs"]  # fmt: skip
@@ -99,7 +99,7 @@ def test_divisions_and_roots_are_those_of_the_device() -> None:
     np.testing.assert_array_max_ulp(root, np.sqrt(a), 3)
 
 
-def test_stray_indices_corrupt_nothing() -> None:
+def test_out_of_range_indices_corrupt_nothing() -> None:
     x, beside = ti.field(ti.i32, 4), ti.field(ti.i32, 4)
     x.fill(1)
     beside.fill(2)

@@ -130,7 +130,7 @@ def test_an_atomic_of_a_sum_that_was_infinite():
     assert "in the iteration i = 5" in said
 
 
-def test_copies_of_what_is_not_finite():
+def test_copies_of_non_finite_values():
     x, y = ti.field(ti.f32, 100), ti.field(ti.f32, 100)
     x[33] = math.nan
 

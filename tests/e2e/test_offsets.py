@@ -173,7 +173,7 @@ def test_forward_mode_and_hessians() -> None:
         np.testing.assert_allclose(products(first), products(0), rtol=1e-5)
 
 
-def test_a_wrong_gradient_is_told_with_its_index() -> None:
+def test_a_wrong_gradient_is_reported_with_its_index() -> None:
     x = ti.Vector.field(2, ti.f32, 3, offset=9, needs_grad=True)
     loss = ti.field(ti.f32, (), needs_grad=True)
 

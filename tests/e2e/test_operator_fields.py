@@ -103,7 +103,7 @@ def test_the_gradient_finds_fields_as_the_forward_pass_left_them(maker, writer):
     np.testing.assert_array_equal(w.to_numpy(), now)
 
 
-def test_each_call_has_what_it_found():
+def test_each_call_keeps_its_own_fields():
     w, x = ti.field(ti.f32, 3), torch.ones(3, requires_grad=True)
     op, made = scaled_by(w), []
     for k in range(4):
@@ -332,7 +332,7 @@ def test_a_gradient_of_ones_own_finds_fields_as_they_were(is_compiled):
     assert w.to_numpy().tolist() == [50, 50] and cache.to_numpy().tolist() == [12, 12]
 
 
-def test_a_gradient_of_ones_own_that_reads_and_writes_a_changed_field_is_refused():
+def test_a_custom_gradient_that_reads_and_writes_a_changed_field_raises():
     state = ti.field(ti.f32, 2)
 
     @ti.kernel
@@ -409,7 +409,7 @@ def test_on_memory_that_the_host_does_not_reach(writer, own_runtime):
     assert x.grad.tolist() == [2, 2, 2, 2]
 
 
-def test_no_memory_for_what_is_kept(monkeypatch):
+def test_no_memory_for_saved_values(monkeypatch):
     """The overwriting call raises, and nothing is overwritten."""
     w = ti.field(ti.f32, 4)
     w.fill(2)

@@ -199,6 +199,6 @@ def test_without_it_a_line_says_how(caplog):
     assert not ti.profiler.set_kernel_profiler_toolkit("cupti")
 
 
-def test_counters_of_nvidia_are_refused():
+def test_counters_of_nvidia_raise():
     with pytest.raises(ti.Unsupported, match="times only"):
         ti.profiler.CuptiMetric  # noqa: B018

@@ -20,7 +20,7 @@ def test_the_step_of_a_fixed_point_number() -> None:
     assert quant.fixed(8) == quant.fixed(8, True, 1.0, ti.f32)
 
 
-def test_words_of_64_bits_are_refused_where_there_are_none(caps: Any) -> None:
+def test_words_of_64_bits_raise_on_devices_without_them(caps: Any) -> None:
     if caps.int64 and caps.i64_atomics:
         pytest.skip("the device has them")
     with pytest.raises(ti.DeviceError, match="words of 64 bits"):
@@ -108,7 +108,7 @@ def test_sparse_matrices_take_numbers() -> None:
     np.testing.assert_allclose(solution, want, rtol=1e-5)
 
 
-def test_solvers_that_compute_in_their_arguments_refuse_them() -> None:
+def test_solvers_that_overwrite_their_arguments_reject_quantised_fields() -> None:
     b, x = packed(quant.fixed(16), quant.fixed(16), n=8)
 
     @ti.kernel
@@ -195,7 +195,7 @@ def test_kernels_have_no_variables_of_such_types() -> None:
             kernel()
 
 
-def test_a_gradient_that_would_be_lost_is_refused() -> None:
+def test_a_gradient_that_would_be_lost_raises() -> None:
     x, y = packed(quant.fixed(8), quant.float(5, 8))
     a = ti.field(ti.f32, N, needs_grad=True)
     loss = ti.field(ti.f32, (), needs_grad=True)
@@ -220,7 +220,7 @@ def test_a_gradient_that_would_be_lost_is_refused() -> None:
             total(field)
 
 
-def test_a_gradient_that_a_copy_would_lose_is_refused() -> None:
+def test_a_gradient_that_a_copy_would_lose_raises() -> None:
     (x,) = packed(quant.fixed(12, max_value=8.0), n=8)
     a, z = (ti.field(ti.f32, 8, needs_grad=True) for _ in range(2))
     loss = ti.field(ti.f32, (), needs_grad=True)
@@ -248,7 +248,7 @@ def test_a_gradient_that_a_copy_would_lose_is_refused() -> None:
     np.testing.assert_array_equal(a.grad.to_numpy(), np.full(8, 0.25))
 
 
-def test_a_gradient_of_a_tensor_is_refused() -> None:
+def test_a_gradient_of_a_tensor_raises() -> None:
     torch = pytest.importorskip("torch")
     (x,) = packed(quant.fixed(12, max_value=8.0), n=8)
     a = ti.field(ti.f32, 8, needs_grad=True)
@@ -268,7 +268,7 @@ def test_a_gradient_of_a_tensor_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["quant_array", "bit_struct"])
-def test_plain_fields_have_no_place_in_words(kind: str) -> None:
+def test_plain_fields_cannot_be_packed_into_words(kind: str) -> None:
     if kind == "quant_array":
         word = ti.root.dense(ti.i, 3).quant_array(ti.i, 2, max_num_bits=32)
         x = ti.field(quant.int(5))

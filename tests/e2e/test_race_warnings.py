@@ -224,7 +224,7 @@ def test_component_read_of_another_iteration_warns() -> None:
     assert told(other) == []
 
 
-def test_far_and_mirrored_places_in_long_loops() -> None:
+def test_far_and_mirrored_elements_in_long_loops() -> None:
     n = 1 << 18
     x, y = ti.field(ti.f32, n), ti.field(ti.f32, n)
 
@@ -296,7 +296,7 @@ def test_factors_in_memory_decide() -> None:
     assert len(told(run)) == 1
 
 
-def test_minima_of_what_stands_there_count_where_they_change_it() -> None:
+def test_minima_that_change_the_stored_value_count() -> None:
     far = np.random.default_rng(3).integers(1, 50, (N, N)).astype(np.float32)
     np.fill_diagonal(far, 0)
     d, best = ti.field(ti.f32, (N, N)), ti.field(ti.i32, 100)
@@ -724,7 +724,7 @@ def test_double_buffers() -> None:
     quiet(lambda: parity(0), lambda: parity(1), lambda: swapped(a, b), lambda: swapped(b, a))
 
 
-def test_places_of_ones_own() -> None:
+def test_elements_of_one_iteration_each() -> None:
     x, y = ti.field(ti.i32, N), ti.field(ti.i32, (N, N))
 
     @ti.kernel
@@ -910,7 +910,7 @@ def test_searches_by_levels_and_counters_of_cells() -> None:
     quiet(lambda: search(0), lambda: search(1), insert)
 
 
-def test_the_second_that_arrives_joins_what_both_made() -> None:
+def test_the_second_thread_joins_both_results() -> None:
     leaves = 64
     box, arrived = ti.field(ti.i32, 2 * leaves - 1), ti.field(ti.i32, leaves)
     parent, children = ti.field(ti.i32, 2 * leaves - 1), ti.Vector.field(2, ti.i32, leaves - 1)
@@ -959,7 +959,7 @@ def test_constraints_by_colors_and_disjoint_pairs() -> None:
     quiet(lambda: solve(0), lambda: solve(1), exchange)
 
 
-def test_loops_that_were_told_to_run_serially() -> None:
+def test_loops_that_are_marked_serial() -> None:
     x = ti.field(ti.f32, N)
 
     @ti.kernel
@@ -1003,7 +1003,7 @@ def test_loops_of_64_bit_bounds(need: Callable[..., None]) -> None:
     assert "in order" not in text
 
 
-def test_kernels_whose_globals_have_no_name() -> None:
+def test_kernels_with_globals_without_a_name() -> None:
     import linecache
 
     text = "def run(x: ti.types.ndarray()):\n    for i in range(1, 9):\n        x[i] = x[i - 1]\n"
@@ -1073,7 +1073,7 @@ def test_warm_processes_run_in_order(
         assert "in order" in done.stderr
 
 
-def test_integers_and_bodies_beyond_what_is_searched() -> None:
+def test_integers_and_bodies_beyond_the_search_limits() -> None:
     x, y = ti.field(ti.f32, N), ti.field(ti.f32, (N, 40))
 
     @ti.kernel

@@ -198,7 +198,7 @@ def test_value_loaded_before_the_loop() -> None:
     assert line_of(run, "ti.select(keeps[i] > 0, v, 7.0)") in text
 
 
-def test_selects_in_serial_loops_that_keep_what_they_find() -> None:
+def test_selects_in_serial_loops_that_keep_found_values() -> None:
     x, keeps = ti.field(ti.f32, (2, N)), ti.field(ti.i32, N)
     keeps.fill(1)
 
@@ -266,7 +266,7 @@ def test_everything_else_is_as_without(capfd: pytest.CaptureFixture[str]) -> Non
         run(x, 17)
 
 
-def test_outside_debug_mode_stores_at_loaded_places_are_not_watched() -> None:
+def test_outside_debug_mode_stores_at_loaded_indices_are_not_checked() -> None:
     ti.init(debug=False, log_level=ti.ERROR)
     x, near = ti.field(ti.f32, 4), ti.field(ti.i32, N)
 

@@ -391,7 +391,7 @@ def test_unrecorded_work_stays_in_order() -> None:
         assert count == n and (x.to_numpy() == wanted + 1).all()
 
 
-def test_loops_of_what_is_called() -> None:
+def test_loops_of_callees() -> None:
     """Random numbers are others in each round."""
     x, sums = ti.ndarray(ti.f32, 4), ti.field(ti.i32, ())
 

@@ -68,7 +68,7 @@ def test_flat_indices_taken_apart(shape: tuple[int, int, int]) -> None:
     np.testing.assert_array_equal(y.to_numpy(), want.astype(np.int32))
 
 
-def test_every_launch_sends_what_belongs_to_its_extents() -> None:
+def test_every_launch_sends_constants_of_its_bounds() -> None:
     """One kernel, arrays of one shape after the other and again."""
 
     @ti.kernel
@@ -85,7 +85,7 @@ def test_every_launch_sends_what_belongs_to_its_extents() -> None:
             np.testing.assert_array_equal(y.to_numpy(), by * (p // m) + (p + 3) % n - p % m)
 
 
-def test_graphs_send_what_belongs_to_extents() -> None:
+def test_graphs_send_constants_of_their_bounds() -> None:
     @ti.kernel
     def run(x: ti.types.ndarray(ti.i32, ndim=2), y: ti.types.ndarray(ti.i32, ndim=1), by: ti.i32):
         for p in y:

@@ -71,7 +71,7 @@ def test_branches_on_sums(handed: list[Any]) -> None:
     np.testing.assert_array_equal(y.to_numpy(), s[:, 0])
 
 
-def test_overwritten_memory_and_loops_without_rounds(handed: list[Any]) -> None:
+def test_overwritten_memory_and_loops_without_iterations(handed: list[Any]) -> None:
     given, others = numbers(N, M), numbers(N, M, seed=2)
     v, y, x = field(given), field(others), field(np.zeros(M))
 

@@ -746,7 +746,7 @@ def test_field_of_every_type(t, need):
     assert y[2] == values[n - 3] and y[4] == values[n - 5]
 
 
-def test_field_of_truth_values():
+def test_field_of_bools():
     n = 37
     x, y = ti.field(ti.u1, n), ti.field(ti.u1, n)
     values = np.random.default_rng(1).random(n) < 0.5

@@ -38,7 +38,7 @@ def card(monkeypatch: pytest.MonkeyPatch, own_runtime: None) -> None:
 
 
 @pytest.mark.parametrize("places", PLACES)
-def test_sums_at_places(card: None, places: str) -> None:
+def test_scatter_add(card: None, places: str) -> None:
     """Of numbers and vectors, under a condition, beside one whose old value is used; each lane's
     numbers are whole, so that any order gives the same."""
     x, at = ti.ndarray(ti.f32, N), ti.ndarray(ti.i32, N)
@@ -71,7 +71,7 @@ def test_sums_at_places(card: None, places: str) -> None:
     np.testing.assert_array_equal(v.to_numpy()[:, 1], np.bincount(p, LANES % 3 * (LANES % 4), N))
 
 
-def test_places_that_lanes_share(card: None) -> None:
+def test_elements_that_lanes_share(card: None) -> None:
     """Of rows, and of a serial loop that not all lanes go through as often."""
     x, rows, steps = (ti.ndarray(ti.f32, shape) for shape in ((40, 75), 40, 9))
     x.from_numpy(np.arange(N, dtype=np.float32).reshape(40, 75) % 7)
@@ -203,7 +203,7 @@ def test_unaggregated_atomics(text: str) -> None:
     assert combine_lanes(fn, LACKS) is fn
 
 
-def test_barriers_part_what_touches_a_place() -> None:
+def test_barriers_separate_accesses_of_one_element() -> None:
     fn = body(f"store %e, %one\n barrier\n {ONE}\n barrier\n %r = load %e : f32")
     assert combine_lanes(fn, LACKS) is not fn
 

@@ -61,7 +61,7 @@ def test_a_recurrence_names_the_line_that_reads_the_variable() -> None:
     assert y[10_000] == 2.0
 
 
-def test_a_sum_is_told_how_to_stay_parallel() -> None:
+def test_warning_for_a_sum_explains_how_to_stay_parallel() -> None:
     @ti.kernel
     def run() -> ti.i32:
         s = 0
@@ -75,7 +75,7 @@ def test_a_sum_is_told_how_to_stay_parallel() -> None:
     ]
 
 
-def test_an_extreme_is_told_how_to_stay_parallel() -> None:
+def test_warning_for_an_extreme_explains_how_to_stay_parallel() -> None:
     @ti.kernel
     def run() -> ti.i32:
         s = 0

@@ -540,7 +540,7 @@ def test_kernel_results():
 
 
 @pytest.mark.usefixtures("first")
-def test_graphs_whose_arrays_are_swapped_for_others():
+def test_graphs_with_arrays_swapped_for_others():
     builder = GraphBuilder()
     x, y = (Arg(ArgKind.NDARRAY, name, ti.i32, ndim=2) for name in "xy")
     builder.dispatch(stencil, x, y)

@@ -106,7 +106,7 @@ def test_recorded_launches_mark_cells() -> None:
     assert x.to_numpy().tolist() == want.tolist()
 
 
-def test_copies_are_refused() -> None:
+def test_copies_raise() -> None:
     x, _ = in_blocks()
     with pytest.raises(Unsupported, match="sparse blocks"):
         copy.deepcopy(x)
@@ -196,7 +196,7 @@ def count_of(node: Any) -> int:
 
 
 @pytest.mark.parametrize("is_serial", [False, True])
-def test_a_serial_loop_runs_over_what_was_active_when_it_began(is_serial: bool) -> None:
+def test_a_serial_loop_iterates_over_elements_active_at_its_start(is_serial: bool) -> None:
     x, _ = in_blocks()
     x[0] = 1.0
 
@@ -296,7 +296,7 @@ def test_trees_of_builders_are_among_all() -> None:
     assert x[1] == 0.0 and count_of(x) == 0
 
 
-def test_the_block_of_a_destroyed_tree_is_refused() -> None:
+def test_the_block_of_a_destroyed_tree_raises() -> None:
     builder = ti.FieldsBuilder()
     x = ti.field(ti.f32)
     block = builder.pointer(ti.i, 4)

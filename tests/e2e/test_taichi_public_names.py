@@ -45,7 +45,7 @@ def look_up(path: str) -> object:
 
 
 @pytest.mark.parametrize("path", NAMES)
-def test_a_name_is_there_or_refused(path: str) -> None:
+def test_a_name_exists_or_raises(path: str) -> None:
     try:
         look_up(path)
     except Unsupported as error:
@@ -123,7 +123,7 @@ def test_taichi_imports_work(statement: str) -> None:
         "import vkchi; vkchi.profiler.collect_kernel_profiler_metrics()",
     ],
 )
-def test_imports_of_what_is_not_there(statement: str) -> None:
+def test_imports_of_missing_names(statement: str) -> None:
     with pytest.raises(UnsupportedName, match="is not supported yet: "):
         exec(statement, {})
 
@@ -132,7 +132,7 @@ def test_imports_of_what_is_not_there(statement: str) -> None:
     "statement",
     ["from vkchi import nonsense", "import vkchi.nonsense", "from vkchi.lang.impl import nonsense"],
 )
-def test_imports_of_what_never_was(statement: str) -> None:
+def test_imports_of_unknown_names(statement: str) -> None:
     with pytest.raises(ImportError):
         exec(statement, {})
 

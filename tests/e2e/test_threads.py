@@ -263,7 +263,7 @@ with multiprocessing.get_context("spawn").Pool(2, initializer=ti.init) as pool:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.parametrize("use", ["lambda: work(3)", "lambda: x[0]", "lambda: add(x, 1)", "ti.sync"])
-def test_a_forked_child_is_told(use: str, tmp_path: Path) -> None:
+def test_a_forked_child_raises(use: str, tmp_path: Path) -> None:
     body = f"""
 ti.init()
 x = ti.ndarray(ti.f32, 3)

@@ -50,7 +50,7 @@ def test_opcheck_passes():
     assert set(found.values()) == {"SUCCESS"}
 
 
-def test_only_what_needs_a_gradient_gets_one():
+def test_only_inputs_that_need_a_gradient_get_one():
     x, w = inputs()
     product(x.detach(), w, 1.0).sum().backward()
     assert x.grad is None and w.grad is not None
@@ -118,7 +118,7 @@ def test_a_gradient_of_ones_own():
     assert x.grad.tolist() == [100, 100, 100]
 
 
-def test_second_derivatives_are_refused():
+def test_second_derivatives_raise():
     @ti.kernel
     def cube(x: ti.types.ndarray(), y: ti.types.ndarray()):
         for i in x:
@@ -133,7 +133,7 @@ def test_second_derivatives_are_refused():
 
 
 @pytest.mark.parametrize("name", ["x", "y_grad", "y"])
-def test_a_gradient_of_ones_own_that_writes_what_is_torchs_is_refused(name):
+def test_a_custom_gradient_that_writes_torch_memory_raises(name):
     def back(
         x: ti.types.ndarray(),
         y: ti.types.ndarray(),
@@ -229,7 +229,7 @@ def test_differentiable_once():
 
 
 @pytest.mark.parametrize("is_compiled", [False, True])
-def test_forward_mode_is_refused(is_compiled):
+def test_forward_mode_raises(is_compiled):
     def act(x):
         return product(x, w, 2.0)
 
@@ -244,7 +244,7 @@ def test_forward_mode_is_refused(is_compiled):
     torch.testing.assert_close(act(x), 2 * x)
 
 
-def test_forward_mode_is_refused_under_other_transforms():
+def test_forward_mode_raises_under_other_transforms():
     jvp, w, x = torch.func.jvp, torch.ones(5), torch.ones(5)
 
     def act(x):
@@ -265,7 +265,7 @@ def test_forward_mode_is_refused_under_other_transforms():
     torch.testing.assert_close(made, 2 * x)
 
 
-def test_forward_mode_is_refused_by_whatever_name():
+def test_forward_mode_raises_by_every_name():
     w, x = torch.ones(5), torch.ones(5)
     for op in (product._opoverload, getattr(torch.ops.vkchi, product._name)):
         with pytest.raises(RuntimeError, match="forward mode"):
@@ -296,7 +296,7 @@ def test_forward_mode_is_refused_by_whatever_name():
                 act()
 
 
-def test_gradients_by_transforms_are_refused():
+def test_gradients_by_transforms_raise():
     grad, w, x = torch.func.grad, torch.ones(5), torch.ones(5)
     for op in (product, product._opoverload):
 
@@ -319,7 +319,7 @@ def test_gradients_by_transforms_are_refused():
         assert made.tolist() == [2] * 5
 
 
-def test_forward_mode_is_refused_in_a_gradient():
+def test_forward_mode_raises_in_a_gradient():
     x, w = inputs()
     made = product(x, w, 2.0)
     with torch.autograd.forward_ad.dual_level():
@@ -328,7 +328,7 @@ def test_forward_mode_is_refused_in_a_gradient():
             torch.autograd.grad(made, x, slope)
 
 
-def test_an_input_that_is_written_is_refused() -> None:
+def test_an_input_that_is_written_raises() -> None:
     @ti.torch_op(outputs={"y": "x"})
     @ti.kernel
     def bump(x: ti.types.ndarray(), y: ti.types.ndarray()):
@@ -384,7 +384,7 @@ def test_non_tensor_argument_raises() -> None:
             call()
 
 
-def test_a_gradient_of_what_is_passed_by_value_is_not_lost() -> None:
+def test_a_gradient_of_a_scalar_argument_is_not_lost() -> None:
     x, a = torch.ones(5), torch.tensor(2.0, requires_grad=True)
     with pytest.raises(ti.TaichiRuntimeTypeError, match=r"gradient of `a`.*would be lost\nhelp:"):
         product(x, x, a)
@@ -393,7 +393,7 @@ def test_a_gradient_of_what_is_passed_by_value_is_not_lost() -> None:
     assert product(x, x, a.detach()).tolist() == [2] * 5
 
 
-def test_a_batch_of_nothing_is_refused() -> None:
+def test_an_empty_batch_raises() -> None:
     with pytest.raises(ti.VkchiError, match="a batch of nothing"):
         torch.func.vmap(lambda x: product(x, x, 2.0))(torch.zeros(0, 3))
 
@@ -438,7 +438,7 @@ def powers(x: ti.types.ndarray(), y: ti.types.ndarray()):
         y[i] = y[i] * y[i]
 
 
-def test_a_gradient_sees_what_the_kernel_left_in_its_outputs():
+def test_a_gradient_reads_the_outputs_of_the_kernel():
     op = ti.torch_op(largest, outputs={"m": lambda given: (1,)})
     x = torch.tensor([1.0, 3.0, 2.0], requires_grad=True)
     for _ in range(2):
@@ -451,7 +451,7 @@ def test_a_gradient_sees_what_the_kernel_left_in_its_outputs():
     assert row.tolist() == [[0, 1, 0]]
 
 
-def test_a_gradient_that_needs_what_is_overwritten_is_refused():
+def test_a_gradient_that_needs_overwritten_values_raises():
     op = ti.torch_op(powers, outputs={"y": "x"})
     x = torch.tensor([1.0, 2.0], requires_grad=True)
     y = op(x)
@@ -737,7 +737,7 @@ def test_tensors_outlive_the_runtime(own_runtime):
     torch.testing.assert_close(torch.autograd.grad(y.sum(), x)[0], 2 * (w * w).detach())
 
 
-def test_tensors_are_complete_whatever_calls_wait_for(own_runtime):
+def test_tensors_are_complete_in_every_wait_mode(own_runtime):
     """Torch reads its arguments immediately."""
     ti.init(host_arrays="deferred")
 

@@ -80,7 +80,7 @@ def test_write_to_unsaved_tensor_is_right() -> None:
     assert a.grad.tolist() == [2, 2, 2]
 
 
-def test_the_way_through_what_a_kernel_wrote() -> None:
+def test_gradients_flow_through_memory_a_kernel_wrote() -> None:
     b = leaf() * 2
     square(b)
     says = r"(?s)torch needs the derivative of what square\(\) wrote into a tensor.*torch.no_grad"
@@ -345,7 +345,7 @@ def add_one_to_all(a: ti.types.ndarray()):
 
 @pytest.mark.parametrize("left", [0, 16])
 @pytest.mark.parametrize("first", [0, 8])
-def test_a_tensor_whose_storage_was_made_smaller_is_refused(left: int, first: int) -> None:
+def test_a_tensor_with_shrunken_storage_raises(left: int, first: int) -> None:
     whole = torch.zeros(64)
     tensor = whole[first:]
     for _ in range(2):

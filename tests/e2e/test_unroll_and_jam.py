@@ -167,7 +167,7 @@ def test_written_elements_are_reloaded() -> None:
 
 @pytest.mark.parametrize("ends", [(0, 0), (5, 2), (-3, 4), (-8, 8), (-2147483648, -2147483640),
                                   (2147483600, 2147483647)])  # fmt: skip
-def test_ranges_of_any_place(ends: tuple[int, int]) -> None:
+def test_ranges_of_any_start(ends: tuple[int, int]) -> None:
     @ti.kernel
     def count(first: int, last: int, x: ti.types.ndarray(), y: ti.types.ndarray()):
         for i in range(first, last):

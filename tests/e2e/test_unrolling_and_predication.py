@@ -22,7 +22,7 @@ def wrapped(n: int) -> int:
 
 
 @pytest.mark.parametrize(("begin", "end"), RANGES)
-def test_ranges_at_the_ends_of_what_i32_counts(begin: int, end: int) -> None:
+def test_ranges_at_the_limits_of_i32(begin: int, end: int) -> None:
     @ti.kernel
     def run(x: ti.types.ndarray(), y: ti.types.ndarray(), begin: ti.i32, end: ti.i32):
         for i in y:

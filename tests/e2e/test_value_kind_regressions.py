@@ -81,12 +81,12 @@ def test_dicts_of_kernel_values_are_not_compared_by_identity() -> None:
 
 
 @pytest.mark.parametrize("text", UNUSABLE)
-def test_an_ndarray_that_is_no_argument_is_refused_in_every_use(text: str) -> None:
+def test_an_ndarray_that_is_no_argument_raises_in_every_use(text: str) -> None:
     refused(text, "pass it to the kernel as an argument", x=ti.ndarray(ti.f32, 4))
 
 
 @pytest.mark.parametrize("text", UNUSABLE)
-def test_a_texture_that_is_no_argument_is_refused_in_every_use(text: str) -> None:
+def test_a_texture_that_is_no_argument_raises_in_every_use(text: str) -> None:
     refused(text, "pass it as an argument", x=ti.Texture(ti.Format.r32f, (4,)))
 
 
@@ -261,7 +261,7 @@ def test_captured_structs_join_on_two_branches(c: int) -> None:
 @pytest.mark.parametrize(
     "text", ["ti.ad.clear_all_gradients()", "ti.sync()", "ti.init()", "ti.reset()", "ti.ad.Tape(x)"]
 )
-def test_host_functions_are_refused_in_kernels(text: str) -> None:
+def test_host_functions_raise_in_kernels(text: str) -> None:
     refused(text, "call it outside the kernel", x=ti.field(ti.f32, ()))
 
 
@@ -391,7 +391,7 @@ def test_numpy_scalars_of_other_types_keep_them(need: Any) -> None:
     assert k() == 2**20 + 44
 
 
-def test_numpy_functions_of_kernel_values_are_refused() -> None:
+def test_numpy_functions_of_kernel_values_raise() -> None:
     refused("np.nextafter(np.float32(n), np.float32(2))", "constants")
     refused("np.int32(2**40)", "")
 

@@ -33,7 +33,7 @@ def test_vectorized_sums_match_numpy(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("begin", [0, 1, 2, 6])
-def test_floats_from_a_place_on(begin: int) -> None:
+def test_floats_from_an_offset_on(begin: int) -> None:
     n = 1 << 20
     x, total = ti.field(ti.f32, n), ti.field(ti.f32, ())
     a: Any = np.random.default_rng(3).integers(0, 4, n).astype(np.float32)

@@ -168,7 +168,7 @@ def check(program: Program, found: Any) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("seed", range(PROGRAMS))
-def test_places_of_iterations(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_elements_of_iterations(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     program, rng = Program(seed), np.random.default_rng(seed)
     for _ in range(3):
         found = indices_of(program, monkeypatch, arguments(rng))

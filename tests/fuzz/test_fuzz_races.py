@@ -111,7 +111,7 @@ def test_accepted_gradients_hold_in_every_order(seed: int) -> None:
         np.testing.assert_allclose(found, want, TOLERANCE, TOLERANCE * scale, err_msg=body)
 
 
-def test_not_everything_is_refused() -> None:
+def test_some_programs_compile() -> None:
     """Of programs whose gradients no order changes, most are accepted."""
     taken = refused = 0
     for seed in range(0, 3 * PROGRAMS, 3):

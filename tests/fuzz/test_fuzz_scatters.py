@@ -177,7 +177,7 @@ def compare(got: dict[str, Any], want: dict[str, Any], seed: int) -> None:
         np.testing.assert_array_equal(got[name], want[name], err_msg=f"seed {seed}: {name}")
 
 
-def test_programs_have_what_is_looked_for() -> None:
+def test_programs_contain_scatters() -> None:
     """Each of the tested passes changes at least five of 40 programs."""
     changed = dict.fromkeys(PASSED, 0)
     for seed in range(40):

@@ -121,7 +121,7 @@ def test_constant_and_negative_indices(device: Device) -> None:
 
 @pytest.mark.parametrize("shift", [-3, -200, 100, 2**30, -(2**31)])
 @pytest.mark.parametrize("array", ["array<i32<2>[?]>", "array<i32<2>[150]>", PLANES])
-def test_stray_accesses_touch_nothing(device: Device, array: str, shift: int) -> None:
+def test_out_of_range_accesses_touch_nothing(device: Device, array: str, shift: int) -> None:
     body = f"""
         %d = const {shift} : i32
         %k = add %i, %d : i32
@@ -138,7 +138,7 @@ def test_stray_accesses_touch_nothing(device: Device, array: str, shift: int) ->
     check(device, text, arrays)
 
 
-def test_stray_loads_give_zero_where_nothing_strayed_before(device: Device) -> None:
+def test_out_of_range_loads_give_zero_after_ones_in_range(device: Device) -> None:
     body = """
         %d = const 1000 : i32
         %k = add %i, %d : i32
@@ -392,7 +392,7 @@ def test_loop_from_an_offset(device: Device) -> None:
 # --- private places and components ---------------------------------------------------------------
 
 
-def test_local_places(device: Device) -> None:
+def test_local_elements(device: Device) -> None:
     body = """
         %one = const 1 : i32
         %three = const 3 : i32

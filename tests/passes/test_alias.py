@@ -111,7 +111,7 @@ def test_may_alias(a: str, b: str, may: bool) -> None:
     assert may_alias(*reversed(places)) == may
 
 
-def test_equal_indices_are_equal_places() -> None:
+def test_equal_indices_are_equal_addresses() -> None:
     assert location_of(NAMES["xi"]) == location_of(NAMES["xi0"])
     assert location_of(NAMES["x1"]) == location_of(NAMES["x1w"])
 
@@ -159,7 +159,7 @@ def test_changes_of_nested_regions() -> None:
     assert not changes.sync
 
 
-def test_synchronisation_changes_what_others_see() -> None:
+def test_synchronisation_changes_memory_that_others_see() -> None:
     table, names, loop = changes_of("""
   for %c0, %i {
     ^(%n: i32)

@@ -95,7 +95,7 @@ def test_loops_that_are_worth_splitting(
     assert not is_worth_splitting(work, middle, strays, FULL)  # a GPU
 
 
-def test_rounds_of_some_words_are_for_long_sums() -> None:
+def test_iterations_of_several_words_are_for_long_sums() -> None:
     found = [words_per_iteration(4, 1, 1 << k) for k in (10, 16, 18, 21)]
     assert found == [1, 1, 2, 4]
     assert words_per_iteration(4, 2, 1 << 19) == 2  # of two arrays: more code

@@ -103,7 +103,7 @@ def test_arrays_that_may_be_the_same_memory_stay_together() -> None:
     check(add_to("a", "%i") + add_to("b", "%i") + add_to("x", "%i"), 2)
 
 
-def test_sharing_is_seen_whatever_the_order() -> None:
+def test_sharing_is_found_in_any_order() -> None:
     """Of arrays that lie apart, each may be the same memory as one that does not say so."""
     body = add_to("d", "%i") + add_to("e", "%i") + add_to("b", "%i")
     head = HEAD.replace("%a: array<f32[?]>", "%d: array<f32[?]> noalias, %e: array<f32[?]> noalias")
@@ -115,14 +115,14 @@ def test_values_that_are_used_keep_ops_together() -> None:
     check(add_to("x", "%i") + add_to("y", "%i", value="%s.x.i"), 1)
 
 
-def test_loads_of_what_is_not_written_are_done_again() -> None:
+def test_loads_of_unwritten_memory_are_recomputed() -> None:
     load = """    %p = elem %w, %i : ptr<i32 global>
     %j = load %p : i32
 """
     check(load + add_to("x", "%j") + add_to("y", "%j"), 2)
 
 
-def test_loads_of_what_is_written_are_not() -> None:
+def test_loads_of_written_memory_are_not_recomputed() -> None:
     load = """    %p = elem %w, %i : ptr<i32 global>
     %j = load %p : i32
 """

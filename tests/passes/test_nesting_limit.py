@@ -172,6 +172,6 @@ def test_shallow_nests_are_unchanged() -> None:
     assert limit_nesting(fn) is fn
 
 
-def test_conditions_are_truth_values() -> None:
+def test_conditions_are_bools() -> None:
     fn = limit_nesting(chain(100))
     assert all(op.args[0].type is u1 for op in find_heights(fn.body) if op.kind == "if")

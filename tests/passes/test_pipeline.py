@@ -98,7 +98,7 @@ def test_a_pass_that_breaks_the_ir_is_named(
         optimize_kernel(parse_func(KERNEL), FULL, Options())
 
 
-def test_a_pass_that_stumbles_over_what_another_broke_is_not_blamed(
+def test_a_pass_that_fails_on_invalid_ir_of_another_is_not_blamed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def lose_constants(fn: Func) -> Func:
@@ -173,7 +173,9 @@ def test_optimising_again_changes_nothing() -> None:
     assert [print_func(fn) for funcs in again for fn in funcs] == texts
 
 
-def test_time_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_time_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("VKCHI_TIME", "1")
     optimize_kernel(parse_func(KERNEL), FULL, Options())
     assert re.search(r"vkchi: f: passes \(ms\): simplify \d+\.\d\d", capsys.readouterr().err)

@@ -88,7 +88,7 @@ def test_an_extent_of_zero_counts_as_one() -> None:
     assert [number(0) for number in MAGIC.values()] == [number(1) for number in MAGIC.values()]
 
 
-def test_only_what_is_proved() -> None:
+def test_only_proved_reciprocals() -> None:
     """Nothing without integers of 64 bits, of dividends that may be 2^31 or more, by a value that
     is no extent, or by a known extent."""
     fn = quotients("mod")

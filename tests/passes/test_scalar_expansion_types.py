@@ -22,7 +22,7 @@ def norm(scalar: str) -> Func:
 
 
 @pytest.mark.parametrize(("scalar", "need"), [("f16", "storage16"), ("f64", "float64")])
-def test_types_that_stand_in_memory(scalar: str, need: str) -> None:
+def test_types_of_arrays_in_memory(scalar: str, need: str) -> None:
     """A device may compute with a type that it cannot store."""
     fn = norm(scalar)
     assert expand.expand_scalars(fn, CPU) is not fn

@@ -179,7 +179,7 @@ def test_freed_memory_waits_for_pending_submission() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 2 * BLOCK), max_size=20), st.randoms())
-def test_mending_finds_what_is_free(sizes: list[int], random: Random) -> None:
+def test_repair_finds_free_blocks(sizes: list[int], random: Random) -> None:
     """After any damage to the lists, live blocks stay and the rest can be allocated."""
     a, memory = make_allocator()
     live = [a.allocate(size) for size in sizes]

@@ -61,7 +61,7 @@ def test_spans_are_of_the_func_at_hand(artifact):
     assert moved.limits[0].span.line == made.limits[0].span.line + 2
 
 
-def test_text_has_the_places_of_ops():
+def test_text_has_locations_of_ops():
     fn = parse_func(SUM, "here.chi")
     made = ir_text(fn)
     found = [made.spans[k] for k in made.places]

@@ -87,7 +87,7 @@ def test_an_interrupt_of_a_fork_is_given_on() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_child_can_load_what_its_parent_was_loading() -> None:
+def test_a_child_can_load_a_module_its_parent_was_loading() -> None:
     program = """
 import os, sys
 from vkchi import platform

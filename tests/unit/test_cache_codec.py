@@ -146,7 +146,7 @@ ODD = (
 )
 
 
-def test_broken_trees_are_refused_or_of_the_form(artifact):
+def test_broken_trees_raise_or_are_valid(artifact):
     """Whatever stands in a tree, a reader gives a record of the form, or says that it is none."""
     rng, refused = random.Random(1), 0
     interface = Interface({"x": ("arg", "x"), "s": ("seed",)}, (f32,), (f32,), False, (), ())

@@ -383,7 +383,7 @@ def test_the_page_in_a_browser(page: Path, tmp_path: Path) -> None:
     assert back == 1 and side_by_side is True, said
 
 
-def test_an_entry_whose_ir_cannot_be_parsed_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_with_invalid_ir_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(header: object, body: bytes) -> None:
         raise CompilationError("`old_op` is no op")
 

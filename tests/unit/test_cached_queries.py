@@ -77,7 +77,7 @@ def test_an_answer_that_has_no_form_is_kept_in_memory(home):
     assert len(kept(home).kernel) == 1
 
 
-def test_calls_leave_room_for_what_is_asked_of_the_kernel(home, monkeypatch):
+def test_calls_leave_room_for_queries_of_the_kernel(home, monkeypatch):
     monkeypatch.setattr(query_cache, "MOST_OF_CALLS", 5)
     here = Answers(home)
     for k in range(9):

@@ -146,7 +146,7 @@ def test_threads_end_it_together():
 
 
 @pytest.mark.parametrize(("stream", "is_told"), [(Terminal(), True), (io.StringIO(), False)])
-def test_a_terminal_is_told_what_takes_long(stream, is_told, monkeypatch):
+def test_a_terminal_shows_progress_of_slow_compilations(stream, is_told, monkeypatch):
     monkeypatch.setattr(module, "PATIENCE_S", 0.01)
     monkeypatch.setattr(sys, "stderr", stream)
     with compiling("advect"):
@@ -167,7 +167,7 @@ def test_quick_compile_is_not_reported(monkeypatch):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks")
-def test_a_forked_child_is_free_of_what_other_threads_did():
+def test_a_forked_child_is_independent_of_other_threads():
     """Neither their blocks nor the locks that they held are there, which nobody would end."""
     inside, leave = threading.Event(), threading.Event()
 

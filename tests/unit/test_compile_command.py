@@ -446,7 +446,7 @@ def test_a_compiler_that_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
     ]  # fmt: skip
 
 
-def test_a_compiler_that_is_killed_while_it_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_that_is_killed_during_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
     told = '{"executables": [], "error": ""}\n{"executables": [["comp'
     monkeypatch.setattr(radv, "find_driver", lambda: "radv.json")
     monkeypatch.setattr(radv.subprocess, "run", lambda *_, **__: CompletedProcess([], -9, told, ""))

@@ -13,13 +13,13 @@ from vkchi.ir.text import parse
 # --- closures ------------------------------------------------------------------------------------
 
 
-def test_a_closure_holds_what_it_starts_from_and_all_that_follows() -> None:
+def test_a_closure_has_its_start_and_all_successors() -> None:
     edges = {1: [2, 3], 2: [4], 3: [], 4: [1], 9: [1]}
     assert closure([1], lambda n: edges[n]) == {1, 2, 3, 4}
     assert closure([], lambda n: edges[n]) == set()
 
 
-def test_each_node_is_followed_once_round_circles() -> None:
+def test_each_node_of_a_cycle_is_visited_once() -> None:
     seen: list[int] = []
 
     def follow(n: int) -> list[int]:

@@ -157,7 +157,7 @@ def interrupted_at(at: int, act: Callable[[], None], *, opcodes: bool = False) -
 
 
 @pytest.mark.parametrize("has_view", [False, True])
-def test_closing_can_be_interrupted_at_every_line_and_done_again(has_view: bool) -> None:
+def test_closing_can_be_interrupted_at_every_line_and_repeated(has_view: bool) -> None:
     for at in lines_of(open_used(has_view=has_view)[0].close):
         device, view = open_used(has_view=has_view)
         interrupted_at(at, device.close)
@@ -175,7 +175,7 @@ def open_used(*, has_view: bool) -> tuple[Device, Any]:
     return device, np.frombuffer(x.view, np.uint8) if has_view and x.view is not None else None
 
 
-def test_closing_what_was_abandoned_can_be_interrupted_at_every_line() -> None:
+def test_closing_abandoned_devices_can_be_interrupted_at_every_line() -> None:
     gc.collect()
     close_abandoned()
     open_used(has_view=False)

@@ -212,7 +212,7 @@ def test_large_chain_over_many_groups(device: Device, saxpy: Pipeline) -> None:
     assert (floats(y, count) == 20).all()
 
 
-def test_barriers_stand_only_at_hazards(
+def test_barriers_are_only_at_hazards(
     device: Device, saxpy: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count, barrier = [0], device._barrier
@@ -268,7 +268,7 @@ def test_pipelines_can_go_while_their_commands_are_recorded(device: Device) -> N
     assert (floats(y) == 3).all()
 
 
-def test_a_shader_needs_what_the_device_has(device: Device) -> None:
+def test_a_shader_needs_capabilities_of_the_device(device: Device) -> None:
     assert device.load(make_shader(needs=("subgroup_size", "shared_bytes"))).name == "saxpy"
     if not device.caps.f64_atomic_add:
         with pytest.raises(DeviceError, match=r"cannot run saxpy: it lacks f64_atomic_add"):
@@ -373,7 +373,7 @@ def test_300_mib(device: Device, saxpy: Pipeline) -> None:
     assert (whole[32 << 20 : (32 << 20) + 1024] == 2 * RAMP).all()
 
 
-def test_more_than_the_device_allows_is_refused(device: Device) -> None:
+def test_exceeding_device_limits_raises(device: Device) -> None:
     with pytest.raises(DeviceError, match=r"1048576\.0 MiB in one piece is more than .* allows"):
         device.allocate(1 << 40)
 
@@ -492,7 +492,7 @@ def test_timestamps(device: Device, saxpy: Pipeline) -> None:
 
 
 @pytest.mark.parametrize("staged", [False, True])
-def test_a_closed_device_refuses_everything(staged: bool) -> None:
+def test_every_call_on_a_closed_device_raises(staged: bool) -> None:
     device = open_device(staged=staged)
     pipeline = device.load(make_shader())
     x, y = make_floats(device, RAMP), make_floats(device, RAMP)
@@ -628,7 +628,7 @@ def test_a_choice_that_cannot_be(kind: str, select: Any, lack: list[str], messag
 
 
 @pytest.mark.parametrize("vendor", [*DRIVERS, "imgtec"])
-def test_old_drivers_are_told_which_one_to_install(vendor: str, device: Device) -> None:
+def test_old_drivers_get_a_hint_for_a_newer_one(vendor: str, device: Device) -> None:
     """A device of Vulkan 1.2 lacks Vulkan 1.3; the message has its version and a driver's."""
     old = device._logical.physical._replace(api=(1, 2, 175), vendor=vendor)
     said = lack_text(old.list_lacks(), vendor)

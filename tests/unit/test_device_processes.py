@@ -355,7 +355,7 @@ print(np.allclose(floats(y), before + floats(x)) and bool(floats(x).any()))
 
 
 @pytest.mark.parametrize("leave", ["os._exit", "sys.exit"])
-def test_a_forked_child_refuses(leave: str) -> None:
+def test_a_device_raises_in_a_forked_child(leave: str) -> None:
     source = WORK.format(staged=False) + FORK + CHILD.format(leave=leave)
     assert check_output(source).splitlines() == ["0", "True"]
 

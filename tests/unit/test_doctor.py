@@ -203,7 +203,7 @@ def test_cuda_that_vulkan_does_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor.check_cuda().problems[0]["mend"] == platform.SYSTEM.nvidia
 
 
-def test_a_missing_capability_is_told_by_its_cost() -> None:
+def test_a_missing_capability_is_reported_with_its_cost() -> None:
     """Of capabilities that depend on another missing one, only that one is told."""
     assert costs_of(FULL) == []
     assert costs_of(FULL._replace(f64_atomic_add=False)) == [

@@ -107,7 +107,7 @@ def test_pipelines_that_run_are_made_without(
     assert teller.flags == [0]
 
 
-def test_a_driver_that_tells_nothing(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_without_statistics(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     physical = device._logical.physical
     assert (EXTENSION in physical.extensions) == (FEATURE in physical.features)
     silent = physical._replace(features=physical.features - {FEATURE})

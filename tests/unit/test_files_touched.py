@@ -64,7 +64,7 @@ def test_an_elementwise_op_is_named_in_the_files_of_its_recipe(op: str) -> None:
     assert files_of(op) | {"passes/f64_math"} == files
 
 
-def test_a_pass_is_a_file_and_its_place_in_the_pipeline() -> None:
+def test_a_pass_is_a_file_and_an_entry_of_the_pipeline() -> None:
     edits = read_recipe("Add a pass").edits
     old = {edit.file for edit in edits if edit.side}
     assert old == {"vkchi/passes/pipeline.py"}
@@ -91,7 +91,7 @@ def knows_affine(node: ast.AST) -> bool:
     return name == "layout"
 
 
-def test_a_kind_of_layout_is_known_to_who_makes_it() -> None:
+def test_layout_kinds_are_named_only_by_their_constructors() -> None:
     """All others ask the protocol, `types.layout.Layout`: another kind is its class, where fields
     make it, and, where its elements are no plain scalars, a class and a row in `passes.access`.
     `tests/e2e/test_layouts.py` adds two; `packed` says by an affine one where its words lie."""
@@ -100,7 +100,7 @@ def test_a_kind_of_layout_is_known_to_who_makes_it() -> None:
     assert found == {"types/__init__", *makers}  # the first gives it out
 
 
-def test_few_modules_stand_at_the_top() -> None:
+def test_few_modules_are_at_the_top_level() -> None:
     """Beside `__init__`, `__main__`, and the name that programs import `lang.math` by."""
     top = {path.stem for path in ROOT.glob("*.py")} - {"__init__", "__main__", "math"}
     assert len(top) <= 19, sorted(top)

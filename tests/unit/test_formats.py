@@ -55,7 +55,7 @@ def test_verify_names_older_formats(store: CacheStore, capsys: pytest.CaptureFix
     assert "it is no entry of a cache" in capsys.readouterr().out
 
 
-def test_archives_of_an_older_format_are_refused(
+def test_archives_of_an_older_format_raise(
     store: CacheStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, archive = Path(store.path_of(KEY)), tmp_path / "old.tar"

@@ -129,7 +129,7 @@ def test_plain_functions_are_inlined():
     assert run(k, 2.0) == 26 and run(k, 0.5) == 0.5
 
 
-def test_python_runs_what_is_known():
+def test_python_runs_calls_with_constant_arguments():
     def count(n):
         return len([i for i in range(n) if i % 2])
 
@@ -214,7 +214,7 @@ def test_a_loop_config_reaches_into_a_function_once():
     assert [op.attr for op in loops] == [32, None]
 
 
-def test_recursion_while_compiling():
+def test_recursion_at_compile_time():
     @Func
     def power(x, n: ti.template()):
         if ti.static(n == 0):
@@ -302,7 +302,7 @@ def test_a_wrong_function_is_named_where_it_is_called():
     assert "in g(), called from f() at" in text and "in f(), called from k() at" in text
 
 
-def test_functions_without_source_are_refused():
+def test_functions_without_source_raise():
     names = {}
     exec("def k(): pass", names)
     with pytest.raises(KernelSyntaxError, match="the source of k\\(\\) is not available"):
@@ -322,7 +322,7 @@ def test_lambdas_are_functions_of_one_expression():
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="code has no columns before Python 3.11")
-def test_lambdas_of_one_line_are_told_apart():
+def test_lambdas_of_one_line_are_distinguished():
     double, triple = lambda x: 2 * x, (lambda: lambda x: 3 * x)()
 
     def k(a: ti.i32) -> ti.i32:

@@ -56,7 +56,7 @@ def test_conditions_agree_with_python(text):
             assert bool(run(k, a, b)) == bool(want), (a, b)
 
 
-def test_branches_on_python_values_are_taken_while_compiling():
+def test_branches_on_python_values_are_taken_at_compile_time():
     flag, other = True, None
 
     def k(x: ti.i32) -> ti.i32:
@@ -121,7 +121,7 @@ def test_branches_change_variables_lists_and_components():
     assert [run(k, c) for c in (0, 1, 3, 9)] == [333, 431, 31, 21]
 
 
-def test_only_what_changes_is_a_result():
+def test_only_changed_variables_are_results():
     def k(c: ti.i32) -> ti.i32:
         a, b = 1, 2
         if c > 0:

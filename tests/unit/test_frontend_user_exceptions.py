@@ -152,7 +152,7 @@ def test_interrupts_stay_interrupts() -> None:
 
 
 @pytest.mark.device
-def test_a_call_shows_both_places() -> None:
+def test_a_call_shows_both_locations() -> None:
     def material(name: str) -> int:
         return {"water": 1}[name]
 

@@ -89,7 +89,7 @@ def test_lists_hold_variables():
     assert run(k, 4) == 5 + 7 + 3 + 50
 
 
-def test_lists_grow_while_compiling():
+def test_lists_grow_at_compile_time():
     def k(x: ti.f32) -> ti.f32:
         w = []
         for i in ti.static(range(3)):
@@ -159,7 +159,7 @@ def test_names_of_ended_blocks_can_be_new_variables():
     assert run(k, 3) == 2.5
 
 
-def test_static_names_stand_for_what_they_are_bound_to():
+def test_static_names_are_aliases():
     x = Field(np.arange(4, dtype=np.float32))
 
     def k() -> ti.f32:

@@ -148,7 +148,7 @@ def random_kernel(seed: int) -> tuple[Func, Func]:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_counts_are_what_the_kernel_computes(seed: int) -> None:
+def test_counts_agree_with_the_kernel(seed: int) -> None:
     stored, dispatch = random_kernel(seed)
     (axis,) = plan_grid(map_grid(dispatch, FULL), FULL).axes
     count = compile_count(axis.length, read_mapping)

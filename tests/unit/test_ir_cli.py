@@ -56,7 +56,7 @@ def file(tmp_path: Path) -> str:
 
 
 @pytest.mark.usefixtures("own_passes")
-def test_prints_what_it_read(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_its_input(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([file, "--pass", "same,same"]) == 0
     assert capsys.readouterr().out == TEXT
 

@@ -203,7 +203,7 @@ def test_tensor_ops(k: int, b: list[float], at: float) -> None:
     assert one.tolist() == [36, at]
 
 
-def test_local_is_a_place_of_its_own() -> None:
+def test_local_is_separate_memory() -> None:
     out = np.zeros(4, np.int32)
     interpret(
         """func @f(%n: i32, %out: array<i32[4]>) {

@@ -106,7 +106,7 @@ def test_shared_arrays_have_a_shape() -> None:
     refused(func_of(Op("shared", (), None, t)), 2, "needs a shared array type of static shape")
 
 
-def test_messages_quote_op_place_and_func() -> None:
+def test_messages_quote_op_location_and_func() -> None:
     text = "func @g(%a: i32) {\n  %b = neg %a : i32\n  %c = neg %b : f32\n  yield\n}"
     with pytest.raises(InternalError) as caught:
         verify(parse_func(text, "g.chi"))

@@ -76,7 +76,7 @@ def text_of(caps: Caps) -> str:
 
 
 @pytest.mark.parametrize("name", known_names())
-def test_modules_declare_only_what_is_listed(name: str, bless: bool) -> None:
+def test_modules_declare_only_listed_capabilities(name: str, bless: bool) -> None:
     path = GOLDEN / "devices" / f"{name}.txt"
     text = text_of(caps_of(name))
     if bless:

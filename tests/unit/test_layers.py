@@ -256,7 +256,7 @@ def test_the_judge(module: str, name: str, is_allowed: bool) -> None:
     assert (judge(module, name) is None) == is_allowed
 
 
-def test_imports_are_found_wherever_they_stand() -> None:
+def test_imports_are_found_everywhere_in_a_file() -> None:
     source = (
         "from typing import TYPE_CHECKING\n"
         "if TYPE_CHECKING:\n    from vkchi.kernel import Kernel\n"

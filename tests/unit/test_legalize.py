@@ -50,7 +50,7 @@ def test_rows_name_the_functions_that_there_are() -> None:
     assert set(QUOTIENTS.split()) == set(quotient.FUNCTIONS)
 
 
-def test_rows_name_what_exists() -> None:
+def test_rows_name_existing_ops() -> None:
     fields = {name for name in dir(Caps()) if not name.startswith("_")}
     for row in ROWS:
         assert set(row.kinds.split()) <= TABLE.keys()

@@ -39,17 +39,17 @@ def access(what: str, row: str, column: str, name: str) -> str:
         (("c0", "t"), ("c0", "next"), False),
     ],
 )
-def test_places_by_what_is_fixed(write, read, is_late):
+def test_elements_by_their_fixed_indices(write, read, is_late):
     assert late(access("store", *write, "a") + access("load", *read, "b")) == [is_late]
     assert late(access("load", *read, "b") + access("store", *write, "a")) == [False]
 
 
-def test_places_that_move_with_iterations_are_not_told_apart():
+def test_elements_that_move_with_iterations_may_be_equal():
     after = "%j = add %i, %c1 : i32\n"
     assert late(after + access("store", "t", "i", "a") + access("load", "t", "j", "b")) == [True]
 
 
-def test_rounds_of_a_loop():
+def test_iterations_of_a_loop():
     read, write = access("load", "t", "k", "b"), access("store", "t", "l", "a")
     body = "for %c0, %c9 {{\n^(%k: i32)\n%l = add %k, %c1 : i32\n{}yield\n}}\n"
     assert late(body.format(read + write)) == [True]
@@ -59,7 +59,7 @@ def test_rounds_of_a_loop():
     assert late(body.format(other) + access("load", "t", "i", "c")) == [False]
 
 
-def test_many_places():
+def test_many_elements():
     names = "".join(f"%k{k} = const {k} : i32\n" for k in range(70))
     writes = "".join(access("store", f"k{k}", "i", f"a{k}") for k in range(70))
     assert late(names + writes + "%m = const 99 : i32\n" + access("load", "m", "i", "b")) == [True]

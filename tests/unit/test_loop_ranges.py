@@ -66,7 +66,7 @@ def test_intervals_of_trip_counts_hold(ends: tuple[int, ...]) -> None:
                 assert low <= (len(range(b, e, s)) if s else 0) <= high
 
 
-def test_hosts_compute_what_the_frontend_counts_on() -> None:
+def test_trip_counts_of_host_and_frontend_agree() -> None:
     made_by_passes = set(MAGIC)  # which run when loops have their counts
     assert (GIVEN | ROOTS | {"extract"}) - made_by_passes == COUNTS | set(LEAVES)
 
@@ -99,7 +99,7 @@ def test_hosts_count_stepped_ranges_exactly() -> None:
         ("ti.static(ti.ndrange(2**20, 2**20))", "unrolled"),
     ],
 )
-def test_ranges_refused_while_compiling(text: str, words: str) -> None:
+def test_ranges_that_raise_at_compile_time(text: str, words: str) -> None:
     from tests.unit.kernels import define
 
     target = "i, j" if text.startswith("ti.ndrange") else "i"

@@ -68,7 +68,7 @@ def test_every_loss_is_found_and_no_other(given: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("order", ["C", "F", "reversed"])
-def test_the_first_place_counts_in_rows_over_several_chunks(order: str) -> None:
+def test_the_first_element_is_found_in_rows_over_several_chunks(order: str) -> None:
     base = np.zeros((3, CHUNK))
     values = {"C": base, "F": np.asfortranarray(base), "reversed": base[::-1, ::-1]}[order]
     values[1, CHUNK - 1], values[2, 5], values[2, 6] = 0.5, 2.0**40, 1.5

@@ -262,7 +262,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("fault", WRONG)
-def test_what_cannot_be_written_is_an_error(
+def test_an_unwritable_mesh_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     pytest.importorskip("meshio")

@@ -108,7 +108,7 @@ def test_named_tuple_pickles():
     assert type(pickle.loads(pickle.dumps(Kept(1)))) is Kept
 
 
-def test_wrong_classes_are_refused():
+def test_wrong_classes_raise():
     with pytest.raises(TypeError, match="without a default"):
 
         class Wrong(tuples.NamedTuple):
@@ -135,7 +135,7 @@ def test_classes_are_made_quickly():
     assert min(seconds(tuples.NamedTuple) for _ in range(3)) < 0.5 * seconds(typing.NamedTuple)
 
 
-def test_replacing_what_is_no_field_is_an_error():
+def test_replacing_an_unknown_field_is_an_error():
     for P in (OURS[0], THEIRS[0]):
         with pytest.raises((TypeError, ValueError), match="unexpected"):  # TypeError from 3.13 on
             P(1)._replace(w=1)

@@ -52,7 +52,7 @@ def too_new(text: str) -> list[str]:
     return found
 
 
-def test_no_module_imports_what_came_later() -> None:
+def test_no_module_imports_newer_names() -> None:
     texts = {path: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
     assert len(texts) > 100
     found = {str(path): names for path, text in texts.items() if (names := too_new(text))}

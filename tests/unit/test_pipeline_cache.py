@@ -198,7 +198,7 @@ def test_a_flipped_bit_and_a_truncated_file(store: CacheStore, begin: Callable[[
         second.device.close()
 
 
-def test_a_driver_that_refuses_it(
+def test_a_driver_that_rejects_it(
     store: CacheStore, begin: Callable[[], Driver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = begin()

@@ -58,7 +58,7 @@ def run(v: Value, given: dict[Value, int], t: Scalar) -> int:
 
 @pytest.mark.parametrize("t", [i32, u32, i64, u8], ids=str)
 @pytest.mark.parametrize("seed", range(20))
-def test_sums_are_what_values_compute(seed: int, t: Scalar) -> None:
+def test_sums_agree_with_values(seed: int, t: Scalar) -> None:
     rng = random.Random(f"{seed} {t}")
     params, made = make(rng, t)
     limit = 1 << t.bits

@@ -12,6 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted((ROOT / "vkchi").rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 OPENING = re.compile(r"(what|whether|who|whose|whom|where|how|which)\b", re.IGNORECASE)
@@ -20,6 +21,12 @@ FORBIDDEN = re.compile(
     r"|comes? to (?:one|a) place|is told|are told|must not know|while compiling"
     r"|numbers of any width)\b|^Owns:",
     re.IGNORECASE | re.MULTILINE,
+)
+# `place` and `round` are functions of users; in_place, round_trip and round_to are other words.
+TEST_NAMES = re.compile(
+    r"_(what|whatever|refused?|refuses|tell|tells|told|strays?|truth_values?|while_compiling"
+    r"|done_again|by_turns|gone_through|places|(?<!in_)(?<!of_)place(?!_returns)"
+    r"|rounds|(?<!of_)round(?!_to|_trip)|stands?(?!_in))(?=_|$)"
 )
 DEFINITIONS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -92,3 +99,14 @@ def test_class_names_occur_once() -> None:
         if isinstance(node, ast.ClassDef)
     )
     assert len([name for name, n in count.items() if n > 1]) <= 10
+
+
+def test_names_of_tests_are_plain() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for path in TESTS
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        if TEST_NAMES.search(node.name)
+    ]
+    assert found == []

@@ -90,7 +90,7 @@ def public_lists() -> Iterator[tuple[str, re.Match[str], str]]:
     yield "vkchi/lang/math.py", at, import_of("lang.elementwise", {*words, *inside})
 
 
-def test_functions_stand_where_their_module_says(bless: bool):
+def test_functions_are_where_their_module_says(bless: bool):
     for path, at, text in list(public_lists()):
         if bless:
             whole = (ROOT / path).read_text(encoding="utf-8")
@@ -99,7 +99,7 @@ def test_functions_stand_where_their_module_says(bless: bool):
             assert at[0] == text, f"{path}: run pytest --bless {Path(__file__).name}"
 
 
-def test_type_checkers_see_what_there_is():
+def test_type_checkers_see_all_names():
     seen = names_for_type_checkers()
     assert {
         name: place for name, place in seen.items() if name not in public_names.MODULES

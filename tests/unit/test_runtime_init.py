@@ -44,7 +44,7 @@ def test_archs_are_asked_for_in_order(
         {"log_level": "loud"}, {"default_fp": ti.i32}, {"default_ip": ti.f32}, {"colour": 1},
     ],
 )  # fmt: skip
-def test_options_that_mean_nothing_are_refused(options: dict[str, Any]) -> None:
+def test_options_without_meaning_raise(options: dict[str, Any]) -> None:
     with pytest.raises(ti.TaichiRuntimeTypeError):
         ti.init(**options)
 
@@ -59,7 +59,7 @@ def test_options_that_mean_nothing_are_refused(options: dict[str, Any]) -> None:
         ("VKCHI_PRINT", "ir,spv", "VKCHI_PRINT asks for 'spv', and may be a comma list of ir, "),
     ],
 )
-def test_flags_that_mean_nothing_are_refused(
+def test_flags_without_meaning_raise(
     name: str, value: str, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, value)
@@ -99,7 +99,7 @@ def test_a_dump_into_a_bad_folder_names_the_variable(
     assert str(caught.value).endswith("; name a folder that can be written to, or unset it")
 
 
-def test_dumps_are_text_in_utf8_whatever_the_terminal_shows(
+def test_dumps_are_utf8_for_every_terminal_encoding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VKCHI_DUMP", str(tmp_path / "new" / "folder"))
@@ -120,7 +120,7 @@ def test_dumps_are_text_in_utf8_whatever_the_terminal_shows(
         ("TI_LOG_LEVEL", "loud", "no log level is called 'loud'"),
     ],
 )
-def test_variables_of_taichi_that_mean_nothing_are_refused(
+def test_variables_of_taichi_without_meaning_raise(
     name: str, value: str, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, value)
@@ -128,7 +128,7 @@ def test_variables_of_taichi_that_mean_nothing_are_refused(
         ti.init()
 
 
-def test_options_without_effect_are_told_once(
+def test_options_without_effect_warn_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runtime.RuntimeState, "noted", set())

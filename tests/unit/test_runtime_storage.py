@@ -93,7 +93,7 @@ def test_tensor_elements(t: Any, order: Any) -> None:
     assert (v.to_numpy() == 1).all()
 
 
-def test_elements_are_places() -> None:
+def test_elements_are_addresses() -> None:
     v = ti.Vector.field(2, ti.f32, shape=())
     v[None][0] -= 1.5
     v[None] += ti.Vector([1.0, 2.0])
@@ -146,7 +146,7 @@ def test_non_number_raises(value: Any) -> None:
             act(value)
 
 
-def test_elements_of_the_wrong_shape_are_refused() -> None:
+def test_elements_of_the_wrong_shape_raise() -> None:
     m = ti.Matrix.field(2, 2, ti.f32, 3)
     for value in ([1, 2], [[1, 2]], np.zeros((3, 2, 2))):
         with pytest.raises(ti.TaichiRuntimeTypeError, match="shape"):
@@ -197,7 +197,7 @@ def test_deep_copies_are_arrays_of_their_own(make: Any) -> None:
     assert x.to_numpy().tolist() == [2, 2, 2] and not x.grad.to_numpy().any()
 
 
-def test_kernels_see_what_python_wrote_and_the_other_way() -> None:
+def test_kernels_and_python_see_writes_of_each_other() -> None:
     x = ti.field(ti.f32, 100)
     v = ti.Vector.ndarray(3, ti.i32, 7)
     flags = ti.field(ti.u1, 100)
@@ -227,7 +227,7 @@ def test_kernels_see_what_python_wrote_and_the_other_way() -> None:
     assert flags.to_numpy().sum() == 51
 
 
-def test_makers_refuse_what_is_no_type_or_layout() -> None:
+def test_constructors_reject_values_that_are_no_type_or_layout() -> None:
     for make in (ti.Vector.field, ti.Vector.ndarray):
         for n, dtype in ((0, ti.f32), (-1, ti.f32), (2.5, ti.f32), (3, "f"), (3, ti.math.vec3)):
             with pytest.raises(ti.TaichiRuntimeTypeError):

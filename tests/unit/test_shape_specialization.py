@@ -36,7 +36,7 @@ def test_extents_are_part_of_types() -> None:
     assert found == want.replace("y: array<f32[??]> like x", "y: array<f32[3,5]>")
 
 
-def test_nobody_is_like_what_has_a_shape() -> None:
+def test_an_array_with_a_known_shape_is_like_no_other() -> None:
     found = first_line({"x": (3, 5)})
     want = FIRST.replace("x: array<f32[??]>", "x: array<f32[3,5]>")
     assert found == want.replace(" like x", "")

@@ -74,7 +74,7 @@ def write(tmp_path, text):
     return list(codes_in(compile(text, str(path), "exec")))
 
 
-def test_a_block_is_what_tokens_say(tmp_path):
+def test_a_block_agrees_with_tokens(tmp_path):
     lines = TEXT.splitlines(keepends=True)
     for code in write(tmp_path, TEXT):
         if code.co_name.startswith("<"):
@@ -94,7 +94,7 @@ def test_most_blocks_are_found_without_tokens(tmp_path, monkeypatch):
             read_block(FunctionType(code, {}))
 
 
-def test_a_text_that_was_changed_is_told(tmp_path):
+def test_a_changed_source_is_reported(tmp_path):
     (code,) = write(tmp_path, "def f(a):\n    return a\n")
     (tmp_path / "program.py").write_text("x = (\n", encoding="utf-8")
     with pytest.raises(KernelSyntaxError, match="not what stands in its file now"):

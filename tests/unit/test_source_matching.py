@@ -91,7 +91,7 @@ def function_in(path: Path, text: str) -> FunctionType:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_an_edited_file_is_refused(tmp_path: Path, name: str) -> None:
+def test_an_edited_file_raises(tmp_path: Path, name: str) -> None:
     text, edited = FORMS[name]
     path = tmp_path / "program.py"
     path.write_text(text, encoding="utf-8")
@@ -104,7 +104,7 @@ def test_an_edited_file_is_refused(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("lines", ["# a\n# b\n", "# a\n\n", "\n\n\n", "  # a\n\n", "if 1:\n  f\n"])
-def test_lines_without_a_statement_are_refused(tmp_path: Path, lines: str) -> None:
+def test_lines_without_a_statement_raise(tmp_path: Path, lines: str) -> None:
     text = "\n\ndef f(x):\n    return x + 1\n"
     path = tmp_path / "program.py"
     path.write_text("\n\n" + lines, encoding="utf-8")
@@ -120,7 +120,7 @@ def load(path: Path) -> ModuleType:
     return module
 
 
-def test_a_stale_pyc_is_refused(tmp_path: Path) -> None:
+def test_a_stale_pyc_raises(tmp_path: Path) -> None:
     path = tmp_path / "stale.py"
     path.write_text("def f():\n    return 1\n", encoding="utf-8")
     py_compile.compile(str(path), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
@@ -210,7 +210,7 @@ def test_a_name_that_several_texts_have_had(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
-def test_a_script_from_a_named_pipe_is_refused(tmp_path: Path) -> None:
+def test_a_script_from_a_named_pipe_raises(tmp_path: Path) -> None:
     pipe = tmp_path / "script.py"
     os.mkfifo(pipe)
     text = "from vkchi.frontend.source import source_of\ndef f():\n    return 1\nsource_of(f)\n"
@@ -226,13 +226,13 @@ def test_a_script_from_a_named_pipe_is_refused(tmp_path: Path) -> None:
     assert "came through a pipe" in done.stderr and "write it to a file" in done.stderr
 
 
-def test_the_functions_of_a_module_whose_name_is_a_type() -> None:
+def test_the_functions_of_a_module_with_the_name_of_a_type() -> None:
     """`__loader__` may be a class: of built-in and frozen modules."""
     fn = types.FunctionType(source_of.__code__, {"__loader__": importlib.machinery.BuiltinImporter})
     assert not matching.is_rewritten(fn)
 
 
-def test_another_function_of_the_name_that_stands_in_its_line_now(tmp_path: Path) -> None:
+def test_another_function_of_the_name_that_is_in_its_line_now(tmp_path: Path) -> None:
     variants = "def f():\n        return 1", "def f():\n        return 2"
     text = "if {}1:\n    {}\nelse:\n    {}\n"
     path = tmp_path / "variants.py"
@@ -247,7 +247,7 @@ PAIR = "f = [lambda x: x + 1, lambda x: x * 1, lambda x: (lambda y: x - y)(1)]\n
 
 
 @pytest.mark.parametrize("options", [(), ("-X", "no_debug_ranges")])
-def test_lambdas_of_one_line_are_told_apart_by_their_code(
+def test_lambdas_of_one_line_are_distinguished_by_their_code(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     path = tmp_path / "pair.py"
@@ -260,7 +260,7 @@ def test_lambdas_of_one_line_are_told_apart_by_their_code(
     assert ran.stdout.strip() == "['x + 1', 'x * 1', '(lambda y: x - y)(1)']", ran.stderr
 
 
-def test_lambdas_that_changed_places_in_their_line(tmp_path: Path) -> None:
+def test_lambdas_that_were_swapped_in_their_line(tmp_path: Path) -> None:
     path = tmp_path / "places.py"
     path.write_text("f = [lambda x: x + 1, lambda x: x * 2]\n", encoding="utf-8")
     space: dict[str, Any] = {}
@@ -270,7 +270,7 @@ def test_lambdas_that_changed_places_in_their_line(tmp_path: Path) -> None:
     assert found == ["return x + 1", "return x * 2"]
 
 
-def test_a_cell_whose_statements_are_compiled_one_by_one(tmp_path: Path) -> None:
+def test_a_cell_with_statements_compiled_one_by_one(tmp_path: Path) -> None:
     path = tmp_path / "cell.py"  # as IPython does: the import is in no code that calls
     text = "import math as m\n\n\ndef f(x):\n    return m.sin(x) + m.floor(x)\n"
     path.write_text(text, encoding="utf-8")

@@ -54,7 +54,7 @@ REPEATED = "def f(x):\n    x += 1\n    x += 1\n    x += 2\n    x += 2\n    retur
 
 
 @pytest.mark.parametrize("text", [PLAIN, NESTED, REPEATED, DECORATED])
-def test_a_history_has_what_was_typed(text: str) -> None:
+def test_a_history_has_typed_lines(text: str) -> None:
     lines = text.splitlines()
     kept = [line for k, line in enumerate(lines) if k == 0 or line != lines[k - 1]]
     before, after = ["import x", "def f(x):", "    return 9", "f(1)"], ["f(2)", "if x:", "    f(3)"]
@@ -88,7 +88,7 @@ def test_another_text_is_not_taken(other: str) -> None:
     assert interactive_source.lines_in(other, code) == []
 
 
-def test_constants_are_compared_by_what_they_are() -> None:
+def test_constants_are_compared_by_type_and_value() -> None:
     texts = [f"def f():\n    return {number}\n" for number in ("0.0", "-0.0", "0", "False", "'0'")]
     codes = [typed_code(text).__code__ for text in texts]
     same = [[bool(interactive_source.lines_in(text, code)) for text in texts] for code in codes]
@@ -167,7 +167,7 @@ def test_sources_live_as_long_as_their_code(monkeypatch: pytest.MonkeyPatch) -> 
     assert source._PARSED.get(number) is None
 
 
-def test_a_span_shows_what_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_span_shows_typed_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interactive_source, "_readline_history", lambda: PLAIN.splitlines())
     found = source_of(typed_code(PLAIN))
     span = found.span(found.node.body[1])
@@ -186,7 +186,7 @@ def test_a_text_that_is_gone(file: str, help: str) -> None:
         source_of(f)
 
 
-def test_a_text_that_linecache_was_told_of() -> None:
+def test_a_source_registered_in_linecache() -> None:
     text, name = PLAIN, "<my text>"
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     assert source_of(typed_code(text, name)).node.name == "f"

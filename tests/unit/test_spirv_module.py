@@ -82,6 +82,6 @@ def test_invalid_module_raises() -> None:
 
 
 @pytest.mark.parametrize("words", [b"abc", b"", bytes.fromhex("03022307"), b"\0" * 20])
-def test_bytes_that_are_no_module_are_refused(words: bytes) -> None:
+def test_bytes_that_are_no_module_raise(words: bytes) -> None:
     with pytest.raises(InternalError, match="not a SPIR-V module"):
         disassemble(words)

@@ -30,7 +30,7 @@ def function_text(shader: Shader) -> str:
     return text[text.index("= OpFunction ") :]
 
 
-def test_only_what_is_used_has_a_slot() -> None:
+def test_only_used_constants_have_a_slot() -> None:
     text = """func @k(%a: f32, %unused: f64, %x: array<f32[?]>, %none: array<f32[?]>, %n: i32) {
       %z = const 0 : i32
       %end = shape %none [0] : i32
@@ -166,7 +166,7 @@ def test_signed_zeros_are_asked_for_where_the_device_can() -> None:
     assert fast.needs == () and "SignedZero" not in disassemble(fast.words)
 
 
-def test_an_unknown_op_is_refused() -> None:
+def test_an_unknown_op_raises() -> None:
     body = Region((), [Op("frobnicate", (), None, i32), Op("yield", (), None, None)])
     with pytest.raises(InternalError, match="no row for `frobnicate`"):
         emit(Func("k", (), body), SERIAL, FULL, "k")
@@ -277,7 +277,7 @@ def test_workgroups_of_another_shape() -> None:
         with_workgroup_shape(plain, (128,))
 
 
-def test_numbers_of_workgroups_stand_in_rows_only() -> None:
+def test_workgroup_ids_are_in_grids_of_one_row_only() -> None:
     text = AXES.replace("thread_index", "group_index")
     with pytest.raises(InternalError, match="several axes has no number"):
         emit_text(text, Grid((GridAxis(("arg", "m"), 64, True), GridAxis(("arg", "n"), 2, True))))

@@ -128,7 +128,7 @@ func @serial(%x: array<i32[?]>, %a: i32) {
     check_same(fn, program, x=np.array([5, 6], np.int32), a=2)
 
 
-def test_private_place_moves_to_the_dispatch_that_uses_it() -> None:
+def test_private_memory_moves_to_the_dispatch_that_uses_it() -> None:
     text = """
 func @late(%x: array<i32[?]>, %a: i32) {
   %c0 = const 0 : i32

@@ -72,7 +72,7 @@ def test_table_knows_no_other_ops(file: str) -> None:
     assert not [text for kind, text in zip(TABLES[file], unknown) if kind not in TABLE]
 
 
-def test_every_row_says_what_it_does() -> None:
+def test_every_row_has_a_description() -> None:
     assert [row.name for row in TABLE.values() if not row.doc] == []
 
 
@@ -205,7 +205,7 @@ def test_extremes_are_the_atomics_that_keep_one_of_two() -> None:
     assert EXTREMES == keep
 
 
-def test_idempotent_atomics_change_nothing_when_done_again() -> None:
+def test_repeated_idempotent_atomics_change_nothing() -> None:
     keep = set()
     for k, row in ATOMICS.items():
         once = row.numpy(NUMBERS, 6)
@@ -292,7 +292,7 @@ def test_factors_of_operands_stay(row: OpRow) -> None:
     assert not has(row, Trait.KEEPS_FACTORS) or (kept and not any(v % 2 for v in found.values()))
 
 
-def test_logic_is_what_makes_truth_values_of_truth_values() -> None:
+def test_logic_ops_map_bools_to_bools() -> None:
     bits = {k for k in ELEMENTWISE if TABLE[k].sig.startswith("T:bits")}
     assert kinds_with(Trait.LOGIC) == bits | {"select"}
     assert {*BITWISE, "not"} == bits

@@ -20,7 +20,7 @@ def test_an_image_of_billions_of_pixels(tmp_path: Path) -> None:
         ti.tools.imread(path)
 
 
-def test_a_film_whose_frames_are_gone(tmp_path: Path) -> None:
+def test_a_film_without_its_frames(tmp_path: Path) -> None:
     film = ti.tools.VideoManager(tmp_path, automatic_build=False)
     film.write_frame(np.zeros((4, 4)))
     film.clean_frames()

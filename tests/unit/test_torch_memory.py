@@ -87,7 +87,7 @@ def test_failed_allocation_leaves_nothing(allocator, fails, rest):
     )
 
 
-def test_without_cuda_it_is_refused():
+def test_missing_cuda_raises():
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("there is CUDA")
@@ -95,7 +95,7 @@ def test_without_cuda_it_is_refused():
         ti.torch_memory()
 
 
-def test_folders_that_others_can_write_are_refused(tmp_path):
+def test_folders_that_others_can_write_raise(tmp_path):
     folder = tmp_path / "allocators"
     folder.mkdir()
     folder.chmod(0o777)  # whoever writes there has code run here
@@ -106,7 +106,7 @@ def test_folders_that_others_can_write_are_refused(tmp_path):
         pool.compile_allocator(tmp_path / "file" / "allocators")
 
 
-def test_without_a_compiler_it_is_refused(tmp_path, monkeypatch):
+def test_a_missing_compiler_raises(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(MissingPackageError, match="C compiler"):
         pool.compile_allocator(tmp_path)

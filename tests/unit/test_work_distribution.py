@@ -94,7 +94,7 @@ def test_every_iteration_is_run_once(kind: str, crowd: ThreadBudget) -> None:
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 9, 24])
-def test_axes_that_are_too_long_together_are_gone_through(
+def test_axes_that_are_too_long_together_are_strided_loops(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where i32 counts no further than `most`."""

@@ -34,7 +34,7 @@ func @f(%x: array<f32[?]>, %n: i32) {
 """
 
 
-def test_ops_are_counted_as_often_as_loops_go_round() -> None:
+def test_ops_are_counted_once_per_iteration() -> None:
     """Ops of a loop whose bound is an index count as often as those around it."""
     work = work_of(parse_func(TEXT))
     assert [ops for ops, _ in work] == [5, 3, 5, 2]
@@ -44,5 +44,5 @@ def test_ops_are_counted_as_often_as_loops_go_round() -> None:
     assert innermost == ("mul", inner, ("const", 4))
 
 
-def test_constants_alone_tell_how_often_ops_are_done_at_least() -> None:
+def test_constants_alone_give_minimum_counts() -> None:
     assert known_work_of(parse_func(TEXT).body) == 5 + 3 + 5 + 4 * 2

@@ -442,14 +442,14 @@ def test_derivative_through_unrecorded_copy_raises(name: str) -> None:
     refuses(REFUSED[name])
 
 
-def test_both_lines_are_told() -> None:
+def test_both_lines_are_reported() -> None:
     text = str(refuses(REFUSED["part of a solution"]).value)
     assert "SparseSolver.solve() took it from there here" in text
     assert "Python put it into an array here" in text
     assert "made.copy_from(y)" in text  # where a value with a derivative was written
 
 
-def test_refused_only_where_a_derivative_flows_through_it() -> None:
+def test_raises_only_if_a_derivative_flows_through_it() -> None:
     def way(y: Any) -> Any:
         unused = put_back(solver(A, "LU").solve(of_field(y)))
         add_up(unused, array(1, needs_grad=False))
@@ -604,7 +604,7 @@ STALE = {
 
 
 @pytest.mark.parametrize("name", STALE)
-def test_gradients_of_ones_own_do_not_read_what_was_overwritten_since(name: str) -> None:
+def test_custom_gradients_do_not_read_overwritten_arrays(name: str) -> None:
     run, other = Run(), array(4, X)
 
     @ti.ad.grad_replaced
@@ -864,7 +864,7 @@ def put_where_python_put(y: Any, view: Any) -> None:
      (put_after_python, None), (put_where_python_put, None), (put_by_python, 36),
      (fill_by_python, 0)],
 )  # fmt: skip
-def test_a_derivative_through_what_others_wrote(
+def test_a_derivative_through_writes_of_other_libraries(
     write: Any, third: float | None, is_late: bool, find: Any
 ) -> None:
     """Others may have read the old values: refused. Python writes have another message."""

@@ -89,7 +89,7 @@ def test_old_values_in_a_serial_loop() -> None:
     check_all(lambda: y.from_numpy(Y), run, x, loss, f)
 
 
-def test_old_values_of_components_and_shifted_places() -> None:
+def test_old_values_of_components_and_shifted_elements() -> None:
     x, loss = make()
     y = ti.Vector.field(2, ti.f32, (4, 5), needs_grad=True)
 
@@ -121,7 +121,7 @@ def test_old_values_of_ndarrays() -> None:
     check(x, loss, lambda: run(x, y), gradient=slope(lambda x: (2 * Y * x).sum()))
 
 
-def test_old_values_of_shared_places_are_refused() -> None:
+def test_old_values_of_shared_elements_raise() -> None:
     x, loss = make()
     y = field(4)
 
@@ -152,7 +152,7 @@ def test_a_maximum_in_all_modes() -> None:
     check_all(lambda: most.fill(0), run, x, loss, f)
 
 
-def test_minima_at_many_places_of_what_the_loop_changes() -> None:
+def test_minima_at_many_elements_of_loop_carried_values() -> None:
     x, y, low, loss = both(4, values=X), both(4), both(2), both()
 
     @ti.kernel

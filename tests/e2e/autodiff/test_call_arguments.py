@@ -328,7 +328,7 @@ def make_cube(choose: Callable[[Any], Any], give: Callable[[Any], Any] = lambda 
 
 
 @pytest.mark.ours("tensors-once", run=False)
-def test_a_tensor_whose_gradient_torch_adds_up() -> None:
+def test_a_tensor_with_a_gradient_that_torch_accumulates() -> None:
     x, operation = tensor([1, 2]), make_cube(lambda x: x)
     operation(x).sum().backward()  # which returns x.grad itself
     is_near(x.grad, [3, 12])

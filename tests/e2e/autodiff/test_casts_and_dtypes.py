@@ -42,7 +42,7 @@ def test_gradients_by_dtype(name: str, tolerance: float, need: Callable[..., Non
 
 
 @pytest.mark.parametrize("name", ["f16", "f32", "f64"])
-def test_sums_at_computed_places(name: str, need: Callable[..., None]) -> None:
+def test_sums_at_computed_elements(name: str, need: Callable[..., None]) -> None:
     """A tape saves elements before they change, also in types that are changed in their words."""
     need(name)
     t = getattr(ti, name)

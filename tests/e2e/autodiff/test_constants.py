@@ -149,7 +149,7 @@ def test_a_solver_in_one_kernel() -> None:
     is_near(x.grad, np.zeros(N))
 
 
-def test_begun_with_what_has_a_derivative() -> None:
+def test_initial_values_with_a_derivative() -> None:
     x, k, loss = field(N, values=np.ones(N)), field(values=2.0), field()
     r = ti.field(ti.f32, N)
 
@@ -284,7 +284,7 @@ def test_python_write_beside_differentiable_values() -> None:
     refuse(lost, loss, fill, later, second, total)
 
 
-def test_refused_where_a_derivative_is_lost() -> None:
+def test_a_lost_derivative_raises() -> None:
     (b, _), k = values(), field(values=2.0)
     x, loss, steps = solver(b, k)
     refuse(LOST, loss, *steps)  # by what x held at first

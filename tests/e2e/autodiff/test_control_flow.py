@@ -157,7 +157,7 @@ def test_break_depends_on_state() -> None:
     check(x, loss, run, gradient=[2 * v * factor(v) ** 2 for v in X])
 
 
-def test_continue_skips_what_changes_state() -> None:
+def test_continue_skips_state_changes() -> None:
     x, loss = make()
 
     @ti.kernel
@@ -470,7 +470,7 @@ def test_stored_by_one_iteration() -> None:
     check(x, loss, run, gradient=[0, 0, 2 * X[2], 0])
 
 
-def test_recursion_that_goes_too_deep_is_told_by_its_gradient_alone() -> None:
+def test_only_the_gradient_reports_recursion_that_is_too_deep() -> None:
     x, y = field(3, values=[1, 2, 3]), field(3)
 
     @ti.real_func
@@ -493,7 +493,7 @@ def test_recursion_that_goes_too_deep_is_told_by_its_gradient_alone() -> None:
     assert y.to_numpy().tolist() == [0] * 3
 
 
-def test_a_stack_that_is_full_is_told_by_its_gradient_alone() -> None:
+def test_only_the_gradient_reports_a_full_stack() -> None:
     x, y = field(3, values=[1, 2, 3]), field(3)
 
     @ti.real_func

@@ -201,7 +201,7 @@ def test_function_of_eigenvalues(n: int, where: str) -> None:
     np.testing.assert_allclose(x.grad.to_numpy(), want, atol=1e-3 * max(1, abs(want).max()))
 
 
-def test_second_derivatives_are_refused() -> None:
+def test_second_derivatives_raise() -> None:
     x, loss = matrix(2), ti.field(ti.f32, (), needs_grad=True)
     x.from_numpy(np.eye(2, dtype=np.float32))
 

@@ -65,7 +65,7 @@ def test_rows_that_may_be_one(arrays, t, u):
     np.testing.assert_array_equal(a.grad.to_numpy(), want)
 
 
-def test_rounds_that_read_what_rounds_before_wrote(arrays):
+def test_iterations_that_read_writes_of_earlier_iterations(arrays):
     a, b, loss = arrays
     a.fill(2)
     b.fill(1)

@@ -153,7 +153,7 @@ def test_counter_in_a_loop_of_one_iteration(memory: Any) -> None:
     is_near(x.grad, slope(program, x.to_numpy()))
 
 
-def test_an_index_that_is_computed_in_two_places() -> None:
+def test_an_index_that_is_computed_twice() -> None:
     x, y, loss = start()
 
     @ti.kernel
@@ -205,7 +205,7 @@ def test_old_values_at_multiples_and_in_rows() -> None:
 
 
 @pytest.mark.parametrize("place", ["i * 2 + j", "(i + 1) % 2", "i // 2 * 2"])
-def test_old_values_where_rows_overlap_are_refused(place: str) -> None:
+def test_old_values_of_overlapping_rows_raise(place: str) -> None:
     x, loss = make()
     y = field(12)
     run = define(f"""

@@ -162,7 +162,7 @@ def test_forward_mode_through_several_kernels() -> None:
     assert loss.dual[None] == pytest.approx(1.5 * np.exp(0.5), rel=1e-6)
 
 
-def test_forward_mode_refuses() -> None:
+def test_forward_mode_raises() -> None:
     x, y = (ti.field(ti.f32, 3, needs_dual=True) for _ in range(2))
     plain = ti.field(ti.f32, 3)
     with pytest.raises(RuntimeError, match="seed of 3 numbers"), ti.ad.FwdMode(y, x):
@@ -189,7 +189,7 @@ def test_a_derivative_lost_in_forward_mode_is_an_error() -> None:
         run()
 
 
-def test_validation_finds_what_breaks_the_rules() -> None:
+def test_validation_finds_violations_of_the_rules() -> None:
     x, y = (ti.field(ti.f32, 4, needs_grad=True) for _ in range(2))
     loss = ti.field(ti.f32, (), needs_grad=True)
 

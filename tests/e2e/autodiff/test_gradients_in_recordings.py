@@ -54,7 +54,7 @@ class Forces:
 
 
 @pytest.mark.parametrize("is_copy", [True, False])
-def test_a_second_derivative_is_refused(is_copy: bool) -> None:
+def test_a_second_derivative_raises(is_copy: bool) -> None:
     w = Forces()
     take = (lambda: w.f.copy_from(w.x.grad)) if is_copy else w.take
     for _ in range(2):
@@ -68,7 +68,7 @@ def test_a_second_derivative_is_refused(is_copy: bool) -> None:
         assert "energy.grad() puts a value with a derivative there" in str(found.value)
 
 
-def test_a_second_derivative_is_refused_in_forward_mode() -> None:
+def test_a_second_derivative_raises_in_forward_mode() -> None:
     w = Forces(needs_dual=True)
     with pytest.raises(ti.ad.GradientError, match=MESSAGE), ti.ad.FwdMode(w.loss, w.x, [1] * 4):
         w.find()
@@ -98,7 +98,7 @@ def test_slopes_that_are_cleared_before_they_are_read() -> None:
     check(w.x, w.loss, w.find, w.clear, w.take, w.add_up, gradient=[0] * 4)
 
 
-def test_slopes_of_slopes_are_refused() -> None:
+def test_tangents_of_tangents_raise() -> None:
     """A linear kernel's gradient, from values that another gradient wrote."""
     w = Forces()
     z = ti.field(ti.f32, 4, needs_grad=True)
@@ -198,7 +198,7 @@ def test_values_in_gradients_are_no_seeds_of_products_with_the_hessian() -> None
 
 
 @pytest.mark.parametrize("is_used", [True, False])
-def test_a_second_derivative_of_a_tensor_is_refused(is_used: bool) -> None:
+def test_a_second_derivative_of_a_tensor_raises(is_used: bool) -> None:
     torch = pytest.importorskip("torch")
     ti.init(arch=ti.vulkan)
     total, loss = (ti.field(ti.f32, (), needs_grad=True) for _ in range(2))

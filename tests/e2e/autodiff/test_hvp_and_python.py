@@ -47,7 +47,7 @@ def test_hvp_where_python_resets_an_intermediate(write: str) -> None:
     np.testing.assert_allclose(x.grad.to_numpy(), (0.5 + a**2) * 2 * a, rtol=1e-5)
 
 
-def test_hvp_where_python_writes_what_it_read() -> None:
+def test_hvp_if_python_overwrites_an_element_it_read() -> None:
     x, y = ti.field(ti.f32, (), needs_grad=True), ti.field(ti.f32, (), needs_grad=True)
     loss = ti.field(ti.f32, (), needs_grad=True)
     x[None] = 2.0

@@ -113,7 +113,7 @@ def kernels(sums: Sums) -> Any:
     return parallel, parallel_from_memory, chain, chain_from_memory, chain_that_may_break
 
 
-def test_gradients_are_refused_where_their_kernels_are(sums: Sums, kernels: Any) -> None:
+def test_gradients_raise_where_their_kernels_do(sums: Sums, kernels: Any) -> None:
     sums.total.grad[None] = 1.0
     for args, words in [((LOW, HIGH, 1), "iterations"), ((0, 9, 0), "step of a range")]:
         for run in (kernels[0], kernels[0].grad):

@@ -182,7 +182,7 @@ def test_minima_and_maxima_in_one_array_in_forward_mode() -> None:
         is_near(loss.dual, want)
 
 
-def test_minima_and_maxima_that_may_meet_are_refused() -> None:
+def test_minima_and_maxima_that_may_conflict_raise() -> None:
     x, loss = make()
     ends = field(2)
 

@@ -123,7 +123,7 @@ def test_grad_leaves_the_memory_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("flag", [0, 1])
-def test_grad_that_depends_on_a_flag_which_the_kernel_sets_is_refused(flag: int) -> None:
+def test_grad_that_depends_on_a_flag_of_the_kernel_raises(flag: int) -> None:
     done = ti.field(ti.i32, 4)
     x, y = field(4, values=X), field(4)
 
@@ -141,7 +141,7 @@ def test_grad_that_depends_on_a_flag_which_the_kernel_sets_is_refused(flag: int)
     assert "the kernel reads it here" in str(e.value)
 
 
-def test_grad_that_needs_one_component_found_is_refused() -> None:
+def test_grad_of_a_component_found_at_run_time_raises() -> None:
     n = ti.Vector.field(2, ti.f32, 4, needs_grad=True)
     x, y = field(4, values=X), field(4)
 
@@ -174,7 +174,7 @@ def test_grad_of_a_maximum_over_iterations() -> None:
     is_near(x.grad, [0, 0, 0, 2 * X[3]])
 
 
-def test_grad_of_a_maximum_in_a_serial_loop_is_refused() -> None:
+def test_grad_of_a_maximum_in_a_serial_loop_raises() -> None:
     x, m = field(4, values=X), field()
 
     @ti.kernel
@@ -251,7 +251,7 @@ def test_grad_of_sums_and_extremes_in_one_element() -> None:
     is_near(x.grad, slope(lambda x: 20 * x.max() + (x * x).sum()))
 
 
-def test_grad_of_a_sum_that_is_read_and_then_changed_is_refused() -> None:
+def test_grad_of_a_sum_that_is_read_and_then_changed_raises() -> None:
     x, total, y = field(4, values=X), field(), field(4)
 
     @ti.kernel
@@ -267,7 +267,7 @@ def test_grad_of_a_sum_that_is_read_and_then_changed_is_refused() -> None:
         run.grad()
 
 
-def test_grad_of_sums_that_decide_whether_they_grow_is_refused() -> None:
+def test_grad_of_sums_that_guard_themselves_raises() -> None:
     count = ti.field(ti.i32, 4)
     x, y = field(4, values=X), field(4)
 
@@ -284,7 +284,7 @@ def test_grad_of_sums_that_decide_whether_they_grow_is_refused() -> None:
         run.grad()
 
 
-def test_grad_of_sums_that_decide_where_others_grow_is_refused() -> None:
+def test_grad_of_sums_that_index_other_sums_raises() -> None:
     at = ti.field(ti.i32, ())
     s, x, y = field(4), field(4, values=X), field(4)
 

@@ -230,7 +230,7 @@ def test_branches_that_arguments_decide(n: int) -> None:
 
 @pytest.mark.parametrize("flag", [False, True])
 @pytest.mark.parametrize("n", [3, 4])
-def test_branches_that_truth_values_decide(flag: bool, n: int) -> None:
+def test_branches_on_bools(flag: bool, n: int) -> None:
     x, loss = make()
     y = ti.field(ti.f32, N)
 

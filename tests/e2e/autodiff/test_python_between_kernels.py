@@ -103,7 +103,7 @@ def test_a_component_written_between_kernels() -> None:
     check(x, loss, first, fill, second, gradient=[8] * 4)
 
 
-def test_written_from_what_was_read() -> None:
+def test_written_from_an_element_that_was_read() -> None:
     x, loss = make()
     y = field(4)
     first, second = make_steps(x, y, loss)
@@ -434,7 +434,7 @@ def test_tapes_do_not_nest_and_run_once() -> None:
         tape.__enter__()
 
 
-def test_a_refused_copy_is_shown_where_it_is_called() -> None:
+def test_a_copy_that_raises_shows_its_call() -> None:
     x, loss = make()
     y, z = ti.field(ti.f32, 4), field(4)
     with pytest.raises(ti.ad.GradientError) as error, ti.ad.Tape(loss):
@@ -496,7 +496,7 @@ def test_gradient_of_a_kernel_outside_a_tape() -> None:
     is_near(x.grad, 4 * X)
 
 
-def test_gradient_of_a_kernel_that_overwrites_what_it_needs() -> None:
+def test_gradient_of_a_kernel_that_overwrites_its_operands() -> None:
     x, loss = make()
 
     @ti.kernel
@@ -878,7 +878,7 @@ def make_square(y: Any) -> Any:
     return square
 
 
-def test_sums_with_what_was_read_before_it_changed() -> None:
+def test_sums_with_values_read_before_a_change() -> None:
     x, loss = make()
     y = field(4)
     first, second = make_steps(x, y, loss)

@@ -123,7 +123,7 @@ def test_neighbours_in_a_list_that_are_none_of_the_changed() -> None:
     check(x, loss, run, total, gradient=slope(program, START))
 
 
-def test_refused_again_until_it_is_mended() -> None:
+def test_raises_again_until_the_race_is_fixed() -> None:
     x, loss = field(N, values=START), field()
     a, b, near = field(N), field(N), ti.field(ti.i32, N)
 
@@ -289,7 +289,7 @@ def test_a_gradient_outside_a_tape_where_all_store_one_computed_number() -> None
     is_near(x.grad, 6)
 
 
-def test_vectors_are_told_apart_by_component() -> None:
+def test_vectors_are_distinguished_by_component() -> None:
     v, loss = ti.Vector.field(2, ti.f32, N, needs_grad=True), field()
     v.fill(1.5)
 

@@ -61,7 +61,7 @@ def test_random_numbers_in_loops_and_beside_them() -> None:
         run(4)
 
 
-def test_random_steps_done_again() -> None:
+def test_random_steps_are_replayed() -> None:
     n = 1000
     x, y, loss = field(n, values=np.linspace(0.5, 1.5, n)), field(n), field()
     added = ti.field(ti.f32, n)
@@ -281,7 +281,7 @@ def test_a_counter_in_a_loop_that_data_bound() -> None:
     refuse("the gradient needs what an atomic operation returned here", loss, run)
 
 
-def test_ranges_whose_extremes_wrap() -> None:
+def test_ranges_with_extremes_that_wrap() -> None:
     x, loss = make()
 
     @ti.kernel

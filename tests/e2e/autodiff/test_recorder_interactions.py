@@ -202,7 +202,7 @@ class Squares:
         self.run, self.change, self.total = run, change, total
 
 
-def test_a_gradient_of_ones_own_reads_what_was_overwritten() -> None:
+def test_a_custom_gradient_reads_overwritten_values() -> None:
     s = Squares()
     with (
         pytest.raises(ti.ad.GradientError, match=r"gradient of run.. reads `x`, which change"),
@@ -221,7 +221,7 @@ def test_a_gradient_of_ones_own_reads_what_was_overwritten() -> None:
         s.total()
 
 
-def test_a_gradient_of_ones_own_reads_what_others_left_alone() -> None:
+def test_a_custom_gradient_reads_unchanged_values() -> None:
     s = Squares()
     with ti.ad.Tape(s.loss):
         s.run(0, 2)
@@ -231,7 +231,7 @@ def test_a_gradient_of_ones_own_reads_what_others_left_alone() -> None:
     np.testing.assert_allclose(s.x.grad.to_numpy(), [6, 6, 6, 0])
 
 
-def test_a_gradient_of_ones_own_that_computes_again_what_it_reads() -> None:
+def test_a_custom_gradient_that_recomputes_its_inputs() -> None:
     x, states, loss = numbers(), numbers(4), numbers()
     x[None] = 1.1
     found = []
@@ -388,7 +388,7 @@ def test_forward_mode_of_minima_of_vectors_and_other_results() -> None:
     assert total.dual[None] == pytest.approx(want, rel=1e-4)
 
 
-def test_forward_mode_of_a_maximum_of_what_the_loop_changes() -> None:
+def test_forward_mode_of_a_maximum_of_loop_carried_values() -> None:
     x, most = with_dual(20), with_dual()
     a = np.linspace(0.1, 2.0, 20)
     x.from_numpy(a)
@@ -474,7 +474,7 @@ def test_duals_that_lie_otherwise_than_their_fields() -> None:
     assert loss.dual[None] == pytest.approx(12 * 6)
 
 
-def test_a_gradient_with_other_indices_is_refused() -> None:
+def test_a_gradient_with_other_indices_raises() -> None:
     x, loss = ti.field(ti.f32), numbers()
     ti.root.dense(ti.i, 3).place(x, offset=-1)
     ti.root.dense(ti.i, 3).place(x.grad)

@@ -84,7 +84,7 @@ def test_a_constant_in_forward_mode() -> None:
     assert loss.dual[None] == 10
 
 
-def test_bits_are_refused_all_the_same() -> None:
+def test_bits_raise_even_without_checks() -> None:
     ti.init(missing_gradient="warn")
     x, loss, _ = make()
     v = ti.field(ti.i32, 4)

@@ -118,7 +118,7 @@ def test_saved_values_grow_and_shrink() -> None:
         np.testing.assert_allclose(x.grad.to_numpy(), want, rtol=1e-5)
 
 
-def test_a_tape_over_calls_that_overwrite_what_others_need() -> None:
+def test_a_tape_over_calls_that_overwrite_operands_of_others() -> None:
     """Their gradients find copies, others in each: of the contents that each call found."""
     x, loss = ti.field(ti.f32, 6, needs_grad=True), ti.field(ti.f32, (), needs_grad=True)
 
@@ -163,7 +163,7 @@ def test_extents_that_get_code_of_their_own(monkeypatch: pytest.MonkeyPatch, whe
     np.testing.assert_array_equal(x.grad.to_numpy(), want)
 
 
-def test_an_interrupt_while_numbers_are_put_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_while_values_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = array(range(8)), array([0] * 8)
     y.grad.fill(1)
     square.grad(1.0, 8, x, y)

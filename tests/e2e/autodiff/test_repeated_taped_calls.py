@@ -92,7 +92,7 @@ def test_several_calls_in_one_tape(repeats):
     assert repeats == ["square"] * 5 + ["total"]
 
 
-def test_numbers_that_need_more_than_binding_are_refused_as_at_first():
+def test_scalars_that_need_conversion_raise_in_repeated_calls():
     ti.init(arch=ti.vulkan)
     loss, x = number(), numbers(1, 2)
     assert slopes(x, 1.0, 1, loss) == [2, 8]
@@ -182,7 +182,7 @@ def test_kernels_that_draw_or_report_take_the_long_way(repeats, capfd):
     assert capfd.readouterr().out.split() == ["by", "1.000000", "by", "2.000000"]
 
 
-def test_calls_done_again_in_little_memory(repeats):
+def test_replayed_calls_in_little_memory(repeats):
     ti.init(arch=ti.vulkan)
     n, steps = 1000, 12
     x, loss = (ti.field(ti.f32, s, needs_grad=True) for s in (n, ()))

@@ -118,7 +118,7 @@ def two_loops() -> tuple[Any, Any, Callable[[], None]]:
     return x, loss, run
 
 
-def test_several_loops_and_what_is_saved_outside_of_them(leave: Any) -> None:
+def test_several_loops_and_values_saved_outside_of_them(leave: Any) -> None:
     leave(1 << 30)
     want = gradient(*two_loops())
     made = leave((4 + 8 + 20) * 4 * 2)
@@ -147,7 +147,7 @@ def test_second_derivatives(leave: Any) -> None:
     assert "run" in made
 
 
-def test_too_little_for_one_iteration_is_told_before_the_kernel_runs(leave: Any) -> None:
+def test_too_little_memory_for_one_iteration_raises_before_the_kernel_runs(leave: Any) -> None:
     x, loss = make()
     leave(1000)
 

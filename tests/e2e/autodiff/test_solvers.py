@@ -154,7 +154,7 @@ def refuses(p: Problem, message: str, *steps: Callable[[], Any]) -> str:
     return str(found.value)
 
 
-def test_refused_where_x_has_no_gradient() -> None:
+def test_x_without_a_gradient_raises() -> None:
     p = problem("field", 1.0, has_gradient=False)
     solve = lambda: MatrixFreeCG(LinearOperator(p.product), p.b, p.x)  # noqa: E731
     other = ti.field(ti.f32, N, needs_grad=True)
@@ -168,7 +168,7 @@ def test_refused_where_x_has_no_gradient() -> None:
     assert "MatrixFreeCG() took it from there here" in text
 
 
-def test_refused_where_the_right_side_has_lost_its_derivative() -> None:
+def test_a_right_side_that_lost_its_derivative_raises() -> None:
     p, bare = problem("field", 1.0), ti.field(ti.f32, N)
 
     @ti.kernel
@@ -181,20 +181,20 @@ def test_refused_where_the_right_side_has_lost_its_derivative() -> None:
     assert "bare[i] = p.b[i]" in text and "MatrixFreeCG() took it" in text
 
 
-def test_refused_where_the_matrix_has_changed_since() -> None:
+def test_a_matrix_that_changed_since_raises() -> None:
     p = problem("ndarray", 1.0)
     solve = lambda: MatrixFreeCG(LinearOperator(p.product), p.b, p.x)  # noqa: E731
     refuses(p, r"MatrixFreeCG\(\) reads `\w+`, which square\(\) has overwritten",
             p.square, solve, p.square)  # fmt: skip
 
 
-def test_refused_where_it_did_not_converge() -> None:
+def test_a_solver_that_did_not_converge_raises() -> None:
     p = problem("ndarray", 1.0)
     solve = lambda: MatrixFreeCG(LinearOperator(p.product), p.b, p.x, maxiter=1)  # noqa: E731
     refuses(p, r"flows through MatrixFreeCG\(\), and it did not converge", p.square, solve)
 
 
-def test_refused_where_the_operator_is_no_kernel() -> None:
+def test_an_operator_that_is_no_kernel_raises() -> None:
     p = problem("ndarray", 1.0)
     operator = LinearOperator(lambda v, Av: p.product(v, Av))
     refuses(p, r"flows through MatrixFreeCG\(\), whose iterations have none",
@@ -235,7 +235,7 @@ def test_exact_initial_guess_has_the_derivative() -> None:
 
 
 @pytest.mark.parametrize("solve", [MatrixFreeCG, MatrixFreeBICGSTAB])
-def test_a_matrix_whose_object_changes_later(solve: Any) -> None:
+def test_a_matrix_of_an_object_that_changes_later(solve: Any) -> None:
     p = problem("ndarray", 1.0)
 
     @ti.data_oriented
@@ -255,7 +255,7 @@ def test_a_matrix_whose_object_changes_later(solve: Any) -> None:
     is_near(p.b.grad, WEIGHTS * B / 2)
 
 
-def test_refused_where_conjugate_gradients_find_no_symmetric_matrix() -> None:
+def test_an_asymmetric_matrix_raises_in_conjugate_gradients() -> None:
     """They may converge all the same: rows at the ends that only hold zeros there."""
     p = problem("ndarray", 1.0)
 
@@ -281,7 +281,7 @@ def test_refused_where_conjugate_gradients_find_no_symmetric_matrix() -> None:
     is_near(p.b.grad, slope(in_numpy, p.b.to_numpy().astype(np.float64)))
 
 
-def test_refused_where_a_sparse_matrix_is_not_symmetric() -> None:
+def test_an_asymmetric_sparse_matrix_raises() -> None:
     p, A = problem("field", 1.0), ti.linalg.SparseMatrix(N, N)
     for i in range(N):
         A[i, i] = 3.0

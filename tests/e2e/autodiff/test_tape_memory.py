@@ -250,7 +250,7 @@ def test_arrays_among_others_in_little_memory() -> None:
         np.testing.assert_array_equal(got, want)
 
 
-def test_only_what_is_overwritten_is_saved() -> None:
+def test_only_overwritten_arrays_are_saved() -> None:
     """Time-indexed arrays overwrite nothing that was read."""
     x = ti.field(ti.f32, (20, 64), needs_grad=True)
     loss = ti.field(ti.f32, (), needs_grad=True)
@@ -311,7 +311,7 @@ def test_order_dependent_results_are_kept(is_custom: bool) -> None:
     np.testing.assert_allclose(x.grad.to_numpy(), want, rtol=1e-5)
 
 
-def test_a_tape_done_again_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replayed_tape_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, loss = field(4, values=X), field(4), field()
 
     @ti.kernel

@@ -264,7 +264,7 @@ def test_forward_mode_where_the_run_lost_the_derivative() -> None:
     is_near(y.dual, np.zeros(N))
 
 
-def test_winners_that_stand_in_memory() -> None:
+def test_winners_in_memory() -> None:
     """Values that an earlier kernel left there are read, not recomputed."""
     x, loss, owner = field(N, values=START), field(), integers(np.zeros(BINS))
 
@@ -365,7 +365,7 @@ def test_the_same_values() -> None:
     check(x, loss, run, gradient=np.where(np.arange(N) < BINS, 2 * START, 0))
 
 
-def test_same_numbers_of_different_origin_are_refused() -> None:
+def test_equal_values_of_different_origin_raise() -> None:
     """The stored values are equal; their derivatives are not."""
     x, y, loss = field(N, values=np.ones(N)), field(BINS), field()
 
@@ -379,7 +379,7 @@ def test_same_numbers_of_different_origin_are_refused() -> None:
     refuse(STORES, loss, run)
 
 
-def test_places_that_counters_give() -> None:
+def test_elements_that_counters_select() -> None:
     x, kept, loss, count = field(N, values=START), field(N), field(), integers([0])
 
     @ti.kernel
@@ -490,7 +490,7 @@ def test_disjoint_multiples_and_rows_need_no_trial_run(trials: list[str]) -> Non
     assert trials == []
 
 
-def test_a_trial_is_repeated_when_what_decides_has_changed(trials: list[str]) -> None:
+def test_a_trial_is_repeated_if_its_conditions_changed(trials: list[str]) -> None:
     x, loss, near = field(N, values=START), field(), integers(np.arange(N) // 2 * 2)
 
     @ti.kernel
@@ -591,7 +591,7 @@ def test_equal_stores_are_found_in_any_order(other: int) -> None:
     is_near(x.grad, [1, 0] * 32)
 
 
-def test_a_value_of_many_steps_is_told_quickly() -> None:
+def test_a_value_of_many_steps_is_reported_quickly() -> None:
     x, loss = field(BINS, values=np.ones(BINS)), field()
     bins = integers(np.arange(N) * 5 % BINS)
 
@@ -705,7 +705,7 @@ def drawn_places(count: int) -> tuple[Any, Any, Any, list[Callable[[], Any]]]:
 
 
 @pytest.mark.parametrize("options", [{}, {"memory": "1KiB"}, {"validation": True}])
-def test_places_that_are_drawn(options: dict[str, Any]) -> None:
+def test_elements_that_are_drawn_at_random(options: dict[str, Any]) -> None:
     ti.init(random_seed=3, log_level=ti.ERROR)
     x, y, loss, kernels = drawn_places(1 << 22)
     with warnings.catch_warnings():

@@ -91,7 +91,9 @@ def test_running_one_that_learns(tmp_path: Path, capsys, own_runtime: None) -> N
 
 
 @pytest.mark.parametrize("name", [name for name, path in list_examples().items() if is_drawn(path)])
-def test_every_one_draws_what_moves(name: str, tmp_path: Path, capsys, own_runtime: None) -> None:
+def test_every_example_draws_moving_pictures(
+    name: str, tmp_path: Path, capsys, own_runtime: None
+) -> None:
     """As a user runs it, taught for few rounds where it learns: frames that show something, and
     differ."""
     pytest.importorskip("PIL")

@@ -73,7 +73,7 @@ def test_the_slopes_of_a_billiard_shot(load: Load) -> None:
     np.testing.assert_allclose((v**2).sum((1, 2)), (v[0] ** 2).sum(), rtol=1e-4)
 
 
-def test_a_network_that_reads_what_its_step_overwrites(
+def test_a_network_with_a_step_that_overwrites_its_input(
     load: Load, need: Callable[..., None]
 ) -> None:
     """The gradient of its weights, in f64: nine digits of the differences at the same state."""
@@ -174,7 +174,7 @@ def test_boxes_in_the_air_keep_their_momenta(load: Load) -> None:
     assert abs(w).max() > 0.05 and abs(spin) < 2e-3 * abs(inertia * w).max() + 1e-5
 
 
-def test_no_rounds_show_what_nobody_has_taught(
+def test_zero_epochs_show_an_untrained_network(
     load: Load,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -348,7 +348,7 @@ def some_shapes(kinds: str, n: int) -> shape_arrays.ShapeBatch:
 @pytest.mark.parametrize(
     "kinds", ["discs", "lines", "triangles", "discs lines", "discs lines triangles"]
 )
-def test_the_kernel_paints_what_numpy_paints(
+def test_the_kernel_paints_as_numpy_does(
     kinds: str, most: int, alpha: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(touched_tiles, "MOST_ENTRIES", most)
@@ -390,7 +390,7 @@ def test_many_discs_are_painted_by_the_kernel(monkeypatch: pytest.MonkeyPatch) -
     assert gui.get_image()[..., :3].mean() > 0.1
 
 
-def test_a_tape_does_not_record_what_is_painted() -> None:
+def test_a_tape_does_not_record_painting() -> None:
     x = ti.field(ti.f32, 3, needs_grad=True)
     loss = ti.field(ti.f32, (), needs_grad=True)
 
@@ -414,7 +414,7 @@ def test_drawing_needs_no_device(own_runtime: None) -> None:
     assert gui.get_image()[..., 0].max() == 1
 
 
-def test_places_that_are_no_numbers_are_left_out() -> None:
+def test_positions_that_are_nan_are_left_out() -> None:
     gui = make()
     gui.circles(np.array([[np.nan, 0.5], [0.5, np.inf], [0.5, 0.5]]), radius=2)
     gui.line((0, np.nan), (1, 1))

@@ -43,7 +43,7 @@ def click(gui: ti.GUI, pos: tuple[int, int], kind: int = pygame.MOUSEBUTTONDOWN,
     post(gui, kind, pos=pos, button=n)
 
 
-def test_the_window_shows_what_was_drawn(gui: ti.GUI) -> None:
+def test_the_window_shows_the_drawing(gui: ti.GUI) -> None:
     gui.clear(0x204060)
     gui.circle((0.25, 0.75), radius=10, color=0xFF8000)
     gui.show()

@@ -71,7 +71,7 @@ def test_prefix_sum_wraps():
 
 
 @ours
-def test_prefix_sum_of_what_cannot_be_added():
+def test_prefix_sum_of_unsupported_types():
     scan = ti.algorithms.PrefixSumExecutor(10)
     with pytest.raises(Exception, match="10 elements"):
         scan.run(make_array("field", "i32", np.ones(9)))
@@ -158,7 +158,7 @@ def test_sort_puts_nan_last():
 
 
 @pytest.mark.ours("sort-checks", run=False)
-def test_sort_of_what_has_no_order():
+def test_sort_of_types_without_an_order():
     with pytest.raises(Exception, match="keys are numbers"):
         ti.algorithms.parallel_sort(ti.Vector.field(2, ti.f32, 8))
     with pytest.raises(Exception, match="8 keys, and 5 values"):
@@ -231,7 +231,7 @@ def test_too_few_iterations(solver):
     assert not getattr(ti.linalg, solver)(A, b, x, tol=1e-6, maxiter=2)
 
 
-def test_iterations_are_told(capsys):
+def test_iterations_are_reported(capsys):
     x, b = ti.field(ti.f32, 20), ti.field(ti.f32, 20)
     b.fill(1)
     A = ti.linalg.LinearOperator(laplacian((20,)))

@@ -201,7 +201,7 @@ def test_nan_loses(t: str, lacks: Any) -> None:
 
 
 @pytest.mark.ours("atomic-u1", run=False)
-def test_truth_values(lacks: Any) -> None:
+def test_bools(lacks: Any) -> None:
     if lacks("u1") or lacks("u8"):
         pytest.skip("no u8")
     x, old = ti.field(ti.u1, 6), ti.field(ti.i32, 2)

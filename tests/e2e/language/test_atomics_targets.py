@@ -239,7 +239,7 @@ def test_serial_code() -> None:
     check(run(), 702)
 
 
-def test_values_are_cast_to_the_place() -> None:
+def test_values_are_cast_to_the_type_of_the_element() -> None:
     x, y = ti.field(ti.i32, 2), ti.field(ti.f32, ())
 
     @ti.kernel
@@ -328,7 +328,7 @@ def test_augmented_division_of_floats() -> None:
 # --- errors --------------------------------------------------------------------------------------
 
 
-def test_needs_a_place() -> None:
+def test_needs_an_element() -> None:
     x = ti.field(ti.i32, 3)
 
     @ti.kernel

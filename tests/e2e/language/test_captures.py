@@ -17,7 +17,7 @@ from tests.e2e.language.compare import check
 
 
 @pytest.mark.ours("changed-values")
-def test_global_change() -> None:
+def test_kernels_read_a_changed_global() -> None:
     global G
     G = 3
 
@@ -295,7 +295,7 @@ def test_narrow_vectors_in_lists_and_templates_do_as_well() -> None:
 
 
 @pytest.mark.ours("captured-types")
-def test_narrow_vectors_in_lists_and_dicts_do_so_however_these_are_gone_through() -> None:
+def test_narrow_vectors_in_lists_and_dicts_wrap_in_every_kind_of_iteration() -> None:
     listed = [ti.types.vector(2, ti.u8)(200, 3)]
     named, nested = {"v": listed[0]}, [(listed[0],)]
 
@@ -466,7 +466,7 @@ def test_narrow_vectors_that_calls_give_stay_narrow(run: Any) -> None:
 
 
 @pytest.mark.ours("captured-types")
-def test_dicts_that_make_what_is_missing_do_so_with_narrow_vectors_too() -> None:
+def test_defaultdicts_convert_narrow_vectors() -> None:
     made = collections.defaultdict(lambda: 7, v=narrow())
 
     @ti.kernel
@@ -489,7 +489,7 @@ def test_vector_captured_twice_is_one_object() -> None:
 
 
 @pytest.mark.ours("captured-types")
-def test_lists_that_functions_change_while_compiling() -> None:
+def test_lists_that_functions_change_at_compile_time() -> None:
     narrow_ones, numbers, another = [narrow()], [1], narrow()
 
     def more(k):
@@ -508,7 +508,7 @@ def test_lists_that_functions_change_while_compiling() -> None:
 
 
 @pytest.mark.ours("captured-types")
-def test_vectors_that_functions_change_while_compiling() -> None:
+def test_vectors_that_functions_change_at_compile_time() -> None:
     changed, held = narrow(), [narrow()]
 
     def change(k):
@@ -524,7 +524,7 @@ def test_vectors_that_functions_change_while_compiling() -> None:
     check(run(), [200, 100, 200, 50])
 
 
-def test_a_zero_whose_sign_functions_change_while_compiling() -> None:
+def test_a_zero_with_a_sign_that_functions_change_at_compile_time() -> None:
     changed = ti.Vector([0.0, 1.0], ti.f16)
 
     def change(k):

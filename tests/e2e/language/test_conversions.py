@@ -80,7 +80,7 @@ def test_a_literal_that_is_cast_is_of_that_type(lacks: Lacks) -> None:
 
 
 @pytest.mark.ours("truth-values-returned")
-def test_truth_values_that_kernels_return_are_pythons() -> None:
+def test_bools_that_kernels_return_are_python_bools() -> None:
     @ti.kernel
     def k(a: ti.i32) -> ti.u1:
         return a > 2

@@ -106,7 +106,7 @@ def test_number_as_condition(debug: None) -> None:
         run(0)
 
 
-def test_condition_known_while_compiling(debug: None) -> None:
+def test_compile_time_condition(debug: None) -> None:
     @ti.kernel
     def run():
         assert 1 == 2, "never"
@@ -233,7 +233,7 @@ def test_an_error_is_raised_once(debug: None) -> None:
 
 
 @pytest.mark.ours("debug-places")
-def test_place_of_an_assertion(debug: None) -> None:
+def test_location_of_an_assertion(debug: None) -> None:
     @ti.func
     def inner(a):
         assert a < 5, f"a = {a}"
@@ -253,7 +253,7 @@ def test_place_of_an_assertion(debug: None) -> None:
 
 
 @pytest.mark.ours("debug-places")
-def test_the_first_failing_iteration_is_told(debug: None) -> None:
+def test_the_first_failing_iteration_is_reported(debug: None) -> None:
     @ti.kernel
     def run():
         for i in ti.grouped(ti.ndrange(4, 4)):

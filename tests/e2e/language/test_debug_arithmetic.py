@@ -224,7 +224,7 @@ def test_a_line_warns_once(debug: None) -> None:
 
 
 @pytest.mark.ours("overflow-warnings")
-def test_place_of_an_overflow(debug: None) -> None:
+def test_location_of_an_overflow(debug: None) -> None:
     with caught() as found:
         add(MOST, 1)
     (warning,) = found

@@ -46,7 +46,7 @@ def test_field_bounds(debug: None, place: tuple[int, int]) -> None:
 
 
 @pytest.mark.ours("debug-stops")
-def test_stray_accesses_touch_nothing(debug: None) -> None:
+def test_out_of_range_accesses_touch_nothing(debug: None) -> None:
     x = ti.field(ti.i32, shape=(4, 3))
 
     @ti.kernel
@@ -236,7 +236,7 @@ def test_whole_arrays(debug: None) -> None:
 
 
 @pytest.mark.ours("debug-places")
-def test_place_of_a_stray_access(debug: None) -> None:
+def test_location_of_an_out_of_range_access(debug: None) -> None:
     grid = ti.field(ti.f32, shape=(4, 4))
 
     @ti.kernel

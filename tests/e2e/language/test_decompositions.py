@@ -271,7 +271,7 @@ def exact_rotation(m):
 
 
 @pytest.mark.parametrize("size", [1e-12, 1e-10, 1e-8])
-def test_the_rotation_of_what_is_nearly_the_unit_matrix_is_as_exact_as_its_distance(size):
+def test_the_rotation_of_a_nearly_unit_matrix_is_as_exact_as_its_distance(size):
     """Below an ulp of 1, `U @ V.transpose()` and R are exact to an ulp of that distance: elastic
     materials at rest have no stress."""
     m = near_identity(2, size)

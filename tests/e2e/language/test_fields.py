@@ -70,7 +70,7 @@ def test_nested_field_tree(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["column-major", "blocked-odd", "mixed-3d", "tile-of-rows"])
-def test_python_reads_what_kernels_write(name: str) -> None:
+def test_python_reads_values_that_kernels_wrote(name: str) -> None:
     build, shape = TREES[name]
     x = placed(ti.i32, build)
     fill_ramp(x)
@@ -80,7 +80,7 @@ def test_python_reads_what_kernels_write(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["column-major", "blocked-odd", "mixed-3d", "tile-of-rows"])
-def test_kernels_read_what_python_writes(name: str) -> None:
+def test_kernels_read_values_that_python_wrote(name: str) -> None:
     build, shape = TREES[name]
     x, y = placed(ti.i32, build), ti.field(ti.i32, shape=shape)
     x.from_numpy(ramp(shape).astype(np.int32))
@@ -135,7 +135,7 @@ def test_cell_of_many_types(lacks: Any) -> None:
     same([d.to_numpy(), e.to_numpy(), f.to_numpy()], [i * 0.25, (i + 65533) % 65536, i - 2])
 
 
-def test_truth_values_among_others() -> None:
+def test_bools_among_other_types() -> None:
     x, y = ti.field(ti.u1), ti.field(ti.i32)
     ti.root.dense(ti.i, 4).place(x, y)
 

@@ -74,7 +74,7 @@ def test_loop_over_parent() -> None:
     assert k() == 212
 
 
-def test_loop_over_a_place() -> None:
+def test_loop_over_the_snode_of_a_field() -> None:
     x, _, _ = two_levels()
 
     @ti.kernel
@@ -196,7 +196,7 @@ def test_text_of_fields_with_a_shape() -> None:
     assert isinstance(x.snode, ti.SNode)
 
 
-def test_place_gives_the_block() -> None:
+def test_place_returns_the_block() -> None:
     x, y = ti.field(ti.i32), ti.field(ti.i32)
     block = ti.root.dense(ti.i, 2)
     assert str(block.place(x)) == str(block)

@@ -175,7 +175,7 @@ def test_use_after_destroy() -> None:
 
 
 @pytest.mark.ours("unplaced-field")
-def test_only_the_unplaced_field_is_refused() -> None:
+def test_only_the_unplaced_field_raises() -> None:
     x, y = ti.field(ti.f32), ti.field(ti.f32, shape=2)
     y[1] = 3
     with pytest.raises(ti.TaichiRuntimeError):

@@ -14,7 +14,7 @@ def make(n: int = 3) -> tuple:
 
 
 @pytest.mark.ours("gradients-of-overwritten")
-def test_kernels_overwrite_what_they_read() -> None:
+def test_kernels_overwrite_their_inputs() -> None:
     x, loss = make()
 
     @ti.kernel
@@ -55,7 +55,7 @@ def test_loops_and_statements_mix() -> None:
 
 
 @pytest.mark.ours("gradients-lost")
-def test_a_lost_derivative_is_refused() -> None:
+def test_a_lost_derivative_raises() -> None:
     x, loss = make()
     y = ti.field(ti.f32, 3)
 

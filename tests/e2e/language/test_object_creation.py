@@ -202,7 +202,7 @@ def test_a_tree_of_objects_calls_itself() -> None:
     check([k(3.0, 0.0), k(9.0, 5.0), k(0.0, 6.0)], [1.5, 3.0, 1.0])
 
 
-def test_a_method_that_never_ends_is_refused() -> None:
+def test_a_method_that_never_ends_raises() -> None:
     @ti.data_oriented
     class A:
         @ti.func
@@ -237,7 +237,7 @@ def test_python_functions_take_any_number_of_arguments() -> None:
     check(k(1.5), [7.5, 4.5, 7.5])
 
 
-def test_variables_of_python_functions_become_what_they_are_assigned() -> None:
+def test_variables_of_python_functions_take_assigned_types() -> None:
     def polynomial(x):
         r = 0
         for c in reversed([1.0, -0.5, 0.25]):
@@ -288,7 +288,7 @@ def test_sums_in_python_functions() -> None:
 
 
 @pytest.mark.ours("python-functions")
-def test_an_integer_that_becomes_a_float_in_a_branch_is_refused() -> None:
+def test_an_integer_that_becomes_a_float_in_a_branch_raises() -> None:
     def f(x):
         r = 0
         if x > 1:
@@ -333,7 +333,7 @@ def test_tuples_have_a_length() -> None:
 
 
 @pytest.mark.ours("evaluation-order")
-def test_the_place_of_an_augmented_assignment_comes_first() -> None:
+def test_the_target_of_an_augmented_assignment_is_evaluated_first() -> None:
     calls = ti.field(ti.i32, ())
     y = ti.field(ti.i32, 4)
 

@@ -157,7 +157,7 @@ class Later(Counted):
 
 
 @pytest.mark.ours("objects-made")
-def test_changes_under_another_name_are_refused() -> None:
+def test_changes_through_an_alias_raise() -> None:
     def rebind(p, q):
         p = q
         p.x = 3.0
@@ -296,7 +296,7 @@ def test_methods_of_any_number_of_arguments_and_properties_of_parents() -> None:
 
 
 @pytest.mark.ours("objects-made")
-def test_objects_made_of_literals_and_what_cannot_be_summed() -> None:
+def test_objects_of_literals_and_types_without_sums() -> None:
     @ti.kernel
     def changed(a: ti.f32) -> ti.f32:
         p = Part(0.0)
@@ -383,7 +383,7 @@ def test_an_object_that_has_two_names_cannot_change() -> None:
 
 
 @pytest.mark.ours("objects-made")
-def test_objects_that_change_places_stay_themselves() -> None:
+def test_swapped_objects_keep_their_identity() -> None:
     @ti.kernel
     def k(a: ti.f32, n: ti.i32) -> ti.types.vector(6, ti.f32):
         p, q = Part(a), Part(a + 1.0)

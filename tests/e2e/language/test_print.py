@@ -87,7 +87,7 @@ def test_64_bits(said: Said, lacks: Lacks) -> None:
     assert said() == "-1099511627776 9223372036854775808 2.250000000000\n"
 
 
-def test_truth_values_are_0_and_1(said: Said) -> None:
+def test_bools_are_0_and_1(said: Said) -> None:
     @ti.kernel
     def run(x: ti.f32, b: ti.u1):
         print(x > 1, x < 1, b, True, False)
@@ -331,7 +331,7 @@ def test_formats_of_c(said: Said) -> None:
 
 
 @pytest.mark.parametrize("text", ["{:d}", "{:.2d}", "{:i}", "{:u}"])
-def test_formats_of_integers_refuse_floats(text: str) -> None:
+def test_formats_of_integers_reject_floats(text: str) -> None:
     @ti.kernel
     def run(x: ti.f32):
         print(text.format(x))
@@ -451,7 +451,7 @@ def test_functions_print(said: Said) -> None:
     assert said() == "double 3\ndouble 6\n"
 
 
-def test_unrolled_loops_print_each_round(said: Said) -> None:
+def test_unrolled_loops_print_each_iteration(said: Said) -> None:
     @ti.kernel
     def run():
         for k in ti.static(range(3)):

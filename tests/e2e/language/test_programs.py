@@ -95,7 +95,7 @@ def test_literals_take_the_type_beside() -> None:
 
 
 @pytest.mark.ours("wide-literals")
-def test_literals_take_the_type_of_what_they_are_put_into() -> None:
+def test_literals_take_the_type_of_their_target() -> None:
     x = ti.field(ti.u32, 3)
     y = ti.field(ti.f32, 2)
 
@@ -125,7 +125,7 @@ def test_literals_take_the_type_of_what_they_are_put_into() -> None:
 
 
 @pytest.mark.ours("wide-literals")
-def test_literals_that_do_not_fit_are_refused() -> None:
+def test_literals_that_do_not_fit_raise() -> None:
     x = ti.field(ti.u32, 1)
 
     @ti.kernel

@@ -125,7 +125,7 @@ def test_fixed_point_numbers_are_the_nearest_step(bits: int, signed: bool, scale
 
 
 @pytest.mark.ours("quant-range")
-def test_fixed_point_numbers_of_32_bits_and_what_is_out_of_range() -> None:
+def test_fixed_point_numbers_of_32_bits_and_out_of_range() -> None:
     (x,) = packed(quant.fixed(32, False, scale=0.5))
 
     @ti.kernel
@@ -425,7 +425,7 @@ def test_components_have_one_type() -> None:
 
 
 @pytest.mark.ours("quant-shared", run=False)
-def test_shared_exponents_are_refused() -> None:
+def test_shared_exponents_raise() -> None:
     x, y = ti.field(quant.float(5, 9)), ti.field(quant.float(5, 9))
     with pytest.raises(ti.Unsupported, match="shared_exponent"):
         ti.BitpackedFields(max_num_bits=32).place(x, y, shared_exponent=True)

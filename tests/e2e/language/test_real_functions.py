@@ -294,7 +294,7 @@ def test_recursion_that_goes_too_deep() -> None:
     check(k(64), 64)
 
 
-def test_recursion_in_several_places() -> None:
+def test_recursion_from_several_calls() -> None:
     moves = ti.field(ti.i32, ())
 
     @ti.real_func
@@ -327,7 +327,7 @@ def test_recursion_in_several_places() -> None:
     check(moves[None], 7)
 
 
-def test_recursion_in_several_places_goes_deep() -> None:
+def test_recursion_from_several_calls_goes_deep() -> None:
     @ti.real_func
     def fib(n: ti.i32) -> ti.i32:
         if n < 2:
@@ -349,7 +349,7 @@ def test_recursion_in_several_places_goes_deep() -> None:
     check(k(16), [987, 29])
 
 
-def test_a_tree_that_stands_in_fields() -> None:
+def test_a_tree_in_fields() -> None:
     """In a parallel loop, with a result that is kept in a variable, and a field as an argument."""
     left, right = ti.field(ti.i32, 63), ti.field(ti.i32, 63)
     weight, total = ti.field(ti.f32, 63), ti.field(ti.f32, 63)
@@ -430,7 +430,7 @@ def test_a_stack_that_is_full() -> None:
 
 
 @pytest.mark.ours("runtime-recursion", run=False)
-def test_recursion_by_way_of_another_function_in_several_places() -> None:
+def test_recursion_through_another_function_from_several_calls() -> None:
     """Each of the copies has two more: 2 ** 128 of them."""
 
     @ti.real_func

@@ -81,7 +81,7 @@ def test_types_take_one_value() -> None:
         refuse(kernel, kind=ti.TaichiSyntaxError)
 
 
-def test_a_template_argument_keeps_what_it_is() -> None:
+def test_a_template_argument_keeps_its_type() -> None:
     @ti.kernel
     def assign(a: ti.template()):
         a = 3
@@ -225,7 +225,7 @@ def test_annotations_of_functions(act) -> None:
 
 
 @pytest.mark.ours("function-annotations")
-def test_an_annotation_may_be_the_class_of_what_is_passed() -> None:
+def test_an_annotation_may_be_the_class_of_the_argument() -> None:
     class Material:
         stiffness = 3
 
@@ -242,7 +242,7 @@ def test_an_annotation_may_be_the_class_of_what_is_passed() -> None:
     check(f(), 6)
 
 
-def test_ranges_over_what_is_no_number() -> None:
+def test_ranges_over_non_numbers() -> None:
     @ti.kernel
     def f():
         for i in ti.ndrange("x"):

@@ -82,7 +82,7 @@ def test_amounts_of_other_types(name: str, amount: str, lacks) -> None:
 
 
 @pytest.mark.ours("shifts")
-def test_known_while_compiling() -> None:
+def test_compile_time_operands() -> None:
     @ti.kernel
     def run() -> ti.types.vector(8, ti.i32):
         one, low, k = 1, -100, 40
@@ -161,7 +161,7 @@ def test_negative_powers_in_vectors_and_constants() -> None:
     check(known(), [0, 1, -1, 0])
 
 
-def test_negative_power_known_while_compiling_is_refused() -> None:
+def test_negative_compile_time_power_raises() -> None:
     @ti.kernel
     def run(x: ti.i32) -> ti.i32:
         return x**-1

@@ -107,7 +107,7 @@ def test_values_that_nobody_uses(mode: None) -> None:
     check(calls.to_numpy().tolist(), [1, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1])
 
 
-def test_places_are_found_once(mode: None) -> None:
+def test_elements_are_evaluated_once(mode: None) -> None:
     calls, count = counters()
 
     @ti.kernel

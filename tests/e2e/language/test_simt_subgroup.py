@@ -457,7 +457,7 @@ def test_reductions_where_a_condition_of_two_parts_is_false(width: int) -> None:
 # --- beyond the device's subgroups ---------------------------------------------------------------
 
 
-def test_exchanges_that_no_invocation_answers_are_told(width: int, caps: Any) -> None:
+def test_unanswered_exchanges_are_reported(width: int, caps: Any) -> None:
     if caps.subgroup_size != width:
         pytest.skip("taken for a device with other subgroups")
     steps = [width >> k for k in range(width.bit_length())]  # one too many

@@ -117,7 +117,7 @@ def test_pointers_of_bitmasks():
 
 
 @pytest.mark.ours("sparse-loops")
-def test_a_loop_runs_over_what_was_active_when_it_began():
+def test_a_loop_iterates_over_elements_active_at_its_start():
     x = ti.field(ti.i32)
     ti.root.bitmasked(ti.i, 64).place(x)
     x[3] = 1
@@ -223,7 +223,7 @@ def test_activate_and_is_active():
     assert [ask(0, 3), ask(0, 2), ask(5, 5)] == [1, 0, 0]
 
 
-def test_deactivate_zeroes_what_was_there():
+def test_deactivate_zeroes_elements():
     x, inner, outer = in_two_pointers()
     x[0, 0] = x[0, 2] = x[5, 5] = 9
 
@@ -404,7 +404,7 @@ def test_appended_by_many():
     assert sorted(x.to_numpy()[:334]) == list(range(0, 1000, 3))
 
 
-def test_append_gives_the_place():
+def test_append_returns_the_index():
     x = ti.field(ti.f32)
     block = ti.root.dense(ti.i, 2).dynamic(ti.j, 8)
     block.place(x)

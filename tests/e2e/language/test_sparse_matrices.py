@@ -208,7 +208,7 @@ def test_conjugate_gradients():
 # --- mistakes ------------------------------------------------------------------------------------
 
 
-def test_reading_or_setting_an_entry_is_refused():
+def test_reading_or_setting_an_entry_raises():
     @ti.kernel
     def set_entry(A: ti.types.sparse_matrix_builder()):
         A[0, 0] = 1.0
@@ -259,7 +259,7 @@ def test_in_debug_mode(init):
 
 
 @pytest.mark.ours("sparse-checks")
-def test_products_with_fields_of_vectors_are_refused() -> None:
+def test_products_with_fields_of_vectors_raise() -> None:
     x = ti.Vector.field(3, ti.f32, 2)
     with pytest.raises(RuntimeError, match="2 numbers is needed"):
         build(np.eye(2)) @ x

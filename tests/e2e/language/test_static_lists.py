@@ -271,7 +271,7 @@ def test_conditions_of_comprehensions_at_run_time() -> None:
         k(2)
 
 
-def test_a_list_is_not_repeated_by_what_only_the_kernel_knows() -> None:
+def test_a_list_is_not_repeated_by_a_run_time_count() -> None:
     @ti.kernel
     def k(n: ti.i32) -> ti.i32:
         v = ti.Vector([1, 2] * n)
@@ -281,7 +281,7 @@ def test_a_list_is_not_repeated_by_what_only_the_kernel_knows() -> None:
         k(3)
 
 
-def test_a_list_is_repeated_while_compiling() -> None:
+def test_a_list_is_repeated_at_compile_time() -> None:
     @ti.kernel
     def k() -> ti.i32:
         v = ti.Vector([1, 2] * 3)

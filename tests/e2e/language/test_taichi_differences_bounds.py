@@ -53,7 +53,7 @@ def test_remainders_of_narrow_integers() -> None:
 
 
 @pytest.mark.ours("truth-values-in-sums")
-def test_truth_values_in_sums() -> None:
+def test_bools_in_sums() -> None:
     @ti.kernel
     def k(a: ti.u8, b: ti.u1) -> ti.i32:
         return a + b

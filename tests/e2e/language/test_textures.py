@@ -259,7 +259,7 @@ def test_srgb_textures(name):
     assert np.mean(np.abs(stored(name, values) - back) > 1e-4) < 0.05
 
 
-def test_every_format_is_made_or_refused():
+def test_every_format_is_supported_or_raises():
     for fmt in F:
         if fmt.name in ("unknown", "depth24stencil8"):
             with pytest.raises(ti.Unsupported, match=fmt.name):

@@ -82,7 +82,7 @@ def test_bytes_survive_as_the_upper_bits_of_wide_integers(tmp_path, bits):
 
 
 @pytest.mark.ours("imwrite-types")
-def test_halves_and_what_is_no_number(tmp_path):
+def test_halves_and_nan(tmp_path):
     name = str(tmp_path / "x.png")
     tools.imwrite(np.array([[0.5, np.nan, np.inf, -np.inf]], np.float16), name)
     assert tools.imread(name)[0, :, 0].tolist() == [127, 0, 255, 0]

@@ -71,7 +71,7 @@ def test_wrong_windows() -> None:
             ti.ui.Window("test", show_window=False, **arguments)
 
 
-def test_without_what_draws(monkeypatch) -> None:
+def test_without_a_renderer(monkeypatch) -> None:
     packages.require_ggui.cache_clear()
     monkeypatch.setattr(packages, "is_installed", lambda package: package != "pygfx")
     with pytest.raises(MissingPackageError, match="ti.ui needs pygfx, .*pip install pygfx"):
