@@ -65,7 +65,7 @@ khronos_validation.log_filename = {log}
 khronos_validation.message_id_filter = {accepted}
 """
 # Messages without a fault of vkchi: of a command that only wgpu, the renderer of `ti.ui`, records;
-# and of allocations above what a driver promises, which vkchi tries on purpose.
+# and of allocations above a driver's limit, which vkchi tries on purpose.
 ACCEPTED = (
     "VUID-vkCmdCopyBufferToImage-pRegions-00173,UNASSIGNED-vkAllocateMemory-maxMemoryAllocationSize"
 )
@@ -99,7 +99,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     os.environ.setdefault("VKCHI_VERIFY", "1")
     os.environ.setdefault("VKCHI_CACHE", "0")  # a stored shader is not emitted, so not validated
-    is_cached = os.environ["VKCHI_CACHE"] != "0"  # which VKCHI_DUMP_SPV would leave aside
+    is_cached = os.environ["VKCHI_CACHE"] != "0"  # VKCHI_DUMP_SPV omits them
     if not is_cached and not config.getoption("--no-spirv-val"):
         config.pluginmanager.register(SpirvCheck(), "vkchi-spirv-check")
     if config.getoption("--validation"):
@@ -202,7 +202,7 @@ def fail_session(session: pytest.Session, who: str, messages: list[str]) -> None
             when="teardown",
         )
         reporter.stats.setdefault("error", []).append(report)
-        if session.config.getoption("instafail", False):  # which omits pytest's list of errors
+        if session.config.getoption("instafail", False):  # it omits pytest's list of errors
             reporter.write_line(f"{who}: {message}")
     if messages and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

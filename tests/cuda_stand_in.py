@@ -172,7 +172,7 @@ class StandIn:
         file = os.readlink(f"/proc/self/fd/{info.handle.fd}")
         at = LAVAPIPE_HEADER if "llvmpipe" in file else 0
         self._memory[made] = mmap.mmap(info.handle.fd, info.size, offset=at)
-        os.close(info.handle.fd)  # which is CUDA's from now on
+        os.close(info.handle.fd)  # CUDA owns it from now on
         self._note("import memory", memory=made, size=info.size, flags=info.flags)
         return made
 

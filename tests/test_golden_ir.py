@@ -88,7 +88,7 @@ def test_verifier_golden_errors(path: Path) -> None:
 def test_round_trip(path: Path) -> None:
     for text in sections(path.read_text()):
         if not drop_comment_lines(text):
-            continue  # what an analysis says
+            continue  # the results of an analysis
         try:
             printed = print_program(parse(text, str(path)))
         except CompilationError:

@@ -27,7 +27,7 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
         return (yield)
     except ti.DeviceError as e:
         is_told = "language" in item.path.as_posix() and any(words in str(e) for words in LACKING)
-        if is_told and lacks_a_type():  # where the device has all types, such an error is a bug
+        if is_told and lacks_a_type():  # if the device has all types, such an error is a bug
             pytest.skip(str(e).splitlines()[0])
         raise
 

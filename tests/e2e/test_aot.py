@@ -523,7 +523,7 @@ def test_sums_of_other_files_are_left_alone(tmp_path: Path) -> None:
     assert {p.name for p in tmp_path.iterdir()} == {"notes.txt", SUMS}
 
 
-# --- what is refused -----------------------------------------------------------------------------
+# --- errors --------------------------------------------------------------------------------------
 
 
 def test_damaged_files(tmp_path: Path) -> None:

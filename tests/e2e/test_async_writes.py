@@ -23,7 +23,7 @@ def waits(monkeypatch) -> list[bool]:
         pytest.skip("the host does not reach the device's memory")
     wait = device.wait
     monkeypatch.setattr(device, "wait", lambda: found.append(device.busy) or wait())
-    # What was submitted may be done at any moment; here it never is before somebody waits.
+    # Submitted work may complete at any moment; here it never does before a wait.
     never_done = property(lambda self: (self.recorded_number, self._left))
     monkeypatch.setattr(type(device), "position", never_done, raising=False)
     return found

@@ -19,7 +19,7 @@ from vkchi.errors import CacheWarning
 from vkchi.runtime import current_runtime
 
 # Kernels, a gradient that saves, one that counts, a trial for races, copies, validation, reports,
-# random numbers, what is returned: prints one line of results.
+# random numbers, returned values: prints one line of results.
 PROGRAM = """
 import sys, warnings
 import numpy as np
@@ -106,7 +106,7 @@ if "strict" in sys.argv:  # nor is what compiles read
 """
 
 
-# Kernels of many kinds: what they return, take and do. `a` and `v` are names of attributes too.
+# Kernels of many kinds, by result, argument and effect. `a` and `v` are names of attributes too.
 KINDS = """
 import sys
 import numpy as np

@@ -109,8 +109,8 @@ model = Model()
 model.by_class()
 result = str([x.to_numpy().tolist(), y.to_numpy().tolist(), a.tolist(), value])
 """
-# Runs the program of each folder that stdin lists, with the cache and, where told, without: what it
-# gives, and which kernels were lowered.
+# Runs the program of each folder that stdin lists, with the cache and, if listed, without: prints
+# results, and names of the lowered kernels.
 DRIVER = """
 import json, os, runpy, sys
 import vkchi
@@ -229,7 +229,7 @@ def test_edit_recompiles_affected_kernels(edit: str, runs: dict[str, Result]) ->
     assert (second, none) == (right, [])
 
 
-# What `vkchi cache why` says of a kernel, of the entries that edits made.
+# Output of `vkchi cache why` for a kernel, for the entries that edits made.
 REASONS = {
     "by_body": [
         "source of by_body:\n",

@@ -404,7 +404,7 @@ def test_values_that_change_at_each_step_are_warned_of_once() -> None:
     line = found[0].lineno
     assert open(__file__).read().splitlines()[line - 1].strip() == "self.x[0] += self.dt"
     before = compiled()
-    for step in range(5, 20):  # which are in memory
+    for step in range(5, 20):  # they are in memory
         s.dt = float(step)
         s.step()
     assert compiled() == before
@@ -537,7 +537,7 @@ def test_mutable_templates() -> None:
     state.n = 3
     assert k(state) == 30
     before = compiled()
-    state.t = 5.0  # which is not read
+    state.t = 5.0  # it is not read
     assert k(state) == 30 and compiled() == before
 
 
@@ -956,7 +956,7 @@ def test_vectors_of_the_same_bits_and_of_another_type_or_shape() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert [k() for _ in range(4)] == [10.75] * 4
-        box.v = ti.Vector([0, 0])  # whose sum is cut
+        box.v = ti.Vector([0, 0])  # its sum is cut
         assert [k() for _ in range(4)] == [10.0] * 4
         box.m = ti.Matrix([[1.0, 2.0], [3.0, 4.0]])
         assert [k() for _ in range(4)] == [20.0] * 4

@@ -181,7 +181,7 @@ def test_methods_of_arrays_and_vectors() -> None:
     assert [line for line, _ in told(run, 2.5)] == ["y.fill(x)", "v.fill(x)"]
 
 
-# --- what loses nothing --------------------------------------------------------------------------
+# --- lossless conversions ------------------------------------------------------------------------
 
 
 def test_whole_floats_constants_that_fit_and_casts_are_quiet(need: Callable[..., None]) -> None:

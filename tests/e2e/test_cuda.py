@@ -310,7 +310,7 @@ def test_a_thousand_exports_leave_nothing(cu):
     assert len(stream.holders) <= 257  # also where nothing is launched meanwhile
     cu.calls.clear()
     add_one(x)
-    assert "signal" in cu.names()  # what all these had is waited for
+    assert "signal" in cu.names()  # waits for all of these
     assert all(n <= was for n, was in zip(count(), before))
 
 
@@ -705,7 +705,7 @@ def test_an_export_that_fails_in_cuda(cu):
     cu.failing = {"cuExternalMemoryGetMappedBuffer"}
     with pytest.raises(BufferError, match="GetMappedBuffer failed"):
         x.__dlpack__()
-    assert not cu._memory  # what was imported is given up
+    assert not cu._memory  # imported memory is released
     cu.failing = set()
     capsule, seen = export(x)
     add_one(x)

@@ -34,7 +34,7 @@ def test_readme_code(number: int, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.split("\n")[: len(said)] == said
 
 
-# What is added to a command of `make demo`, so that it takes less time.
+# Options added to commands of `make demo`, to save time.
 SMALL = {"padding": [], "depthwise_conv": ["--shape", "2,4,32"], "mpm99": ["--frames", "2"]}
 
 
@@ -71,7 +71,7 @@ def test_make_demo_prints_readme_output(
     assert without_numbers(printed) == without_numbers(said)
 
 
-# Arguments, and what the example prints, as a pattern, when its own check has passed.
+# Arguments, and a pattern of the output of the example when its own check has passed.
 EXAMPLES = {
     "padding": (["--out", "{tmp}"], "equal to numpy"),
     "depthwise_conv": (["--shape", "2,4,32"], "v3 both"),
@@ -100,9 +100,9 @@ def test_documented_examples_run(
     assert re.search(said, printed), printed
 
 
-# --- every example has a check of what it computes ------------------------------------------------
+# --- every example has a check of its results -----------------------------------------------------
 
-# Where examples are checked that are no rows of EXAMPLES, and do not reach a loss there.
+# Tests of examples that are no rows of EXAMPLES, and do not reach a loss there.
 CHECKS = {
     "ad_gravity": "gui/test_examples.py::test_forces_from_an_energy",
     "cloth": "gui/test_examples.py::test_cloth",

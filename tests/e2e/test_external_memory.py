@@ -65,7 +65,7 @@ def test_two_devices_see_the_same_memory_through_a_file_descriptor(device):
         np.testing.assert_array_equal(numbers(x), np.full(64, 7))
     finally:
         other.close()
-    np.testing.assert_array_equal(numbers(x), np.full(64, 7))  # who exported it has it still
+    np.testing.assert_array_equal(numbers(x), np.full(64, 7))  # the exporter has it still
 
 
 def test_memory_lives_until_the_last_of_both_sides_lets_go(device):
@@ -327,7 +327,7 @@ def test_a_submission_waits_for_anothers_timeline_and_the_host_does_not(plain):
     assert not plain._queue.wait_for(number, 20_000_000)
     late = threading.Timer(0.05, signal, (plain, cell, 5))
     late.start()
-    assert x.read(0, 4) == b"\7\0\0\0"  # which waits for the fill
+    assert x.read(0, 4) == b"\7\0\0\0"  # waits for the fill
     late.join()
     plain.fill(x, 0, 1024, 8)
     assert x.read(0, 4) == b"\x08\0\0\0"

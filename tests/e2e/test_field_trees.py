@@ -47,7 +47,7 @@ def address(x: Any) -> int:
     return int(x.buffer.address)
 
 
-# --- where elements lie --------------------------------------------------------------------------
+# --- addresses of elements -----------------------------------------------------------------------
 
 
 def test_fields_of_a_cell_alternate() -> None:

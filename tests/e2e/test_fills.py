@@ -187,7 +187,7 @@ def test_graphs_that_the_device_ends(launches: int) -> None:
         left[None] -= 1
 
     with ti.record() as graph:
-        for _ in range(launches):  # which may be one dispatch
+        for _ in range(launches):  # it may be one dispatch
             clear()
         count()
     for rounds in (3, 1, 0):

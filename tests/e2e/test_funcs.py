@@ -295,7 +295,7 @@ def test_functions_cannot_be_called_from_python():
         f(1)
 
 
-# --- what a kernel captures --------------------------------------------------------------------
+# --- captured values ---------------------------------------------------------------------------
 
 
 def test_closures_are_read_as_they_are_now():

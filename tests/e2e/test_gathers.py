@@ -137,7 +137,7 @@ def test_transposed_convolution_gradient(name: str) -> None:
         else:
             add(y, weights, loss)
     assert (y.to_numpy() * slope).sum() == (v * x.grad.to_numpy()).sum()
-    # of each element its own: what the kernel makes of it alone
+    # for each element, the kernel's result for it alone
     for at in ((0, 0), (1, 2), (5, 7), (N - 1, N - 1), (N - 2, 0)):
         one = np.zeros((N, N), np.float32)
         one[at] = 1

@@ -280,7 +280,7 @@ def test_a_long_argument_list() -> None:
         assert np.all(x.to_numpy() == k + 210)
 
 
-# --- under what watches kernels ------------------------------------------------------------------
+# --- with profilers and reports of kernels -------------------------------------------------------
 
 
 def test_under_a_tape_gradients_are_those_of_the_kernels() -> None:
@@ -348,7 +348,7 @@ def test_measured_kernels_are_distinguished() -> None:
     assert [name.partition(".")[0] for name, _ in timing.dispatches] == ["add", "add"]
 
 
-# --- what is refused -----------------------------------------------------------------------------
+# --- errors --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -380,7 +380,7 @@ def test_invalid_arguments_raise_before_any_kernel_runs() -> None:
         with pytest.raises(ArgumentError, match=r"count\(\): argument `n`"):
             g.run({"a": 1.0, "n": 1.5, "x": x})
         assert np.array_equal(x.to_numpy(), np.arange(8))
-    g.run({"a": 0.0, "n": 8, "x": x, "z": 3})  # what no kernel takes is ignored, as in Taichi
+    g.run({"a": 0.0, "n": 8, "x": x, "z": 3})  # unused arguments are ignored, as in Taichi
     with pytest.raises(ArgumentError, match="`n`"):
         g.run({"a": 1.0, "n": 1.5, "x": x})
     g.run({"a": 0.0, "n": 0, "x": x})

@@ -70,7 +70,7 @@ def is_in_place(array):
         return False
     assert found.host.ctypes.data == array.__array_interface__["data"][0]
     assert found.host.nbytes == found.size_bytes == array.nbytes
-    if "llvmpipe" in current_runtime().device.info.name:  # whose device addresses are the host's
+    if "llvmpipe" in current_runtime().device.info.name:  # device addresses are the host's
         assert found.buffer.address == array.ctypes.data
     return True
 
@@ -193,7 +193,7 @@ def test_out_of_range_accesses_of_vectors_and_several_axes(in_place):
     assert (base[64:] == 0).all()
 
 
-# --- what is copied ----------------------------------------------------------------------------
+# --- copies ------------------------------------------------------------------------------------
 
 
 def swapped(n):
@@ -501,7 +501,7 @@ def test_the_option_has_two_values(own_runtime):
         ti.init(host_arrays="later")
 
 
-# --- how long ----------------------------------------------------------------------------------
+# --- lifetime ----------------------------------------------------------------------------------
 
 
 def count_objects():
@@ -720,7 +720,7 @@ def test_a_tensor_that_was_seen_is_looked_at_again():
     x.requires_grad_(False)
     storage = x.untyped_storage()
     if not storage.resizable():
-        return  # where it is copied, numpy has seen it
+        return  # if it is copied, numpy has read it
 
     def move():
         storage.resize_(0)

@@ -31,7 +31,7 @@ def field(values: Any) -> Any:
     return made
 
 
-# --- what a cell's neighbours give: the kernel, and the same by numpy -----------------------------
+# --- results of a cell's neighbours: the kernel, and numpy ----------------------------------------
 
 
 def guards(x: Any, y: Any) -> Callable[[], object]:

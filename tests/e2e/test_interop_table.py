@@ -185,7 +185,7 @@ def test_argument_rows(column, count, source):
     in_place = column == "shared"
     assert count(lambda: add(x, y)) == ((0, 0, True) if in_place else (2, 1, True))
     assert count(lambda: add(x, ti.ndarray(ti.f32, N))) == (
-        (0, 0, True) if in_place else (1, 0, column == "debug")  # which waits for its reports
+        (0, 0, True) if in_place else (1, 0, column == "debug")  # waits for its reports
     )
     assert np.asarray(y)[-1] == 3
 

@@ -109,7 +109,7 @@ def test_an_interrupt_before_any_instruction_of_the_wait_arrives_when_the_import
         except KeyboardInterrupt:
             assert interrupts.left <= 0
             now = len(begun), len(ended)
-            time.sleep(0.005)  # what was taken back is never begun
+            time.sleep(0.005)  # a withdrawn import never begins
             assert now == (len(begun), len(ended)) and now in [(0, 0), (1, 1)]
         else:
             if interrupts.left > 0:

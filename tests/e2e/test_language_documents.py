@@ -14,7 +14,7 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 CHAPTERS = sorted((DOCS / "language").glob("*.md"))
-# Those that draw have tests of their own; architecture sketches what nobody runs.
+# Those that draw have tests of their own; architecture has sketches that cannot run.
 PAGES = sorted(path for path in DOCS.glob("*.md") if path.stem not in ("gui", "ui", "design"))
 SNIPPET = re.compile(r"^```python\n(.*?)^```", re.S | re.M)
 SAID = re.compile(r"^print\(.*\)  # (.*)$", re.M)

@@ -89,7 +89,7 @@ def test_early_returns(fields):
     np.testing.assert_array_equal(fields[2].to_numpy(), START * np.where(k < MANY, k, -1))
 
 
-EXPRESSIONS = {  # of c[i], and what it is in numpy
+EXPRESSIONS = {  # of c[i], and its value in numpy
     "ternaries": (
         lambda n: "".join(f"x[{k % SIZE}] if v == {k} else " for k in range(n)) + "0.0",
         lambda v, n: np.where(v < n, START[v % SIZE], 0),

@@ -173,7 +173,7 @@ def test_arguments_that_share_memory_in_one_kernel_only() -> None:
 def test_views_of_one_memory() -> None:
     memory = np.arange(8, dtype=np.float32)
     x, y = ti.from_dlpack(memory), ti.from_dlpack(memory)
-    is_shared = isinstance(x, HostNdarray)  # where a device cannot, these are two copies
+    is_shared = isinstance(x, HostNdarray)  # on other devices, these are two copies
     with ti.record() as g:
         shift(1.0, x)
         shift(2.0, y)

@@ -223,7 +223,7 @@ def test_fields_unread_by_gradient_may_change():
     assert x.grad.tolist() == [2, 2, 2]
 
 
-# --- where torch calls ---------------------------------------------------------------------------
+# --- calls from torch ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

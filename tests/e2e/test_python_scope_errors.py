@@ -56,7 +56,7 @@ def noted(note: Any, *args: Any) -> None:
 
 SHARED |= {k.__name__: k for k in (takes_int, takes_vector, takes_two, only_in_kernels)}
 
-# Expression -> names in `ti` and Python's classes, all of which must catch what it raises.
+# Expression -> names in `ti` and Python's classes, all of which must catch its error.
 CALLS = {
     "takes_int()": ("TaichiSyntaxError", "TaichiCompilationError", TypeError),
     "takes_int(1, 2)": ("TaichiSyntaxError", TypeError),

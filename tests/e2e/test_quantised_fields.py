@@ -241,7 +241,7 @@ def test_a_gradient_that_a_copy_would_lose_raises() -> None:
         x.copy_from(z)
         total(x)
     x.fill(0.25)
-    with ti.ad.Tape(loss):  # what is no function of `a` has nothing to lose
+    with ti.ad.Tape(loss):  # no function of `a`, so no derivative is lost
         scale()
         z.copy_from(x)
         total(z)
@@ -454,7 +454,7 @@ def test_random_sequences_of_operations(seed: int) -> None:
             fields[k].from_numpy(np.arange(16) * step)
             raw = [i * step for i in range(16)]
         else:
-            first = wrapped(first, *types[k])  # Python is refused what does not fit
+            first = wrapped(first, *types[k])  # values that do not fit raise in Python
             fields[k][3] = first
             raw = [first if i == 3 else v for i, v in enumerate(model[k])]
         model[k] = [wrapped(v, *types[k]) for v in raw]

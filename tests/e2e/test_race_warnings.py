@@ -167,7 +167,7 @@ def test_constraints_that_change_nothing_at_first_warn() -> None:
     assert len(told(run)) == 1
 
 
-# --- what is proved ------------------------------------------------------------------------------
+# --- proofs --------------------------------------------------------------------------------------
 
 
 def test_both_lines_and_a_guard_that_is_no_excuse() -> None:
@@ -370,7 +370,7 @@ def test_other_archs_do_not_serialize() -> None:
     assert text is False
 
 
-# --- what else a call is -------------------------------------------------------------------------
+# --- other calls ---------------------------------------------------------------------------------
 
 
 def test_gradients_of_loops_in_order(need: Callable[..., None]) -> None:

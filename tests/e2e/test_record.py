@@ -249,7 +249,7 @@ def test_other_threads_are_not_recorded() -> None:
     assert x[0] == 1 and y[0] == 5
 
 
-# --- what is refused -----------------------------------------------------------------------------
+# --- errors --------------------------------------------------------------------------------------
 
 
 def test_unsupported_operations_in_recording_raise() -> None:
@@ -301,7 +301,7 @@ def test_unsupported_operations_in_recording_raise() -> None:
         assert x[0] == 0 and f[None] == 0 and y[1] == 1
     with ti.record():
         add(1, x)
-        assert y[3] == 3  # which no recorded kernel writes
+        assert y[3] == 3  # no recorded kernel writes it
 
 
 def test_blocks_in_blocks() -> None:
@@ -455,7 +455,7 @@ def test_arrays_that_others_see_are_recorded_as_ever() -> None:
     seen = np.from_dlpack(y)
     with ti.record() as g:
         add(1, x)
-        other = np.from_dlpack(z)  # which no recorded kernel writes
+        other = np.from_dlpack(z)  # no recorded kernel writes it
     with pytest.raises(KernelRuntimeError, match="would be written once, now"), ti.record():
         y.fill(3)
     g.run()

@@ -176,7 +176,7 @@ def test_gradients_of_loops_that_make_their_own_block_active() -> None:
         grow()
         total()
     want = np.zeros(32)
-    want[:4] = 1.0  # what stood in 8 to 11 was overwritten
+    want[:4] = 1.0  # elements 8 to 11 were overwritten
     want[1] = 7.0
     assert loss[None] == 12.0
     assert x.grad.to_numpy().tolist() == want.tolist()

@@ -44,7 +44,7 @@ COMPILER = (
     "compiler", "ir.ops", "ir.text", "ir.parse", "ir.builder", "ir.verify", "ir.interp",
     "frontend.lowering", "frontend.context", "frontend.intrinsics",
 )  # fmt: skip
-# What few kernels need: of others, cold processes load no such modules.
+# Modules for few kernels: cold processes of others do not load them.
 RARE = (
     "frontend.simt", "frontend.warp_calls", "frontend.draw", "frontend.decompositions",
     "frontend.textures", "frontend.call_stack", "lang.simt", "lang.decompose",
@@ -89,7 +89,7 @@ square.grad()
 print([x.grad[0, i] for i in range(n)], [a.grad[i] for i in range(n)])
 print(json.dumps({"end": sorted(sys.modules)}))
 """
-# What differentiates, and all that reads a kernel's IR.
+# Modules that differentiate, and all that read a kernel's IR.
 DIFFERENTIATION = (
     "frontend.lowering", "frontend.context", "passes", "spirv", "compiler", "analysis.footprint",
     "analysis.alias", "autodiff.primal", "autodiff.rules", "autodiff.reverse", "autodiff.forward",

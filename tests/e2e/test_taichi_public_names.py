@@ -55,7 +55,7 @@ def test_a_name_exists_or_raises(path: str) -> None:
 @pytest.mark.parametrize("path", TABLE)
 def test_the_table_holds_nothing_that_is_there(path: str) -> None:
     with pytest.raises(Unsupported) as error:
-        look_up(f"ti.{path}")()  # what is on a class refuses when it is called
+        look_up(f"ti.{path}")()  # attributes of a class raise when they are called
     assert str(error.value).startswith(f"ti.{path} is not supported yet: ")
 
 

@@ -261,7 +261,7 @@ def test_forward_mode_raises_under_other_transforms():
     ):
         with pytest.raises(RuntimeError, match="forward mode"):
             call()
-    made = jvp(lambda a: a * act(w), (x,), (x,))[1]  # through what it changes not
+    made = jvp(lambda a: a * act(w), (x,), (x,))[1]  # not through its changes
     torch.testing.assert_close(made, 2 * x)
 
 
@@ -276,7 +276,7 @@ def test_forward_mode_raises_by_every_name():
             dual = torch.autograd.forward_ad.make_dual(x, x)
             with pytest.raises(RuntimeError, match="forward mode"):
                 op(dual, w, 2.0)
-            assert op(x, w, 2.0).tolist() == [2] * 5  # which carries none
+            assert op(x, w, 2.0).tolist() == [2] * 5  # it has none
         made = torch.func.jvp(lambda x, op=op: x * op(w, w, 2.0), (x,), (x,))[1]
         assert made.tolist() == [2] * 5
 
@@ -315,7 +315,7 @@ def test_gradients_by_transforms_raise():
         ):
             with pytest.raises(RuntimeError, match="torch's transforms"):
                 call()
-        made = grad(lambda a: (a * op(w, w, 2.0)).sum())(x)  # through what it changes not
+        made = grad(lambda a: (a * op(w, w, 2.0)).sum())(x)  # not through its changes
         assert made.tolist() == [2] * 5
 
 
@@ -421,7 +421,7 @@ def test_cpu_tensors_stay_on_cpu():
     assert find_home((torch.zeros(2, device="meta"), 3.0), is_launch=True).type == "meta"
 
 
-# --- what a gradient needs of outputs ------------------------------------------------------------
+# --- outputs that a gradient needs ---------------------------------------------------------------
 
 
 @ti.kernel
@@ -571,7 +571,7 @@ def test_tensors_are_not_copied(monkeypatch):
     y = product(x, w, 2.0)
     found = hosts.find(y.detach(), 0)
     assert found.start == y.data_ptr() and found.buffer.device is hosts._runtime.device
-    if "llvmpipe" in found.device.info.name:  # whose device addresses are the host's
+    if "llvmpipe" in found.device.info.name:  # device addresses are the host's
         assert found.buffer.address == y.data_ptr()
     got = torch.autograd.grad(product(y, w, 2.0).sum(), (x, w))
     for a, b in zip(got, want):

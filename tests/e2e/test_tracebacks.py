@@ -44,7 +44,7 @@ WRONG = {
 
 
 def run_program(folder: Path, last: str, **variables: str) -> str:
-    """What Python prints for a program that ends in an error."""
+    """Output of Python for a program that ends in an error."""
     path = folder / "program.py"
     path.write_text(PROGRAM + last + "\n")
     env = {k: v for k, v in os.environ.items() if k != "VKCHI_TRACEBACK"} | variables

@@ -160,7 +160,7 @@ def test_ulp_differences() -> None:
             x[i] = ti.sin(x[i] + 1.0)
 
     x = array(64)
-    ti.verify(third, x, ulps=1 << 20)  # what Vulkan allows of sines
+    ti.verify(third, x, ulps=1 << 20)  # Vulkan's tolerance for sines
 
 
 def test_unverifiable_kernels_raise(monkeypatch: pytest.MonkeyPatch) -> None:

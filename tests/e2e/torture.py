@@ -327,7 +327,7 @@ class Torture:
         self.workers.append(worker)
         try:
             worker.start()
-        except RuntimeError as error:  # Python's own: a Condition releases what it could not take
+        except RuntimeError as error:  # Python's own: a Condition releases a lock it could not take
             raise error.__context__ or error from None
         for _ in range(5):
             add(self.arrays.x)

@@ -65,7 +65,7 @@ class Profile(NamedTuple):
 ALL = Profile(tuple(SCALARS.values()), has_float_bits=True)
 # Floats of two implementations are near each other, their bits are not.
 NEAR = Profile(tuple(SCALARS.values()))
-# What every Vulkan device computes alike, bit for bit.
+# Operations that every Vulkan device computes bit for bit alike.
 EXACT = Profile(
     (i32, u32, f32, u1),
     frozenset(

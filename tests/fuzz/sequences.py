@@ -166,7 +166,7 @@ def metric(q: View, tot: View) -> None:
 
 def pick(p: View, q: View) -> None:
     for i in range(N):
-        product = q[i] * DATA[i]  # which is computed, chosen or not
+        product = q[i] * DATA[i]  # it is computed, chosen or not
         p[i] = product if KNOWN[i] else 0.25
 
 

@@ -53,7 +53,7 @@ def draw_slopes(body: str, values: dict[str, np.ndarray], seed: int) -> list[np.
     ways = [[list(range(N))] * 3, [list(range(N))[::-1]] * 3]
     ways += [[list(rng.permutation(N)) for _ in range(3)] for _ in range(6)]
     for k, loop in enumerate(body.split("for i in ")[1:]):
-        if "last = " in loop:  # what assigns a variable of the kernel runs in order
+        if "last = " in loop:  # a loop that assigns a variable of the kernel runs in order
             ways = [[*way[:k], list(range(N)), *way[k + 1 :]] for way in ways]
     steps = STEP * np.eye(N)
     return [

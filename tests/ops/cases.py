@@ -48,7 +48,7 @@ def _has_no_power(t: Scalar, v: _Inputs) -> bool:
     return bool(np.signbit(v[0]) or (v[0] == 0 and not v[1] > 0))
 
 
-# What a row leaves open, as a predicate on its inputs.
+# Cases that a row leaves open, as a predicate on its inputs.
 _OPEN: dict[str, Callable[[Scalar, _Inputs], bool]] = {
     **dict.fromkeys(("floordiv", "mod", "truncdiv", "rem"), _divides_badly),
     **dict.fromkeys(("min", "max"), _is_signless),

@@ -50,7 +50,7 @@ class Inexact:
     def __init__(self, mode: str) -> None:
         self.mode, self.choose = mode, MODES[mode]
         self.used: set[str] = set()
-        self.products: list[tuple[Any, Any]] = []  # results of f32 and f16, and what they are of
+        self.products: list[tuple[Any, Any]] = []  # results of f32 and f16, and their operands
 
     def __call__(self, kind: str, args: Sequence[Any], attr: Any, t: Type) -> Any:
         exact = evaluate(kind, args, attr, t)

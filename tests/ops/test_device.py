@@ -39,7 +39,7 @@ AS_IT_IS = frozenset({"min", "max", "select", "neg", "abs", "sign", *CONVERSIONS
 
 # (part of the device's name, op) -> inputs that this driver gets wrong.
 DRIVER_BUGS: dict[tuple[str, str], Any] = {
-    # -0, and what is flushed to it, as if it were below 0
+    # -0, and values flushed to it, as if below 0
     ("SwiftShader", "atan2"): lambda y, x: np.signbit(y) & (np.abs(y) < np.finfo(y.dtype).tiny),
 }
 

@@ -151,7 +151,7 @@ def test_out_of_range_loads_give_zero_after_ones_in_range(device: Device) -> Non
     check(device, text, {"x": ramp(N, 3, 3), "y": ramp(N, 3, 3)})
 
 
-# Raw memory in and out: the interpreter does not know layouts, numpy says what is due.
+# Raw memory in and out: the interpreter has no layouts, numpy computes the expected results.
 LAYOUTS = {
     # components apart: one plane each
     "array<f32<2>[6,4] @(1%0*4|1%0*1;0,24;48;)>": lambda i, j, c: c * 24 + i * 4 + j,

@@ -44,7 +44,7 @@ class Case(NamedTuple):
         return f"{self.kind}-{'-'.join(map(str, self.types))}"
 
 
-DOMAINS = {  # where operands lie; others: -1.9 to 1.9, but not near whole numbers
+DOMAINS = {  # intervals of operands; others: -1.9 to 1.9, but not near whole numbers
     **dict.fromkeys(("sqrt", "rsqrt", "log", "log2", "pow"), (0.5, 2.0)),
     **dict.fromkeys(("asin", "acos"), (-0.7, 0.7)),
     "tan": (-1.0, 1.0),

@@ -30,7 +30,7 @@ NARROW = FULL._replace(workgroup_size=(16, 8, 2), workgroup_invocations=128)
         ((480, 640), (1, 128)),
         ((800, 800), (1, 160)),
         ((1000, 3), (32, 3)),  # whole subgroups, and none idle
-        ((3, 1000), (1, 125)),  # which divides it
+        ((3, 1000), (1, 125)),  # divides it
         ((None, None, None), (1, 1, 128)),
         ((5, 5, 5), (5, 5, 5)),
         ((1000, 1), (125, 1)),

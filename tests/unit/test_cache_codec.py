@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.test_artifact import SUM
-from vkchi.cache import codec, manifest, query_cache  # which know further records
+from vkchi.cache import codec, manifest, query_cache  # they have further records
 from vkchi.cache.codec import RECORDS, Malformed, decode, encode, from_tree, reader, to_tree, writer
 from vkchi.compiler import build_artifact
 from vkchi.ir.text import ir_text, parse_func
@@ -162,7 +162,7 @@ def test_broken_trees_raise_or_are_valid(artifact):
             except (ValueError, TypeError, LookupError):
                 refused += 1
             else:
-                to_tree(found, form, [])  # which checks types
+                to_tree(found, form, [])  # it checks types
     assert refused > 100
 
 

@@ -114,7 +114,7 @@ def test_a_kernels_lines_are_linked(store: CacheStore) -> None:
     ir, code = of_line(found, "return v * v")
     assert any(" mul " in line for line in ir) and any("OpFMul" in line for line in code)
     above, call = of_line(found, "x[i] += bent(a)")
-    assert set(ir) <= set(above) and set(code) <= set(call)  # what was inlined there
+    assert set(ir) <= set(above) and set(code) <= set(call)  # code that was inlined there
     assert any("OpStore" in line or "OpAtomic" in line for line in call)
     ir, code = of_line(found, "if x[i] < a")
     assert any("OpFOrdLessThan" in line for line in code) and any("if %" in line for line in ir)

@@ -202,6 +202,6 @@ def test_a_compile_leaves_little_for_the_collector():
     gc.disable()
     try:
         assert len(build_artifact(fn, Options(), caps).dispatches) > 2
-        assert gc.collect() < 500  # several thousand, if walkers held what they walked
+        assert gc.collect() < 500  # several thousand, if walkers kept visited ops
     finally:
         gc.enable()

@@ -247,7 +247,7 @@ def test_the_last_view_in_a_forked_child_ends_nothing() -> None:
     assert check_output(source) == "0\nover"
 
 
-# --- what the validation layer calls --------------------------------------------------------------
+# --- calls by the validation layer ----------------------------------------------------------------
 
 
 def new_callback() -> tuple[Any, Any, list[str]]:
@@ -316,7 +316,7 @@ def test_struct_pointees_outlive_resurrected_cycle() -> None:
     owner.one = vk.new("VkSubmitInfo2", pNext=barrier)
     del owner, barrier
     gc.collect()
-    others = [vk.new("VkMemoryBarrier2", srcStageMask=9) for _ in range(1000)]  # where it was
+    others = [vk.new("VkMemoryBarrier2", srcStageMask=9) for _ in range(1000)]  # its old line
     (found,) = came_back
     assert others
     assert found.info.pMemoryBarriers[0].srcStageMask == 5
@@ -342,4 +342,4 @@ def test_a_device_in_a_circle_is_closed() -> None:
         assert found.closed and not ABANDONED
         del found
         gc.collect()
-        ABANDONED.clear()  # what is closed comes back once more
+        ABANDONED.clear()  # the closed object comes back once more

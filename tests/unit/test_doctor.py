@@ -204,7 +204,7 @@ def test_cuda_that_vulkan_does_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_missing_capability_is_reported_with_its_cost() -> None:
-    """Of capabilities that depend on another missing one, only that one is told."""
+    """Of capabilities that depend on another missing one, only that one is reported."""
     assert costs_of(FULL) == []
     assert costs_of(FULL._replace(f64_atomic_add=False)) == [
         "no 64-bit float atomics: sums into shared f64 elements are slow"

@@ -22,7 +22,7 @@ NEW = "\t".join(
 HARDWARE = "hardware\t1.4.303\tNVIDIA H100\tNVIDIA 570.1"
 SWIFTSHADER = "software\t1.3.0\tSwiftShader Device (Subzero)\tSwiftShader driver"
 
-# The name of each tool that could change the machine, or look at it, and what stands in for it.
+# The name of each tool that could change the machine, or look at it, and its replacement.
 TOOLS = {
     "python": 'case "$1" in -c) exit 0;; esac; cat "$STATE/devices"',
     "id": "echo 0",

@@ -17,7 +17,7 @@ from tests.unit.recipes import read_recipe
 
 ROOT = Path(vkchi.__file__).parent
 WRITTEN = {"public_names", "__init__", "lang/math"}
-OTHER_LIBRARIES = {"compat/foreign_names"}  # what to write for names of numpy and others
+OTHER_LIBRARIES = {"compat/foreign_names"}  # replacements of names of numpy and others
 STAND_INS = {"passes/f32_math", "passes/f64_math"}
 
 

@@ -1,4 +1,4 @@
-"""The table of numpy's, torch's and Warp's names: what it says to write exists."""
+"""The table of numpy's, torch's and Warp's names: its replacements exist."""
 
 from __future__ import annotations
 

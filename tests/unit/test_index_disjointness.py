@@ -67,7 +67,7 @@ SHARED = [
     ["for i in range(n):", "4 * i"],  # n may be 2**30 and more, and the index wraps
     ["for i in range(n):", "for j in range(m):", "i * m + j"],
     ["for i in range(8):", "i % (ti.max(n, 4) * 1073741825)"],  # the divisor wraps, to 4 by 4
-    [  # what remains does not fit into an index
+    [  # the rest does not fit into an index
         "for i in range(9):",
         "k = ti.cast(i, ti.i64) * (1 << 33) - m",
         "ti.cast(k % ti.cast(1 << 50, ti.i64), ti.i32)",

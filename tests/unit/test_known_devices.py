@@ -1,4 +1,4 @@
-"""Modules of known devices: what they declare, and how they access vectors.
+"""Modules of known devices: declared capabilities, and accesses of vectors.
 
 `tests/golden/devices` has a text per device: version, capabilities and extensions of all modules,
 and the kernels that the device cannot run.

@@ -278,4 +278,4 @@ def test_numpy_is_imported_where_an_interrupt_leaves_it_whole() -> None:
         )
         if (name or "").split(".")[0] == "numpy"
     }
-    assert not users  # which only types are read from
+    assert not users  # only types are imported from them

@@ -34,7 +34,7 @@ def access(what: str, row: str, column: str, name: str) -> str:
         (("t", "i"), ("next", "i"), False),
         (("next", "i"), ("t", "c0"), False),
         (("c0", "i"), ("c1", "i"), False),
-        (("t", "i"), ("u", "i"), True),  # which may be equal
+        (("t", "i"), ("u", "i"), True),  # they may be equal
         (("t", "i"), ("c0", "i"), True),
         (("c0", "t"), ("c0", "next"), False),
     ],

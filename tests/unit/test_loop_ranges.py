@@ -67,7 +67,7 @@ def test_intervals_of_trip_counts_hold(ends: tuple[int, ...]) -> None:
 
 
 def test_trip_counts_of_host_and_frontend_agree() -> None:
-    made_by_passes = set(MAGIC)  # which run when loops have their counts
+    made_by_passes = set(MAGIC)  # they run when loops have their counts
     assert (GIVEN | ROOTS | {"extract"}) - made_by_passes == COUNTS | set(LEAVES)
 
 

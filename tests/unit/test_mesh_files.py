@@ -224,7 +224,7 @@ def test_an_obj_file_by_hand(tmp_path: Path) -> None:
     assert mesh.triangles.tolist() == [[0, 1, 2], [0, 2, 3], [0, 1, 2]]
     (tmp_path / "a.obj").write_text(
         text + "f -1 -2 -3\n", encoding="utf-8"
-    )  # which meshio takes for others
+    )  # meshio takes them for others
     with pytest.raises(RuntimeError, match="a corner that is no vertex"):
         tools.read_mesh(tmp_path / "a.obj")
 

@@ -14,7 +14,7 @@ from vkchi.autodiff.reaching import ReachingWrites
 
 SHAPES = {1: [(0,), (1,), (2,), (3,), (7,)], 2: [(0, 2), (1, 1), (1, 4), (4, 1), (2, 3), (3, 2)]}
 
-# Loops of a kernel of y, whose extents are n and m: what they store to is all of y.
+# Loops of a kernel of y, of shape (n, m): they write all of y.
 WHOLE = {
     1: [
         ["for i in y:", "y[i]"],
@@ -70,7 +70,7 @@ PARTS = {
         ["for i, k in ti.ndrange(n, n):", "y[i * i + k]"],
         ["for i, k in ti.ndrange(n, 0):", "y[2 * i + k]"],
         ["for i in range(n * n * n):", "y[i // n // n // n]"],
-        # where the bound is no i32, there are no iterations
+        # if the bound is no i32, there are no iterations
         ["for _ in range(1):", "for i in range(2 * n):", "y[i]"],
         ["for _ in range(1):", "for i in range(1, n + 1):", "y[i - 1]"],
     ],

@@ -2,8 +2,8 @@
 
 Counted as a list of kinds: a dict, set, list or tuple written down, of which all keys or items are
 strings and two or more name op kinds; but not an operand of a comparison, if that is two
-kinds (`kind in ("add", "sub")`). Two sorts are no facts of ops, and are named here, each with
-what it is: `HANDLERS`, which give kinds what their module does with them (a rule, a visitor, an
+kinds (`kind in ("add", "sub")`). Two sorts are no facts of ops, and are named here with their
+meaning: `HANDLERS`, which map kinds to an action of their module (a rule, a visitor, an
 opcode: that table *is* the module), and `OTHERS`. A new one must be a column of the op table, or
 come here.
 """
@@ -20,7 +20,7 @@ from vkchi.ir.ops import TABLE
 
 ROOT = Path(vkchi.__file__).parent
 
-# module:name -> what kinds are given there
+# module:name -> meaning of its kinds
 HANDLERS = {
     "analysis/conditions:NEVER": "which intervals decide a comparison",
     "analysis/sums:RING": "arithmetic of polynomials",

@@ -1,10 +1,12 @@
-"""Docstrings and documents in plain technical English, and names with one meaning each."""
+"""Docstrings, comments and documents in plain technical English; plain and unique names."""
 
 from __future__ import annotations
 
 import ast
+import io
 import re
 import statistics
+import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -32,14 +34,41 @@ DEFINITIONS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def docstrings() -> list[tuple[str, str]]:
     """Place and text of every docstring of vkchi."""
+    return docstrings_of(MODULES)
+
+
+def docstrings_of(paths: list[Path]) -> list[tuple[str, str]]:
     return [
         (f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", text)
-        for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for path in paths
+        for node in ast.walk(parse(path))
         if isinstance(node, DEFINITIONS) and (text := ast.get_docstring(node))
     ]
+
+
+def comments_of(path: Path) -> Iterator[tuple[str, str]]:
+    """Location and text of every comment. Adjacent comment lines are one."""
+    source = path.read_text(encoding="utf-8")
+    end, first, text = -1, 0, ""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type != tokenize.COMMENT or re.match(r"#\s*(type:|noqa|fmt:|!)", token.string):
+            continue
+        row, is_alone = token.start[0], token.line.lstrip().startswith("#")
+        if text and not (is_alone and row == end + 1):
+            yield f"{path.relative_to(ROOT)}:{first}", text
+            text = ""
+        first, text = (first, f"{text}\n") if text else (row, "")
+        text += token.string.lstrip("# ")
+        end = row if is_alone else -1
+    if text:
+        yield f"{path.relative_to(ROOT)}:{first}", text
 
 
 @cache
@@ -91,12 +120,13 @@ def test_documents_are_plain() -> None:
     check(paragraphs(), longest=22)
 
 
+def test_docstrings_and_comments_of_tests_are_plain() -> None:
+    check([*docstrings_of(TESTS), *(unit for path in TESTS for unit in comments_of(path))], 20)
+
+
 def test_class_names_occur_once() -> None:
     count = Counter(
-        node.name
-        for path in MODULES
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.ClassDef)
+        node.name for path in MODULES for node in parse(path).body if isinstance(node, ast.ClassDef)
     )
     assert len([name for name, n in count.items() if n > 1]) <= 10
 
@@ -105,7 +135,7 @@ def test_names_of_tests_are_plain() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
         for path in TESTS
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parse(path))
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
         if TEST_NAMES.search(node.name)
     ]

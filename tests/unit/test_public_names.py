@@ -31,7 +31,7 @@ def names_for_type_checkers() -> dict[str, tuple[str, str]]:
             for alias in node.names:
                 assert alias.asname in (None, alias.name), "no checker takes this for public"
                 imported[alias.name] = (module, alias.name)
-                if alias.asname:  # protocols stand for what they are protocols of
+                if alias.asname:  # a protocol counts as its class
                     place = TABLE[alias.name] if module == "protocols" else (module, alias.name)
                     found[alias.name] = place
         elif isinstance(node, ast.Assign):

@@ -44,6 +44,6 @@ def test_public_functions_say_their_types(name: str) -> None:
         p for p in signature.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]
     said = [str(p.annotation) for p in named] + [str(signature.return_annotation)]
-    # what a callable of the user's takes and gives, and an array's dimensions, are free
+    # signatures of the user's callables, and an array's dimensions, are free
     bare = [re.sub(r"(Callable|ndarray)\[(\[[^]]*\]|[^][]|\[[^]]*\])*\]", "", one) for one in said]
     assert not [one for one in bare if re.search(r"\bAny\b", one)], said

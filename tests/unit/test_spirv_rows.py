@@ -21,7 +21,7 @@ from vkchi.types import Scalar, u1
 GRID = row_grid(("dim", "out", 0), 64, guard=True)
 SHAPES = ((), (3,), (2, 3))
 SIGNATURES = list(signatures())
-# What `legalize` expands on every device; of these, what no instruction is at all.
+# Ops that `legalize` expands on every device; of these, ops without an instruction.
 EXPANDED = {(kind, name) for kind, name, space in expansions(FULL) if not space}
 EXPANDED = {(kind, name) for kind, name in EXPANDED if kind not in MAY_BE_WHOLE}
 REFUSED = {(kind, "f64") for kind in f64_math.FUNCTIONS}

@@ -28,7 +28,7 @@ VARIABLES: dict[str, tuple[Any, Any]] = {
     "im": (types.matrix(2, 2, i32), [[1, 2], [3, 4]]),
 }  # fmt: skip
 
-# Where we differ from Taichi: what we give, and why.
+# Differences from Taichi: our result, and the reason.
 DIFFERENT: dict[str, tuple[str, str, str]] = {
     "-b": ("i32", "-1", "truth values count as integers"),
     "b+b": ("i32", "2", "truth values count as integers"),

@@ -98,7 +98,7 @@ ti.Matrix.identity("a", "b")
 ti.GUI("x").circle("a")
 ti.data_oriented(3)
 """
-# What checkers make of any call or variable in an annotation, and of functions without types: no
+# Errors for any call or variable in an annotation, and for functions without types: no
 # library can tell them otherwise.
 PROGRAM = """\
 # mypy: disable-error-code="valid-type, no-untyped-def"

@@ -380,7 +380,7 @@ def test_texture_of_integers_is_constant() -> None:
     assert not x.grad.to_numpy().any()
 
 
-# --- what is refused -------------------------------------------------------------------------
+# --- errors ----------------------------------------------------------------------------------
 
 
 def in_numpy(y: Any) -> Any:
@@ -446,7 +446,7 @@ def test_both_lines_are_reported() -> None:
     text = str(refuses(REFUSED["part of a solution"]).value)
     assert "SparseSolver.solve() took it from there here" in text
     assert "Python put it into an array here" in text
-    assert "made.copy_from(y)" in text  # where a value with a derivative was written
+    assert "made.copy_from(y)" in text  # an element written with a derivative
 
 
 def test_raises_only_if_a_derivative_flows_through_it() -> None:
@@ -621,7 +621,7 @@ def test_custom_gradients_do_not_read_overwritten_arrays(name: str) -> None:
         add_up(run.y, run.loss)
 
 
-# --- constants: what Python computes, numbers and numpy arrays ---------------------------------
+# --- constants: results of Python, numbers and numpy arrays ------------------------------------
 
 
 def element_by_element(y: Any) -> Any:
@@ -893,7 +893,7 @@ def test_a_derivative_through_writes_of_other_libraries(
         write(y, np.from_dlpack(y) if is_late else early)
         add()
 
-    if third is None or (is_late and write is put_by_python):  # who exports, reads
+    if third is None or (is_late and write is put_by_python):  # an export counts as a read
         with pytest.raises(ti.ad.GradientError, match="`y` was overwritten by Python"):
             find(run, x, loss)
     else:

@@ -21,7 +21,7 @@ def tensor(values: Any, needs: bool = True) -> Any:
     return torch.tensor(values, dtype=torch.float32, requires_grad=needs)
 
 
-# --- what Python changes after the call ----------------------------------------------------------
+# --- changes by Python after the call ------------------------------------------------------------
 
 VECTORS: dict[str, Callable[[], Any]] = {
     "vector": lambda: ti.Vector([3.0, 2.0]),
@@ -236,7 +236,7 @@ def test_a_tensor_passed_by_value() -> None:
     assert run.dual[None] == 3
 
 
-# --- what ti.stop_grad takes ---------------------------------------------------------------------
+# --- arguments of ti.stop_grad -------------------------------------------------------------------
 
 
 def test_stop_grad_of_numbers_and_structs() -> None:
@@ -330,7 +330,7 @@ def make_cube(choose: Callable[[Any], Any], give: Callable[[Any], Any] = lambda 
 @pytest.mark.ours("tensors-once", run=False)
 def test_a_tensor_with_a_gradient_that_torch_accumulates() -> None:
     x, operation = tensor([1, 2]), make_cube(lambda x: x)
-    operation(x).sum().backward()  # which returns x.grad itself
+    operation(x).sum().backward()  # returns x.grad itself
     is_near(x.grad, [3, 12])
     operation(x).sum().backward()
     is_near(x.grad, [6, 24])

@@ -287,7 +287,7 @@ def test_python_write_beside_differentiable_values() -> None:
 def test_a_lost_derivative_raises() -> None:
     (b, _), k = values(), field(values=2.0)
     x, loss, steps = solver(b, k)
-    refuse(LOST, loss, *steps)  # by what x held at first
+    refuse(LOST, loss, *steps)  # by the initial x
 
     @ti.kernel
     def clear():
@@ -320,5 +320,5 @@ def test_a_lost_derivative_raises() -> None:
     for begin in partly, depending, one_element, (lambda: (clear(), own())):
         refuse(LOST, loss, begin, *steps)
     other, k = field(N, values=np.ones(N)), field(values=2.0)
-    x, loss, steps = solver(other, k)  # whose right-hand side has a gradient
+    x, loss, steps = solver(other, k)  # its right-hand side has a gradient
     refuse(LOST, loss, clear, *steps)

@@ -151,7 +151,7 @@ def test_break_depends_on_state() -> None:
                     break
             loss[None] += s * s
 
-    def factor(v):  # how often 1.5 until past 3
+    def factor(v):  # iterations of 1.5 until past 3
         return next((1.5**n for n in range(1, 11) if v * 1.5**n > 3.0), 1.5**10)
 
     check(x, loss, run, gradient=[2 * v * factor(v) ** 2 for v in X])

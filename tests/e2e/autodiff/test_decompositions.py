@@ -357,7 +357,7 @@ def test_vectors_that_are_stored(form: str) -> None:
     whole = by_svd if form == "svd" else by_eig
     for a, got in zip(at[:2], x.grad.to_numpy()):
         want = slopes(lambda m: float((whole(lambda s: 2 * (s - 1), m) * c).sum()), a)
-        if form == "eig":  # which reads one triangle
+        if form == "eig":  # it reads one triangle
             want = np.array([[want[0, 0], 0], [want[0, 1] + want[1, 0], want[1, 1]]])
         np.testing.assert_allclose(got, want, atol=2e-2)
     assert np.isnan(x.grad.to_numpy()[2:]).any(axis=(1, 2)).all()

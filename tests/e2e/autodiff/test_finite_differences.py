@@ -13,7 +13,7 @@ import vkchi as ti
 
 N = 5
 X = np.array([0.7, 1.3, 0.4, 1.9, 1.1])
-Program = tuple[Callable[[], Any], Any, Any]  # what computes the loss, the loss, what it depends on
+Program = tuple[Callable[[], Any], Any, Any]  # function of the loss, the loss, its inputs
 
 
 def numbers(*shape: int, values: Any = None) -> Any:

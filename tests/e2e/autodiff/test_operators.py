@@ -27,7 +27,7 @@ def run_both(kernel: Any, x: Any, *others: Any, seed: Any = 1.0) -> None:
     kernel.grad(x, *others)
 
 
-# --- kernel.grad() of kernels that overwrite what they read
+# --- kernel.grad() of kernels that overwrite their inputs
 
 
 def test_grad_of_a_buffer_in_one_loop() -> None:

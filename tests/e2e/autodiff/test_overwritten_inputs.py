@@ -29,7 +29,7 @@ def squares(x: Any, loss: Any) -> Callable[[], None]:
 
 
 WRITES: dict[str, tuple[Callable[[Any], Any], list[float]]] = {
-    # What Python writes, and where old numbers stay.
+    # Writes of Python, and elements that keep old values.
     "from_numpy": (lambda x: x.from_numpy(FIVES), [0, 0, 0, 0]),
     "fill": (lambda x: x.fill(5), [0, 0, 0, 0]),
     "element": (lambda x: x.__setitem__(1, 5), [1, 0, 1, 1]),

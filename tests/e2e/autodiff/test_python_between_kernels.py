@@ -270,7 +270,7 @@ def test_a_function_without_gradient_overwrites_a_tensor(way: Callable[[Any], An
             first(y)
             skipped()
             second(y)
-    assert "skipped = ti.ad.no_grad" in str(e.value)  # where it was
+    assert "skipped = ti.ad.no_grad" in str(e.value)  # its old index
 
 
 @pytest.mark.parametrize("memory", [None, 110])
@@ -1059,7 +1059,7 @@ def test_kernels_that_meet_in_memory_under_two_names() -> None:
         ti.sync()
         add_constant(view)
 
-    for _ in range(2):  # where the same numbers stand there already
+    for _ in range(2):  # memory has the same values already
         refuse("flows through what Python computed or copied", loss, square_view, add_y)
         refuse("flows through `a`, which has none", loss, square_y, add_view)
     check(x, loss, square_view, square_y, add_y, gradient=3 * X**2)

@@ -136,7 +136,7 @@ def test_raises_again_until_the_race_is_fixed() -> None:
             loss[None] += b[i] * b[i]
 
     near.fill(1)
-    for _ in range(3):  # from the second time on `a` holds already what is stored
+    for _ in range(3):  # from the second time on `a` holds the stored values already
         refuse("reads an element of `a`", loss, run)
     near.fill(N)
     check(x, loss, run, gradient=2 * START)

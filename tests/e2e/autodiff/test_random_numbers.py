@@ -160,7 +160,7 @@ def test_a_list_is_the_same_when_it_is_filled_again() -> None:
     assert tape.report.repeated > 0
 
 
-# --- what is not kept ----------------------------------------------------------------------------
+# --- values that are not saved -------------------------------------------------------------------
 
 
 def test_random_numbers_in_loops_of_unknown_length() -> None:

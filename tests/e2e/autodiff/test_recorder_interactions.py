@@ -434,7 +434,7 @@ def test_hvp_through_a_maximum() -> None:
     np.testing.assert_allclose(ti.ad.hvp(run, loss, x, np.ones(4)), want, rtol=1e-5)
 
 
-# --- where gradients lie -------------------------------------------------------------------------
+# --- memory of gradients -------------------------------------------------------------------------
 
 
 def test_gradients_that_lie_otherwise_than_their_fields() -> None:

@@ -177,7 +177,7 @@ def test_second_data_access_rule() -> None:
     assert x.grad[1] == 4.0
     assert x.grad[2] == 3.0
 
-    # The gradient needs what `loss` held before: outside a tape it is gone, and refused.
+    # The gradient needs the old value of `loss`. Outside a tape it is gone, an error.
     x.grad.fill(0)
     loss.grad[None] = 1
     loss[None] = 2

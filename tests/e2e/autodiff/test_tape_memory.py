@@ -85,7 +85,7 @@ def test_more_memory_repeats_less() -> None:
     planets = Planets()
     repeated = [planets.gradient(k * STATE)[-1].repeated for k in (2, 3, 4, 6)]
     assert repeated == sorted(repeated, reverse=True)
-    assert repeated[0] == 53 * 52 // 2  # 51 calls and what Python writes, from the start every time
+    assert repeated[0] == 53 * 52 // 2  # 51 calls and writes of Python, from the start every time
 
 
 def test_enough_memory_repeats_nothing() -> None:

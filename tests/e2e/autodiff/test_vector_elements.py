@@ -133,7 +133,7 @@ def test_a_sum_with_an_element_that_a_kernel_has_replaced_is_an_error() -> None:
 
 
 def test_a_sum_with_a_multiple_of_the_element_raises():
-    """y = x, then y[1] = 4 y[1] in Python: the derivative of what is added is unknown."""
+    """y = x, then y[1] = 4 y[1] in Python: the derivative of the summand is unknown."""
     x = ti.Vector.field(2, ti.f32, 4, needs_grad=True)
     y = ti.Vector.field(2, ti.f32, 4, needs_grad=True)
     loss = ti.field(ti.f32, (), needs_grad=True)

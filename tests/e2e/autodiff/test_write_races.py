@@ -19,7 +19,7 @@ STORES = r"several iterations of one loop store to the same element of `\w+`"
 READS = r"one iteration reads an element of `\w+` [^`]*"
 N, BINS = 24, 6
 START = np.linspace(0.1, 1.0, N)
-Program = tuple[Any, list[Callable[[], Any]]]  # the loss, and what computes it
+Program = tuple[Any, list[Callable[[], Any]]]  # the loss, and its function
 
 
 def integers(values: Any) -> Any:
@@ -684,7 +684,7 @@ def test_without_memory_it_counts_as_a_race(monkeypatch: pytest.MonkeyPatch) -> 
             kernels[0]()
 
 
-# --- where random numbers and counters decide: the run itself is looked at -----------------------
+# --- random numbers and counters decide: trial runs ----------------------------------------------
 
 
 def drawn_places(count: int) -> tuple[Any, Any, Any, list[Callable[[], Any]]]:

@@ -25,7 +25,7 @@ def test_julia(load: Load) -> None:
     at = np.stack(np.meshgrid(np.arange(64), np.arange(32), indexing="ij"), -1)
     z = ((at[..., 0] / 32 - 1) + 1j * (at[..., 1] / 32 - 0.5)) * 2.6
     z = z.astype(np.complex64)
-    for _ in range(8):  # what is far after few iterations is far
+    for _ in range(8):  # far after few iterations means far
         z = np.where(abs(z) < 8, z * z + np.complex64(-0.8 + 0.2j), z)
     steps = np.where(abs(z) >= 8, 1, 0)
     bright = image[..., 0]  # rises with the number of iterations up to a point
@@ -258,7 +258,7 @@ def test_conjugate_gradients(load: Load) -> None:
     assert plate.steps < 300 and plate.check() < 1e-6
     u, k = plate.u.to_numpy().astype(np.float64), plate.conducts.to_numpy().astype(np.float64)
     rim = 2 * sum((k * u)[edge].sum() for edge in (np.s_[0], np.s_[-1], np.s_[:, 0], np.s_[:, -1]))
-    assert rim == pytest.approx(plate.b.to_numpy().sum(), rel=1e-4)  # what comes in goes out
+    assert rim == pytest.approx(plate.b.to_numpy().sum(), rel=1e-4)  # inflow equals outflow
     assert u.min() > 0 and draw(plate, 96).max() > 0.5
 
 

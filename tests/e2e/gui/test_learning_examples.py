@@ -12,7 +12,7 @@ import vkchi as ti
 from tests.e2e.gui.conftest import FOLDER, Load
 from vkchi.runtime import current_runtime
 
-# Rounds, and the loss that is reached in them: what the programs themselves ask for.
+# Epochs, and the loss after them: the checks of the programs themselves.
 CALL = re.compile(r"learning\.run\((\w+), [^\n]*?rounds=(\d+), goal=(-?[\d.e-]+)")
 PROBLEMS = {
     path.stem: (found[1], int(found[2]), float(found[3]))

@@ -427,7 +427,7 @@ def test_loop_config_unknown() -> None:
 
 
 def test_a_block_size_leaves_iterations_in_order() -> None:
-    """`block_dim` is about speed alone: a variable that iterations hand on keeps its values."""
+    """`block_dim` is about speed alone: a loop-carried variable keeps its values."""
     x, y = ti.field(ti.i32, 1000), ti.field(ti.i32, 1000)
 
     @ti.kernel

@@ -41,7 +41,7 @@ def demands(n: ti.types.ndarray(needs_grad=True)):
     pass
 """
 
-# Body of a kernel of one i32 -> what compiling it raises.
+# Body of a kernel of one i32 -> the error of compiling it.
 BODIES = {
     "b = nonsense": "TaichiNameError",
     "nonsense(1)": "TaichiNameError",
@@ -86,7 +86,7 @@ BODIES = {
     "for i in range(2):\n        b = 1\n    c = b": "TaichiNameError",
 }
 
-# Statement in Python scope -> what it raises.
+# Statement in Python scope -> its error.
 CALLS = {
     "g()": "TaichiSyntaxError",
     "g(1, 2)": "TaichiSyntaxError",
@@ -140,7 +140,7 @@ CALLS = {
     "ti.nonsense": AttributeError,
 }
 
-# Head of a kernel -> what its first call with a number raises.
+# Head of a kernel -> the error of its first call with a number.
 HEADS = {
     "(n)": "TaichiSyntaxError",
     "(n: list)": "TaichiSyntaxError",

@@ -105,7 +105,7 @@ def test_integers_keep_their_low_bits(bits: int, signed: bool) -> None:
 def test_fixed_point_numbers_are_the_nearest_step(bits: int, signed: bool, scale: float) -> None:
     (x,) = packed(quant.fixed(bits, signed, scale=scale))
     values = floats(bits)
-    values = values[np.abs(values / scale) < 2.0**22]  # where floats have halves
+    values = values[np.abs(values / scale) < 2.0**22]  # floats have halves
     values = values if signed else np.abs(values)
     given = ti.field(ti.f32, len(values))
     given.from_numpy(values)
@@ -375,7 +375,7 @@ def test_fields_that_differ_in_their_step_alone_have_kernels_of_their_own() -> N
     assert (x[0], y[0]) == (3.5, 3.25)
 
 
-# --- what is refused -----------------------------------------------------------------------------
+# --- errors --------------------------------------------------------------------------------------
 
 
 @pytest.mark.ours("quant-words", run=False)

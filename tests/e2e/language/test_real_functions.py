@@ -501,7 +501,7 @@ def test_rf_python() -> None:
 
 
 def test_recursive_functions_of_one_definition_with_other_types() -> None:
-    """Whether the recursion becomes a loop depends on the annotations, which differ."""
+    """The annotations, which differ, decide if the recursion becomes a loop."""
 
     def make(t, minus):
         @ti.real_func

@@ -570,7 +570,7 @@ def test_shared_vectors_and_indices_that_may_be_outside_take_their_memory() -> N
 
         fill()
 
-    run(most // 16 - 1)  # and one element more for what lies outside
+    run(most // 16 - 1)  # and one element more for values outside
     assert x[BLOCK - 1].to_list() == [1, 2, 3, 4]
     with pytest.raises(ti.TaichiRuntimeError, match=f"take {most // 16 * 16 + 16} bytes"):
         run(most // 16)

@@ -137,7 +137,7 @@ def from_behind(v, i):
     return other if ti.simt.subgroup.invocation_id() < size - 2 else v
 
 
-# what each does -> the index that its value comes from, of the lanes of one subgroup
+# operation -> the index that its value comes from, of the lanes of one subgroup
 SOURCES: dict[str, tuple[Function, Callable[[Any, int], Any]]] = {
     "shuffle": (to_next, lambda lane, width: (lane + 1) % width),
     "shuffle_xor": (to_partner, lambda lane, width: lane ^ 1),

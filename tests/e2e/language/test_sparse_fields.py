@@ -38,7 +38,7 @@ def indices_of(node: Any) -> Callable[[], Any]:
     return call
 
 
-# --- which cells are active ----------------------------------------------------------------------
+# --- active cells --------------------------------------------------------------------------------
 
 
 def test_cells_are_inactive_at_first():

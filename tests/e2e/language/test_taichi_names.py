@@ -84,7 +84,7 @@ def test_options_from_the_environment(init: Init, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv(name, value)
     init(offline_cache=True)
     assert ti.cfg.debug is True and ti.cfg.cuda_stack_limit == 2048
-    assert ti.cfg.offline_cache is True  # what is given comes first
+    assert ti.cfg.offline_cache is True  # arguments come first
     assert ti.cfg.device_memory_GB == 0.5 and ti.cfg.default_ip == ti.i32
     monkeypatch.setenv("TI_DEBUG", "yes")
     with pytest.raises(ValueError):

@@ -204,7 +204,7 @@ def test_scene_program() -> None:
     at = (160 + scale * (np.arange(10) * 0.2 - 0.9)).astype(int)
     row = image[at, int(90 + scale * 0.5)]
     wanted = np.array([1, 0.4, 1]) * np.abs(np.arange(10)[:, None] / 9 - [0, 0, 1]) ** [1, 0, 1]
-    light = row[:, 1] / 0.4  # which is more than one
+    light = row[:, 1] / 0.4  # more than one
     assert abs(row - np.minimum(wanted * light[:, None], 1)).max() < 0.02 and light.min() > 1
     low = image[np.clip(at + 3, 0, 319), int(90 - scale * 0.6) + 4].max(-1)
     assert (low > 0.3).tolist() == [False] + [True] * 8 + [False]

@@ -181,7 +181,7 @@ def test_depths_of_a_surface(window, scene) -> None:
     window.get_depth_buffer(field)
     window.get_depth_buffer(array)
     way = rays()
-    t = FAR / (way[..., 0] + 1)  # where z = x
+    t = FAR / (way[..., 0] + 1)  # for z = x
     at = way * t[..., None] + [0, 0, FAR]
     mask = (abs(at[:, :, :2]).max(-1) < 0.98) & (t > 0)
     wanted = 0.1 / 999.9 * (1000 / t - 1)
@@ -273,7 +273,7 @@ def test_scene_instances(window, scene) -> None:
 
 def test_instances_turn_their_normals(window, scene) -> None:
     turn = np.eye(4, dtype=np.float32)[None].copy()
-    turn[0, :3, :3] = [[0, 0, 2], [0, 1, 0], [-1, 0, 0]]  # what looked along z looks along x
+    turn[0, :3, :3] = [[0, 0, 2], [0, 1, 0], [-1, 0, 0]]  # the view along z becomes one along x
     side = QUAD[:, [2, 1, 0]] * [1, 1, -1]
     transforms = ti.Matrix.field(4, 4, ti.f32, 1)
     transforms.from_numpy(turn)

@@ -1,4 +1,4 @@
-"""Conditions are evaluated again; what an arm computed is computed again in its reverse."""
+"""Conditions are evaluated again; values of an arm are recomputed in its reverse."""
 
 import vkchi as ti
 
