@@ -15,7 +15,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 MODULES = sorted((ROOT / "vkchi").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 OPENING = re.compile(r"(what|whether|who|whose|whom|where|how|which)\b", re.IGNORECASE)
 FORBIDDEN = re.compile(
