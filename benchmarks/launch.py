@@ -61,9 +61,9 @@ class Driver:
     """A kernel's dispatch by the raw functions."""
 
     def __init__(self, kernel: Any, *args: Any) -> None:
-        self.device = kernel.examine(lambda plan, given: plan.runtime.device, *args)
-        (step,) = kernel.examine(lambda plan, given: plan.executable.steps, *args)
-        bound = kernel.examine(lambda plan, given: plan.executable.bind_arguments(given), *args)
+        self.device = kernel.inspect(lambda plan, given: plan.runtime.device, *args)
+        (step,) = kernel.inspect(lambda plan, given: plan.executable.steps, *args)
+        bound = kernel.inspect(lambda plan, given: plan.executable.bind_arguments(given), *args)
         ((self.pipeline, self.block, self.groups, _, _),) = step.prepare(bound)
 
     def record(self, commands: Any, count: int) -> None:

@@ -451,9 +451,9 @@ def estimate(names, family):
     )
     for name in names:
         step, args, _ = PROGRAMS[name](ti, kind)
-        if not hasattr(step, "examine"):
+        if not hasattr(step, "inspect"):
             continue  # a gradient
-        fn = step.examine(lambda plan, _: plan.func, *args)
+        fn = step.inspect(lambda plan, _: plan.func, *args)
         shapes = {p.name: a.shape for p, a in zip(fn.params, args)}
         row = []
         for func in (fn, with_shapes(fn, shapes)):

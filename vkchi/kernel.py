@@ -170,12 +170,12 @@ class Kernel:
         compile_kernel, _ = _load_compiler()
         return compile_kernel(self.__vkchi_func__, specs, options, runtime.device.caps, log)
 
-    def examine(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
+    def inspect(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
         """Return `look(plan, args)` for a call with these arguments, without a launch."""
         found: T = self._run(args, {}, lambda name, plan, given: look(plan, given), is_run=False)
         return found
 
-    def act(self, act: Callable[..., Any], *args: Any) -> Any:
+    def dispatch(self, act: Callable[..., Any], *args: Any) -> Any:
         """Return `act(name, plan, args)`, run in place of a launch with these arguments.
 
         Host arrays that are used in place are passed as a fourth argument.
@@ -520,14 +520,14 @@ class BoundKernel(functools.partial[Any]):
         """As `Kernel.explain`, for this object."""
         self.func.explain(*self.args, *args, **kwargs)  # type: ignore[attr-defined]
 
-    def examine(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
-        """As `Kernel.examine`, for this object."""
-        found: T = self.func.examine(look, *self.args, *args)  # type: ignore[attr-defined]
+    def inspect(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
+        """As `Kernel.inspect`, for this object."""
+        found: T = self.func.inspect(look, *self.args, *args)  # type: ignore[attr-defined]
         return found
 
-    def act(self, act: Callable[..., Any], *args: Any) -> Any:
-        """As `Kernel.act`, for this object."""
-        return self.func.act(act, *self.args, *args)  # type: ignore[attr-defined]
+    def dispatch(self, act: Callable[..., Any], *args: Any) -> Any:
+        """As `Kernel.dispatch`, for this object."""
+        return self.func.dispatch(act, *self.args, *args)  # type: ignore[attr-defined]
 
 
 def launch_or_record(name: str, plan: Plan, args: tuple[Any, ...]) -> Any:

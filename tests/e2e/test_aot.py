@@ -657,7 +657,7 @@ def test_changed_metadata_gives_errors_of_vkchi(tmp_path: Path) -> None:
             for field in module.fields.values():
                 field.to_numpy()
             for name, kernel in module.kernels.items():
-                kernel.examine(lambda plan, args: None, *given.get(name, ()))
+                kernel.inspect(lambda plan, args: None, *given.get(name, ()))
         except VkchiError as e:
             assert str(e)
             refused += 1

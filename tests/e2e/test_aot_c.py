@@ -313,7 +313,7 @@ def compare(
             return [own, str(e)]
         return [own, executable.prepare(bound)]
 
-    own, expected = loaded.examine(look, *args)
+    own, expected = loaded.inspect(look, *args)
     text = (tmp_path / "module.txt").read_text().splitlines()
     kinds = ("bound", "return", "memory", "gradient")
     names = [line.split()[1] for line in text if line.split()[0] in kinds]

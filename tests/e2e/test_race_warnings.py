@@ -341,7 +341,7 @@ def test_only_the_loop_that_races_runs_in_order() -> None:
 
     assert len(told(run)) == 1
     np.testing.assert_array_equal(y.to_numpy(), np.arange(1, N + 1))
-    shaders = run.examine(
+    shaders = run.inspect(
         lambda plan, args: [d.shader for d in plan.executable.artifact.dispatches]
     )
     assert len(shaders) == 3
@@ -366,7 +366,7 @@ def test_long_loops_stay_parallel_under_ti_cpu() -> None:
 def test_other_archs_do_not_serialize() -> None:
     run, _ = prefix_sums()
     told(run)
-    text = run.examine(lambda plan, args: plan.func.name and plan.runtime.is_cpu_wanted)
+    text = run.inspect(lambda plan, args: plan.func.name and plan.runtime.is_cpu_wanted)
     assert text is False
 
 

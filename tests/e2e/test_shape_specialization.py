@@ -80,7 +80,7 @@ def array(values: Any, *, needs_grad: bool = False) -> Any:
 
 
 def executable(kernel: Any, *args: Any) -> Executable:
-    found: Executable = kernel.examine(lambda plan, _: plan.executable, *args)
+    found: Executable = kernel.inspect(lambda plan, _: plan.executable, *args)
     return found
 
 
@@ -613,7 +613,7 @@ def test_gradients_have_code_of_their_own():
     x, y = (array(np.ones(50, np.float32), needs_grad=True) for _ in range(2))
     y.grad.fill(1.0)
     square.grad(x, y)
-    found = square.examine(lambda plan, _: list(plan.derived.gradients.found.values()), x, y)
+    found = square.inspect(lambda plan, _: list(plan.derived.gradients.found.values()), x, y)
     assert [len(one.main.shapes.made) for one in found] == [1]
 
 
@@ -641,7 +641,7 @@ def test_expanded_scalars_have_own_memory(monkeypatch):
         slope = 1 - np.tanh(values[0] @ values[1]) ** 2
         np.testing.assert_allclose(x.grad.to_numpy(), slope @ values[0], rtol=1e-4)
         np.testing.assert_allclose(w.grad.to_numpy(), np.outer(slope, values[1]), rtol=1e-4)
-    found = layer.examine(lambda plan, _: list(plan.derived.gradients.found.values()), w, x, y)
+    found = layer.inspect(lambda plan, _: list(plan.derived.gradients.found.values()), w, x, y)
     forms = [met.form for one in found for met in one.main.shapes.made.values()]
     shapes_of_temps = [[array.shape for array in form.temps.values()] for form in forms]
     if current_runtime().device.caps.is_cpu:
@@ -670,7 +670,7 @@ step(*arrays)
 step.grad(*arrays)
 look = lambda plan, _: (len(plan.executable.shapes.made), *[
     len(one.main.shapes.made) for one in plan.derived.gradients.found.values()])
-print(*step.examine(look, *arrays))
+print(*step.inspect(look, *arrays))
 print("vkchi.compiler" in sys.modules)
 """
 

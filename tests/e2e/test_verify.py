@@ -120,7 +120,7 @@ def test_checks_that_fail_everywhere(own_runtime: None) -> None:
 @pytest.fixture
 def wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """Devices run `bad` for `good`."""
-    other = bad.examine(lambda plan, args: plan.func, ti.ndarray(ti.i32, (2, 2)))
+    other = bad.inspect(lambda plan, args: plan.func, ti.ndarray(ti.i32, (2, 2)))
     build = crosscheck.build_artifact
     monkeypatch.setattr(crosscheck, "build_artifact", lambda fn, *rest: build(other, *rest))
 

@@ -160,7 +160,7 @@ def launched(run: Any, values: dict[str, Any], k: int) -> tuple[dict[str, Any], 
         arrays[name] = ti.ndarray(ti.i32, value.shape)
         arrays[name].from_numpy(value)
     run(*arrays.values(), k)
-    fn = run.examine(lambda plan, _: plan.func, *arrays.values(), k)
+    fn = run.inspect(lambda plan, _: plan.func, *arrays.values(), k)
     return {name: array.to_numpy() for name, array in arrays.items()}, fn
 
 

@@ -106,7 +106,7 @@ class LoadedKernel:
         """Not supported. Raises GradientError."""
         raise GradientError(NO_GRADIENT.format(self.__name__))
 
-    def examine(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
+    def inspect(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
         """Return `look(plan, arguments)` for a call, without running the kernel."""
         found: T = self._run(args, {}, look)
         return found

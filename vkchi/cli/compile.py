@@ -195,7 +195,7 @@ def import_file(path: str, argv: Sequence[str]) -> dict[str, Any]:
 
 def compile_one(kernel: Any, name: str, values: dict[str, str], names: dict[str, Any]) -> None:
     """Compile a kernel for the arguments of `sample_call`, and raise its errors."""
-    kernel.examine(lambda plan, args: None, *sample_call(kernel, name, values, names))
+    kernel.inspect(lambda plan, args: None, *sample_call(kernel, name, values, names))
 
 
 def sample_call(

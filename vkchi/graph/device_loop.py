@@ -81,7 +81,7 @@ class DeviceLoop:
         key = isinstance(field, Ndarray), True, True, True
         kernel = look.kernels.get(key) or look.make(key)
         args = (field, self._state, groups, self._given, int(wanted))
-        self._look = kernel.examine(partial(RecordedLaunch, "run_while"), *args)
+        self._look = kernel.inspect(partial(RecordedLaunch, "run_while"), *args)
         given = self._given.buffer
         looped = [
             c._replace(indirect=given.locate(12 * k, 12), reads=c.reads | {given.key})

@@ -49,7 +49,7 @@ class Launchable(Protocol):
 
     def __call__(self, *args: Any) -> Any: ...
 
-    def examine(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
+    def inspect(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
         """Return `look(plan, arguments)` for a call."""
 
 
@@ -65,7 +65,7 @@ class GraphNode(NamedTuple):
         rest = self.given[self.kernel.is_method :]
         if not all(isinstance(value, Arg) or is_immutable_constant(value) for value in rest):
             return False
-        found: bool = self.kernel.examine(is_plain_launch, *self.fill(values))
+        found: bool = self.kernel.inspect(is_plain_launch, *self.fill(values))
         return found
 
     def fill(self, values: Values) -> tuple[Any, ...]:
@@ -261,7 +261,7 @@ def record_nodes(nodes: list[GraphNode], values: Values) -> Replay:
     def make(node: GraphNode) -> RecordedLaunch:
         kernel = node.kernel
         look = partial(RecordedLaunch, kernel.__vkchi_func__.__name__)
-        made: RecordedLaunch = kernel.examine(look, *node.fill(values))
+        made: RecordedLaunch = kernel.inspect(look, *node.fill(values))
         return made
 
     return Replay([make(node) for node in nodes])

@@ -113,7 +113,7 @@ def verify(
     with restoring(runtime.lock), runtime.lock:
         if runtime.tape is not None:
             raise ArgumentError("verify cannot be used inside a tape or ti.record()")
-        case = kernel.examine(take_case, *args)
+        case = kernel.inspect(take_case, *args)
         before = copy_arrays(case.arrays)
         writers: Writers = {}
         wanted = interpret(case, before, writers)

@@ -114,7 +114,7 @@ def product_of(kernel: Kernel | BoundKernel, x: Any) -> MatrixProduct:
     if key not in pairs:  # shared: gradients run one at a time
         pairs[key] = tuple(make_like(x, needs_grad=True) for _ in range(2))
     v, Av = pairs[key]
-    return kernel.examine(
+    return kernel.inspect(
         lambda plan, args: MatrixProduct(kernel_name(kernel), plan, args, v, Av), v, Av
     )
 

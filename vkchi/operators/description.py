@@ -265,7 +265,7 @@ def analyse_plan(
         made.append(KernelValues(plan.guard, plan.known(args)))
         return look(plan, args)
 
-    return kernel.examine(seen, *given)
+    return kernel.inspect(seen, *given)
 
 
 def find_written(plan: Plan, args: object) -> frozenset[str]:

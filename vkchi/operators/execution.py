@@ -91,7 +91,7 @@ def _run_generated(
     def differentiate(name: str, plan: Plan, *given: Any) -> None:
         act(name, plan, *given, fields=memory)
 
-    spec.kernel.act(differentiate, *spec.arrange(known))
+    spec.kernel.dispatch(differentiate, *spec.arrange(known))
     return {name: _slope(known[name]) for name in wanted}
 
 
@@ -111,7 +111,7 @@ def _run_own(
     if memory.is_needed:
         from vkchi.operators.user_gradient import run_with_snapshots  # rarely used, slow to import
 
-        spec.gradient.act(partial(run_with_snapshots, memory), *arguments)
+        spec.gradient.dispatch(partial(run_with_snapshots, memory), *arguments)
     else:
         spec.gradient(*arguments)
     return {name: found[name] for name in wanted}
