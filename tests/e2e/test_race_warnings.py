@@ -1000,6 +1000,36 @@ def test_loops_of_64_bit_bounds(need: Callable[..., None]) -> None:
             x[i] = x[i - 1] + 1
 
     (text,) = told(lambda: run(N))
+    assert "in order" in text
+    assert x.to_numpy().tolist() == list(range(N))
+
+
+def test_64_bit_loops_over_several_axes(need: Callable[..., None]) -> None:
+    need("i64")
+    on_cpu()
+    x = ti.field(ti.i32, (8, 9))
+
+    @ti.kernel
+    def run(n: ti.i64, m: ti.i64):
+        for i, j in ti.ndrange((0, n), (1, m)):
+            x[i, j] = x[i, j - 1] + 1
+
+    (text,) = told(lambda: run(8, 9))
+    assert "in order" in text
+    assert x.to_numpy().tolist() == [list(range(9))] * 8
+
+
+def test_long_64_bit_loops_stay_parallel(need: Callable[..., None]) -> None:
+    need("i64")
+    on_cpu()
+    x = ti.field(ti.i32, 70_000)
+
+    @ti.kernel
+    def run(n: ti.i64):
+        for i in range(1, n):
+            x[i] = x[i - 1] + 1
+
+    (text,) = told(lambda: run(70_000))
     assert "in order" not in text
 
 

@@ -167,7 +167,11 @@ class WitnessSearch:
         self.traces: dict[Op, IterationTraces] = {}
 
     def length(self, loop: Op) -> int | None:
-        space = None if is_cut(loop) else self.space(loop)
+        """Trip count of a parallel loop, if it is known."""
+        for inner in cut_loops(loop):
+            total = shared_count(inner)
+            return None if total is None else self.launch.scope.integer(total)
+        space = self.space(loop)
         return None if space is None else int(np.prod([len(axis) for axis in space], dtype=object))
 
     def space(self, loop: Op) -> list[range] | None:
@@ -238,10 +242,16 @@ class WitnessSearch:
         return SURELY if SURELY in found else IF if IF in found else ""
 
 
-def is_cut(loop: Op) -> bool:
-    """True for a loop that `passes.wide` strip-mined: a serial loop inside has the iterations."""
+def cut_loops(loop: Op) -> list[Op]:
+    """The serial loop inside that has the iterations, if `passes.wide` strip-mined the loop."""
     inner = [op for op in loop.regions[0].ops if op.kind == "for"]
-    return any(op.regions[0].params[0].type is u64 for op in inner)
+    return [op for op in inner if op.regions[0].params[0].type is u64]
+
+
+def shared_count(inner: Op) -> Value | None:
+    """Number of iterations that all serial loops of a strip-mined loop execute together."""
+    rounds = inner.args[1]
+    return rounds.args[1] if isinstance(rounds, Op) and rounds.kind == "trip_count" else None
 
 
 def reads_of(conflicts: Iterable[Conflict]) -> list[Op]:
