@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import json
 import os
 import pdb
 import re
@@ -314,6 +315,47 @@ def test_environment_variable() -> None:
         [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
     )
     assert found.stdout.splitlines()[-1] == "True False"
+
+
+COVERED = """
+import vkchi as ti
+
+ti.init(arch=ti.python)
+x = ti.field(ti.i32, 4)
+
+@ti.func
+def half(a):
+    if a > 100:
+        a = 0  # missed
+    return a // 2
+
+@ti.kernel
+def run(n: ti.i32):
+    for i in range(n):
+        if i > 7:
+            x[0] = 9  # missed
+        x[i] = half(i)
+
+run(4)
+assert x[3] == 1
+"""
+
+
+def test_coverage_counts_lines_of_kernels_and_functions(tmp_path: Path) -> None:
+    pytest.importorskip("coverage")
+    program, report = tmp_path / "covered.py", tmp_path / "report.json"
+    program.write_text(COVERED)
+    env = {**os.environ, "COVERAGE_FILE": str(tmp_path / "data"), "PYTHONPATH": os.getcwd()}
+    for command in (
+        ["run", f"--include={program}", str(program)],
+        ["json", "-o", str(report)],
+    ):
+        subprocess.run([sys.executable, "-m", "coverage", *command], env=env, check=True)
+    (found,) = json.loads(report.read_text())["files"].values()
+    lines = COVERED.splitlines()
+    assert [lines[k - 1].strip() for k in found["missing_lines"]] == [
+        "a = 0  # missed", "x[0] = 9  # missed",
+    ]  # fmt: skip
 
 
 # --- results -------------------------------------------------------------------------------------
