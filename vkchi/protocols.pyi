@@ -1,7 +1,8 @@
 """Declarations of kernels, functions and vectors for type checkers; not loaded at run time.
 
 Includes decorators that preserve signatures, operators that `lang.matrix` fills in, and the vector
-types of `ti.math` as classes.
+types of `ti.math` as classes. Modules below fields and solvers take the types of their results
+from here.
 
     @ti.kernel
     def scale(x: ti.template(), factor: ti.f32) -> ti.f32: ...
@@ -16,9 +17,16 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from typing_extensions import Self, dataclass_transform
 
+from vkchi.fields.field import MatrixField as MatrixField
+from vkchi.fields.snode import SNode as SNode
+from vkchi.fields.struct_arrays import StructField as StructField
+from vkchi.fields.struct_arrays import StructNdarray as StructNdarray
 from vkchi.kernel import Kernel
 from vkchi.lang.function import Function
 from vkchi.lang.matrix import Matrix, Vector
+from vkchi.linalg.sparse_builder import sparse_matrix_builder as sparse_matrix_builder
+from vkchi.ndarray import MatrixNdarray as MatrixNdarray
+from vkchi.ndarray import VectorNdarray as VectorNdarray
 from vkchi.types.hints import Numbers, ScalarDType
 from vkchi.types.struct_types import StructType
 

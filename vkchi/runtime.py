@@ -35,7 +35,6 @@ from vkchi.types import SCALARS, Defaults, Scalar, cook, f32, f64, i32, i64
 if TYPE_CHECKING:
     from vkchi.device import Device
     from vkchi.fields.fields_builder import GlobalRoot
-    from vkchi.launch.executable import Executable
     from vkchi.reports.delivery import ReportBuffer
     from vkchi.reports.timings import KernelProfiler
     from vkchi.span import Span
@@ -90,7 +89,7 @@ class Runtime:
     - `lock`: held while a launch is prepared.
     - `gradients`, `duals`: arrays that are gradients or tangents of others.
     - `root`: root of the fields without a builder.
-    - `movers`: executables that copy or accumulate arrays, by array type.
+    - `movers`: functions that copy or accumulate arrays on the device, by array type.
     - `watched_reads`: reads of kernels under validation, by number from 1: kernel and span.
     - `host_arrays`: finder of other libraries' arrays used in place (`interop.in_place`).
     - `deferred`: launches do not wait for work in memory of numpy and torch.
@@ -109,7 +108,7 @@ class Runtime:
         self.lock = threading.RLock()
         self.draws = 0
         self.root: GlobalRoot | None = None
-        self.movers: dict[tuple[Array, bool], Executable] = {}
+        self.movers: dict[tuple[Array, bool], Callable[..., None]] = {}
         self.watched_reads: list[tuple[str, Span | None]] = []
         self._reports: ReportBuffer | None = None
         self.profiler: KernelProfiler | None = None

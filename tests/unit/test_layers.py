@@ -84,6 +84,7 @@ THIRD_PARTY = {
     "imgui_bundle": "ui",
     "tqdm": "progress",
 }
+MOST_IN_CIRCLE = 41  # modules of the frontend
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "base", "manager"}
 
 UNITS = {unit: words for row in TABLE for words in row.units for unit in words.split()}
@@ -218,6 +219,24 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         ours = {rest for top, _, rest in found if top == "vkchi"}
         graph[module] = (ours & MODULES.keys()) - {module}
     assert circles(graph) == set()
+
+
+def test_types_do_not_tie_modules_together() -> None:
+    """Imports for type checkers alone may make circles, but no large ones: a reader follows them
+    too. `vkchi.protocols` declares the types that lower modules name."""
+    assert max(map(len, circles(graph_with_types()))) <= MOST_IN_CIRCLE
+
+
+def graph_with_types() -> dict[str, set[str]]:
+    """The modules that each module imports, also under `TYPE_CHECKING`."""
+    graph: dict[str, set[str]] = {}
+    for module, path in MODULES.items():
+        package = module.split(".")[: None if path.name == "__init__.py" else -1]
+        tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        nodes = [node for node in tree if isinstance(node, (ast.Import, ast.ImportFrom))]
+        names = {name for node in nodes for name in imported_names(node, ["vkchi", *package])}
+        graph[module] = {name.removeprefix("vkchi.") for name in names} & MODULES.keys() - {module}
+    return graph
 
 
 def test_circles_are_found() -> None:

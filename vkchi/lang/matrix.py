@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Unpack
 
-    from vkchi.fields.field import MatrixField
-    from vkchi.ndarray import MatrixNdarray, VectorNdarray
-    from vkchi.protocols import Arithmetic
+    from vkchi.protocols import Arithmetic, MatrixField, MatrixNdarray, VectorNdarray
     from vkchi.types.hints import Entry, FieldOptions, Number, Numbers, ScalarDType, Shape
 else:
     Arithmetic = object

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vkchi.lang.function import kernel_function
 
 if TYPE_CHECKING:
-    from vkchi.fields.snode import SNode
+    from vkchi.protocols import SNode
 
 
 @kernel_function

@@ -14,8 +14,7 @@ Guarantees: a caution about a cast is dropped only
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from vkchi.analysis.lattice import Key
 from vkchi.analysis.ranges import resolve
@@ -27,20 +26,17 @@ from vkchi.passes.bounds import WALKS, Prover
 from vkchi.target.cautions import Caution
 from vkchi.types import Tensor, scalar_of
 
-if TYPE_CHECKING:
-    from vkchi.frontend.conversions import PendingCaution
 
-
-def unproved_cautions(fn: Func, noted: Iterable[PendingCaution]) -> list[Caution]:
+def unproved_cautions(fn: Func, noted: Sequence[tuple[Caution, Op | None]]) -> list[Caution]:
     """Return the cautions in `noted`, in order, without those whose cast is proved or assumed to
     fit (see the module) or is no longer in `fn`. Those without a cast are kept."""
-    casts = {n.op for n in noted if n.op is not None}
+    casts = {cast for _, cast in noted if cast is not None}
     lossy: set[Op] = set()
     if casts:
         prover = FitProver(fn, casts)
         prover.region(fn.body)
         lossy = casts.intersection(walk(fn.body)) - set(prover.marked)
-    return [n.caution for n in noted if n.op is None or n.op in lossy]
+    return [caution for caution, cast in noted if cast is None or cast in lossy]
 
 
 class FitProver(Prover):

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.bounded import insert_bounded
@@ -97,12 +97,11 @@ def restore_array(array: Storage, copy: Storage) -> None:
 def copy_or_add(array: Storage, copy: Storage, *, adds: bool) -> None:
     """Set `array` to `copy`, or (`adds`) add `copy` to it, on the device."""
     with restoring(array.runtime.lock), array.runtime.lock:
-        executable = compiled_copy(array, adds=adds)
-        executable.launch(executable.bind((), {"target": array, "source": copy}))
+        compiled_copy(array, adds=adds)(array, copy)
 
 
-def compiled_copy(array: Storage, *, adds: bool) -> Executable:
-    """Compiled copy or addition for arrays of this type and layout; memoized."""
+def compiled_copy(array: Storage, *, adds: bool) -> Callable[..., None]:
+    """A function of target and source, for arrays of this type and layout; memoized."""
     runtime, t = array.runtime, array.array_type
     found = runtime.movers.get((t, adds))
     if found is None:
@@ -116,6 +115,10 @@ def compiled_copy(array: Storage, *, adds: bool) -> Executable:
             copy_array(b, source, target, adds=adds)
             b.emit("yield")
         fn = Func("move", (target, source), body)
-        found = Executable(runtime, build_artifact(fn, runtime.options, runtime.device.caps))
+        executable = Executable(runtime, build_artifact(fn, runtime.options, runtime.device.caps))
+
+        def found(target: Storage, source: Storage) -> None:
+            executable.launch(executable.bind((), {"target": target, "source": source}))
+
         insert_bounded(runtime.movers, (t, adds), found, MOST_MOVERS)
     return found

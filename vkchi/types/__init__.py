@@ -66,7 +66,7 @@ from vkchi.types.layout import row_major as row_major
 from vkchi.types.struct_types import ArgPackType, StructType
 
 if TYPE_CHECKING:  # not imported above; `open_names` loads them on demand
-    from vkchi.linalg.sparse_builder import sparse_matrix_builder as sparse_matrix_builder
+    from vkchi.protocols import sparse_matrix_builder as sparse_matrix_builder
     from vkchi.types.formats import rw_texture as rw_texture
     from vkchi.types.formats import texture as texture
     from vkchi.types.hints import DType, ScalarDType, TensorDType

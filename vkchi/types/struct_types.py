@@ -20,7 +20,7 @@ from vkchi.types.core import Defaults, DefaultTensor, Scalar, Tensor, Type, cook
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from vkchi.fields.struct_arrays import StructField, StructNdarray
+    from vkchi.protocols import StructField, StructNdarray
     from vkchi.types.hints import FieldOptions, Shape
 
 METHODS_KEY = "__struct_methods"
