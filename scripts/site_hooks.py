@@ -14,6 +14,7 @@ import ast
 import enum
 import importlib
 import inspect
+import os
 import re
 from pathlib import Path
 from types import ModuleType
@@ -72,6 +73,21 @@ CHAPTERS = {
         "launch.crosscheck", "errors", "compat.core_stubs"),
         {"ti.profiler": "reports.profiler"}),
 }  # fmt: skip
+
+
+def on_config(config, **_):
+    """Set the site's address: `SITE_URL`, or `Documentation` of the project's addresses.
+
+    `mkdocs serve` has set its own.
+    """
+    config.site_url = config.site_url or os.environ.get("SITE_URL") or documentation_address()
+    return config
+
+
+def documentation_address() -> str:
+    """Return the address of the documentation in pyproject.toml."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    return re.search(r'(?m)^Documentation = "(.*)"', text)[1]
 
 
 def on_files(files: Files, config, **_) -> Files:

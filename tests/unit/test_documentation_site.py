@@ -20,6 +20,7 @@ from vkchi.cli.example import is_drawn, list_examples, title_of
 from vkchi.public_members import public_members
 
 ROOT = Path(__file__).parents[2]
+ADDRESS = "https://example.org/here/"
 LOADED = re.compile(r"""<(?:script|img|link)[^>]*(?:src|href)=["'](?:https?:)?//[^"']*["'][^>]*>""")
 
 
@@ -28,7 +29,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of the built site."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "SITE_URL": ADDRESS}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     return folder
@@ -59,6 +60,8 @@ def test_site_is_self_contained(site: Path) -> None:
         "simt.block.sync",
     ]
     assert [name for name in public if not re.search(rf">\s*ti\.{re.escape(name)}\s*<", text)] == []
+    canonical = re.search(r'<link rel="canonical" href="([^"]*)"', chapters[0].read_text("utf-8"))
+    assert canonical is not None and canonical[1] == f"{ADDRESS}reference.html"
     changes = (site / "changelog.html").read_text(encoding="utf-8")
     assert "What users notice" in changes
 

@@ -167,6 +167,8 @@ def test_urls_of_the_project() -> None:
     assert section is not None
     urls = dict(re.findall(r'(?m)^(\w+) = "(.*)"', section[1]))
     assert set(urls) == {"Homepage", "Documentation", "Source", "Issues", "Changelog"}
+    site = re.sub(r"//github.com/([\w-]+)/(\w+)", r"//\1.github.io/\2/", repository())
+    assert urls.pop("Documentation") == site  # GitHub Pages, by .github/workflows/docs.yml
     assert all(url.startswith(repository()) for url in urls.values())
     for url in urls.values():
         path = re.fullmatch(r".*/(?:blob|tree)/main/(.*)", url)
