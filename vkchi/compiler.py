@@ -26,7 +26,7 @@ from vkchi.analysis.host_numbers import (
 from vkchi.analysis.work import work_of
 from vkchi.cache.compiled import Compiled
 from vkchi.compile_state import compiling
-from vkchi.frontend.methods_seen import methods_seen
+from vkchi.frontend.state.methods_seen import methods_seen
 from vkchi.ir.core import Func, Op, Param, Program, base_memory, walk
 from vkchi.ir.ops import READS, WRITES
 from vkchi.ir.report_ops import REPORTS
@@ -42,7 +42,7 @@ from vkchi.types import Array
 
 if TYPE_CHECKING:
     from vkchi.frontend.argspec import ArgSpec
-    from vkchi.frontend.loop_decisions import PendingDecision
+    from vkchi.frontend.control.loop_decisions import PendingDecision
     from vkchi.frontend.lowering import Lowered
 
 TOO_MANY = (

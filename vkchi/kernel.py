@@ -576,7 +576,7 @@ def keep_typed_source(fn: FunctionType) -> None:
     Its source may be unavailable later. No effect on functions in files.
     """
     if fn.__code__.co_filename.startswith("<"):
-        from vkchi.frontend.source import keep_source  # loaded on demand
+        from vkchi.frontend.syntax.source import keep_source  # loaded on demand
 
         keep_source(fn)
 
@@ -591,7 +591,7 @@ class UserFunc:
         self.__vkchi_func__ = fn
         keep_typed_source(fn)
         if fn.__code__.co_flags & (VARARGS | VARKEYWORDS):
-            from vkchi.frontend.inline import check_fixed  # loaded on demand: 0.1 s
+            from vkchi.frontend.calls.inline import check_fixed  # loaded on demand: 0.1 s
 
             check_fixed(fn)
 

@@ -454,7 +454,7 @@ assert x[0] == 3, x[0]
 m.add()
 assert m.fields["f"].to_numpy().tolist() == [3, 3]
 compiler = ("compiler", "passes", "spirv", "autodiff", "analysis", "tape", "cache.content",
-            "frontend.lowering", "frontend.intrinsics", "ir.builder", "ir.ops", "ir.text",
+            "frontend.lowering", "frontend.calls.intrinsics", "ir.builder", "ir.ops", "ir.text",
             "ir.verify")
 print([name for name in compiler if "vkchi." + name in sys.modules])
 """

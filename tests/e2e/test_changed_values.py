@@ -963,7 +963,7 @@ def test_vectors_of_the_same_bits_and_of_another_type_or_shape() -> None:
 
 
 def test_containers_of_the_same_objects_are_compared_by_these() -> None:
-    from vkchi.frontend.captured_values import same_as
+    from vkchi.frontend.state.captured_values import same_as
     from vkchi.lang import value_keys
 
     cyclic: list[Any] = [1, [2]]

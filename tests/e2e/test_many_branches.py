@@ -8,7 +8,7 @@ import pytest
 import vkchi as ti
 from vkchi.compiler import compile_kernel
 from vkchi.errors import KernelSyntaxError
-from vkchi.frontend.flow import MOST_NESTED
+from vkchi.frontend.control.flow import MOST_NESTED
 from vkchi.passes.shallow import BEARABLE
 from vkchi.runtime import current_runtime
 

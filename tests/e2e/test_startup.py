@@ -42,12 +42,13 @@ COMPILER = (
     "analysis", "passes", "spirv", "autodiff", "races", "tape", "aot", "graph", "linalg",
     "algorithms", "gui", "ui", "tools", "operators", "reports.profiler", "reports.delivery",
     "compiler", "ir.ops", "ir.text", "ir.parse", "ir.builder", "ir.verify", "ir.interp",
-    "frontend.lowering", "frontend.context", "frontend.intrinsics",
+    "frontend.lowering", "frontend.context", "frontend.calls.intrinsics",
 )  # fmt: skip
 # Modules for few kernels: cold processes of others do not load them.
 RARE = (
-    "frontend.simt", "frontend.warp_calls", "frontend.draw", "frontend.decompositions",
-    "frontend.textures", "frontend.call_stack", "lang.simt", "lang.decompose",
+    "frontend.ops.simt", "frontend.ops.warp_calls", "frontend.ops.draw",
+    "frontend.ops.decompositions", "frontend.values.textures", "frontend.calls.call_stack",
+    "lang.simt", "lang.decompose",
     "lang.texture_sampling",
     "passes.fusion", "analysis.crossing", "passes.functions", "passes.f64_math",
     "passes.quotient", "passes.subgroups",

@@ -19,9 +19,9 @@ import numpy as np
 
 import vkchi as ti
 from vkchi.errors import CompilationError, VkchiError
-from vkchi.frontend.call_tables import CALLS, CallHandler
+from vkchi.frontend.calls.tables import CALLS, CallHandler
 from vkchi.frontend.lowering import lower_kernel
-from vkchi.frontend.operands import is_static
+from vkchi.frontend.values.operands import is_static
 from vkchi.ir.core import Value
 from vkchi.ir.verify import verify
 from vkchi.runtime import current_runtime

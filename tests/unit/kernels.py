@@ -17,9 +17,9 @@ import numpy as np
 
 import vkchi as ti
 from vkchi.compile_state import compiling
-from vkchi.frontend.inline import annotations_of
+from vkchi.frontend.calls.inline import annotations_of
 from vkchi.frontend.lowering import ArgSpec, Lowered, lower_kernel
-from vkchi.frontend.source import source_of
+from vkchi.frontend.syntax.source import source_of
 from vkchi.ir import interp
 from vkchi.ir.verify import verify
 from vkchi.passes.bounds import eliminate_bounds_checks

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from vkchi.errors import CompilationError
-from vkchi.frontend import operator_lowering
-from vkchi.frontend.call_tables import find_call
-from vkchi.frontend.intrinsics import METHODS
-from vkchi.frontend.tensor_attributes import find_attribute
-from vkchi.frontend.values import MemoryTarget
+from vkchi.frontend.calls.intrinsics import METHODS
+from vkchi.frontend.calls.tables import find_call
+from vkchi.frontend.ops import operator_lowering
+from vkchi.frontend.ops.tensor_attributes import find_attribute
+from vkchi.frontend.values.references import MemoryTarget
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, Value, walk
 from vkchi.ir.interp import run_reference

@@ -23,9 +23,9 @@ import numpy as np
 
 import vkchi as ti
 from tests.unit.kernels import Field, lower
-from vkchi.frontend.inline import annotations_of
+from vkchi.frontend.calls.inline import annotations_of
 from vkchi.frontend.lowering import Lowered
-from vkchi.frontend.source import source_of
+from vkchi.frontend.syntax.source import source_of
 from vkchi.types import Scalar, Tensor, cook, ndarray, scalar_of, shape_of
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ import pytest
 import vkchi as ti
 from tests.unit.kernels import Field, define, lower, run
 from vkchi.errors import CompilationError
-from vkchi.frontend.source import source_of
+from vkchi.frontend.syntax.source import source_of
 from vkchi.ir.core import walk
 
 MATRIX = np.arange(6, dtype=np.float32).reshape(2, 3)

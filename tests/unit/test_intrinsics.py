@@ -17,10 +17,10 @@ from vkchi.errors import (
     KernelSyntaxError,
     KernelTypeError,
 )
-from vkchi.frontend import operator_lowering
-from vkchi.frontend.call_tables import find_call
-from vkchi.frontend.intrinsics import CALLS, METHODS, component_indices
-from vkchi.frontend.tensor_attributes import find_attribute
+from vkchi.frontend.calls.intrinsics import CALLS, METHODS, component_indices
+from vkchi.frontend.calls.tables import find_call
+from vkchi.frontend.ops import operator_lowering
+from vkchi.frontend.ops.tensor_attributes import find_attribute
 from vkchi.ir.core import Param
 from vkchi.ir.ops import ELEMENTWISE, TABLE
 from vkchi.lang import (
@@ -98,7 +98,7 @@ def test_every_elementwise_op_is_built_by_something() -> None:
         "stop_first_grad",
     }
     built |= {"undefined_slope", "with_derivative_of", "trip_count"}
-    from vkchi.frontend import elementwise_calls as rows
+    from vkchi.frontend.ops import elementwise_calls as rows
 
     built |= {row.op for row in INTRINSICS.values()}
     for rules in (rows._PAIR_RULES, rows._MANY_RULES):

@@ -13,7 +13,7 @@ from tests.unit.kernels import lower, run
 from tests.unit.ranges import columns, corners, expected_all, kernels_of
 from vkchi.analysis.host_numbers import COUNTS, LEAVES, BoundedCount, host_number, limits
 from vkchi.errors import CompilationError
-from vkchi.frontend.loop_limits import GIVEN, ROOTS
+from vkchi.frontend.control.loop_limits import GIVEN, ROOTS
 from vkchi.ir.ops import TABLE
 from vkchi.ir.semantics import trip_count
 from vkchi.target.magic import MAGIC

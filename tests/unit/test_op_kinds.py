@@ -36,10 +36,10 @@ HANDLERS = {
     "autodiff/rules:_MEMORY": "derivatives",
     "autodiff/rules:_NONDIFF": "derivatives",
     "autodiff/rules:_TENSORS": "derivatives",
-    "frontend/debug_checks:OVERFLOWS": "overflow",
-    "frontend/debug_checks:SIGNS": "what messages call them",
-    "frontend/warp_calls:ADDRESSED": "arguments of shuffles",
-    "frontend/warp_calls:BEYOND": "arguments of shuffles",
+    "frontend/ops/debug_checks:OVERFLOWS": "overflow",
+    "frontend/ops/debug_checks:SIGNS": "what messages call them",
+    "frontend/ops/warp_calls:ADDRESSED": "arguments of shuffles",
+    "frontend/ops/warp_calls:BEYOND": "arguments of shuffles",
     "passes/finite_stores:UPDATES": "values that atomics store",
     "passes/lower_access:HANDLERS": "addresses",
     "passes/bounds:WALKS": "proofs of control ops",
@@ -68,9 +68,9 @@ HANDLERS = {
 }
 # module:name -> why it is no fact of ops
 OTHERS = {
-    "frontend/elementwise_calls:call": "Python's `and` and `or`",
+    "frontend/ops/elementwise_calls:call": "Python's `and` and `or`",
     "fields/python_scope:COMPARISONS": "Python's operators",
-    "frontend/objects:_MIRRORED": "Python's operators",
+    "frontend/values/objects:_MIRRORED": "Python's operators",
     "lang/matrix:_COMPARISONS": "Python's operators",
     "lang/simt/subgroup:REDUCTIONS": "names of users' functions",
     "passes/lower_access:SHARED": "ops that the pass itself writes",

@@ -6,7 +6,7 @@ from types import CodeType, FunctionType
 import pytest
 
 from vkchi.errors import KernelSyntaxError
-from vkchi.frontend.source import read_block
+from vkchi.frontend.syntax.source import read_block
 
 TEXT = '''
 def plain(a):

@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 
 from vkchi.errors import KernelSyntaxError
-from vkchi.frontend import matching
-from vkchi.frontend.source import source_of
+from vkchi.frontend.syntax import matching
+from vkchi.frontend.syntax.source import source_of
 
 CHANGED = "is not what stands in its file now"
 LIBRARY = ("ast", "dataclasses", "fractions", "functools", "heapq", "json.encoder", "statistics")
@@ -213,7 +213,9 @@ def test_a_name_that_several_texts_have_had(tmp_path: Path) -> None:
 def test_a_script_from_a_named_pipe_raises(tmp_path: Path) -> None:
     pipe = tmp_path / "script.py"
     os.mkfifo(pipe)
-    text = "from vkchi.frontend.source import source_of\ndef f():\n    return 1\nsource_of(f)\n"
+    text = (
+        "from vkchi.frontend.syntax.source import source_of\ndef f():\n    return 1\nsource_of(f)\n"
+    )
     writer = threading.Thread(target=lambda: pipe.write_text(text, encoding="utf-8"))
     writer.start()
     root = str(Path(__file__).parents[2])
@@ -252,7 +254,7 @@ def test_lambdas_of_one_line_are_distinguished_by_their_code(
 ) -> None:
     path = tmp_path / "pair.py"
     path.write_text(
-        f"import ast\nfrom vkchi.frontend.source import source_of\n{PAIR}"
+        f"import ast\nfrom vkchi.frontend.syntax.source import source_of\n{PAIR}"
         "print([ast.unparse(source_of(g).node.body[0].value) for g in f])\n",
         encoding="utf-8",
     )

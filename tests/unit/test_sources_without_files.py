@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from vkchi.errors import KernelSyntaxError
-from vkchi.frontend import interactive_source, matching, source
-from vkchi.frontend.source import keep_source, source_of
+from vkchi.frontend.syntax import interactive as interactive_source
+from vkchi.frontend.syntax import matching, source
+from vkchi.frontend.syntax.source import keep_source, source_of
 
 
 def typed_code(text: str, file: str = "<stdin>") -> FunctionType:

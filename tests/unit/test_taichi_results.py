@@ -14,7 +14,7 @@ import pytest
 
 from tests.unit.lowering import Building
 from vkchi import types
-from vkchi.frontend.trace import Tracer
+from vkchi.frontend.ops.trace import Tracer
 from vkchi.ir.core import Value
 from vkchi.lang import atomic_functions, elementwise, matrix
 from vkchi.lang import math as tm

@@ -10,9 +10,9 @@ from vkchi.target.options import CodeStore
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from vkchi.frontend.captured_values import Read
-    from vkchi.frontend.dependencies import Dependencies
-    from vkchi.frontend.methods_seen import Seen
+    from vkchi.frontend.state.captured_values import Read
+    from vkchi.frontend.state.dependencies import Dependencies
+    from vkchi.frontend.state.methods_seen import Seen
     from vkchi.ir.core import Func
 
 

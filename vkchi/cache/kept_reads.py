@@ -13,7 +13,7 @@ from typing import Any
 
 from vkchi.cache.codec import Malformed
 from vkchi.cache.kernel_survey import KernelSurvey, NoDigestError
-from vkchi.frontend.captured_values import (
+from vkchi.frontend.state.captured_values import (
     OF_PARENTS,
     Path,
     PathRoot,

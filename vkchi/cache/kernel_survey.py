@@ -62,7 +62,7 @@ from vkchi.cache.store import digest
 from vkchi.errors import VkchiError
 from vkchi.fields.storage import Storage
 from vkchi.frontend.argspec import ArgSpec
-from vkchi.frontend.source import read_block
+from vkchi.frontend.syntax.source import read_block
 from vkchi.hooks import PublicModule
 from vkchi.interrupts.local import local
 from vkchi.lang.matrix import Matrix

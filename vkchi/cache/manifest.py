@@ -22,7 +22,7 @@ from vkchi.cache.store import digest
 from vkchi.cache.version import is_changed
 from vkchi.fields.storage import Storage
 from vkchi.frontend.argspec import ArgSpec
-from vkchi.frontend.methods_seen import methods_seen
+from vkchi.frontend.state.methods_seen import methods_seen
 from vkchi.interrupts.local import local
 from vkchi.span import PACKAGE, Span
 from vkchi.target.artifact import Artifact, Interface

@@ -10,7 +10,7 @@ Guarantees:
     block = ti.root.pointer(ti.i, 4); block.dense(ti.i, 8).place(x)
     levels_of(x.snode)[0].axes          # (AxisMap(at=0, first=0, n=8),)
 
-See also: `frontend.cell_activity` lowers the same operations for kernels.
+See also: `frontend.values.cell_activity` lowers the same operations for kernels.
 """
 
 from __future__ import annotations

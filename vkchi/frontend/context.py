@@ -26,14 +26,13 @@ from vkchi.errors import (
     KernelTypeError,
     nearest_name,
 )
-from vkchi.frontend.active_cells import ActiveCells
-from vkchi.frontend.captured_values import Step, is_object
-from vkchi.frontend.conversions import PendingCaution
-from vkchi.frontend.dependencies import Dependencies
-from vkchi.frontend.operands import is_target
-from vkchi.frontend.reachable_values import record_reachable
-from vkchi.frontend.reports import ReportBuilder
-from vkchi.frontend.scope import (
+from vkchi.frontend.ops.conversions import PendingCaution
+from vkchi.frontend.state.active_cells import ActiveCells
+from vkchi.frontend.state.captured_values import Step, is_object
+from vkchi.frontend.state.dependencies import Dependencies
+from vkchi.frontend.state.reachable_values import record_reachable
+from vkchi.frontend.state.reports import ReportBuilder
+from vkchi.frontend.state.scope import (
     ARGUMENT,
     CONSTANT,
     PASSED,
@@ -43,9 +42,10 @@ from vkchi.frontend.scope import (
     Activation,
     Var,
 )
-from vkchi.frontend.trees import children_of, has_leaf, is_container, map_leaves, refilled
-from vkchi.frontend.user_code_errors import access_error, foreign_traceback, user_code_error
-from vkchi.frontend.values import ArrayRef
+from vkchi.frontend.state.user_code_errors import access_error, foreign_traceback, user_code_error
+from vkchi.frontend.values.operands import is_target
+from vkchi.frontend.values.references import ArrayRef
+from vkchi.frontend.values.trees import children_of, has_leaf, is_container, map_leaves, refilled
 from vkchi.interrupts.local import local
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Param, Value
@@ -58,7 +58,7 @@ from vkchi.types import u32
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from vkchi.frontend.loop_decisions import PendingDecision
+    from vkchi.frontend.control.loop_decisions import PendingDecision
 
 Binding = tuple[Any, ...]
 
@@ -98,7 +98,7 @@ class LoopConfig(NamedTuple):
 
 
 class Lowering:
-    """State of one lowering; implements the protocol `values.Context`.
+    """State of one lowering; implements the protocol `references.Context`.
 
     - `frames`: one dict per open region: the outer variables changed in it, with their old
       values.

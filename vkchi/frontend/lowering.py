@@ -1,6 +1,6 @@
 """Entry of the frontend: lower a kernel's Python source to one Func of CHI IR.
 
-Handlers by AST class are in `lower_expr` and `lower_stmt`; their shared state is in `context`.
+Handlers by AST class are in `expressions` and `statements`; their shared state is in `context`.
 
     lowered = lower_kernel(fn, (ArgSpec("x", "scalar", f32),), Options()); lowered.func
 """
@@ -14,27 +14,27 @@ from typing import Any
 
 from vkchi.errors import CompilationError, InternalError, KernelSyntaxError
 from vkchi.frontend.argspec import ArgSpec
-from vkchi.frontend.context import Binding, HandlerTables, LaunchCondition, Lowering
-from vkchi.frontend.conversions import PendingCaution
-from vkchi.frontend.dependencies import Dependencies
-from vkchi.frontend.flow import lower_block
-from vkchi.frontend.inline import (
+from vkchi.frontend.calls.inline import (
     annotations_of,
     call_function,
     is_tuple_type,
     returned_types,
 )
-from vkchi.frontend.loop_decisions import PendingDecision
-from vkchi.frontend.lower_expr import EXPRESSIONS, LEAVES
-from vkchi.frontend.lower_stmt import STATEMENTS
-from vkchi.frontend.scope import ARGUMENT, VARIABLE, Activation, Var
-from vkchi.frontend.source import source_of
-from vkchi.frontend.sparse_builders import SparseRef, names_of
-from vkchi.frontend.struct_values import StructOfArrays
-from vkchi.frontend.trees import StructValue
-from vkchi.frontend.unsupported_syntax import unsupported_node
-from vkchi.frontend.user_code_errors import foreign_traceback, user_code_error
-from vkchi.frontend.values import ArrayRef
+from vkchi.frontend.context import Binding, HandlerTables, LaunchCondition, Lowering
+from vkchi.frontend.control.expressions import EXPRESSIONS, LEAVES
+from vkchi.frontend.control.flow import lower_block
+from vkchi.frontend.control.loop_decisions import PendingDecision
+from vkchi.frontend.control.statements import STATEMENTS
+from vkchi.frontend.ops.conversions import PendingCaution
+from vkchi.frontend.state.dependencies import Dependencies
+from vkchi.frontend.state.scope import ARGUMENT, VARIABLE, Activation, Var
+from vkchi.frontend.state.user_code_errors import foreign_traceback, user_code_error
+from vkchi.frontend.syntax.source import source_of
+from vkchi.frontend.syntax.unsupported_syntax import unsupported_node
+from vkchi.frontend.values.references import ArrayRef
+from vkchi.frontend.values.sparse_builders import SparseRef, names_of
+from vkchi.frontend.values.struct_values import StructOfArrays
+from vkchi.frontend.values.trees import StructValue
 from vkchi.interrupts.local import local
 from vkchi.ir.core import Func, Param
 from vkchi.reports.sites import ReportSite
@@ -159,7 +159,7 @@ def make_argument(cx: Lowering, arg: ArgSpec) -> Any:
     if isinstance(arg.type, ArrayArgument):
         value = ArrayRef(param, clamps=arg.value == "clamp")
     if arg.kind == "texture":
-        from vkchi.frontend.textures import TextureRef  # rarely needed
+        from vkchi.frontend.values.textures import TextureRef  # rarely needed
 
         value = TextureRef(cx, value, *arg.value)
     if arg.kind == "sparse":

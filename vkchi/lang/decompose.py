@@ -6,7 +6,7 @@ Signs and order of the results are Taichi's.
     [[3. 0.]
      [0. 2.]]
 
-See also: `lang.jacobi` (rotations), `lang.decomposition_derivatives`, `frontend.decompositions`
+See also: `lang.jacobi` (rotations), `lang.decomposition_derivatives`, `frontend.ops.decompositions`
 (calls in kernels).
 """
 

@@ -2,8 +2,8 @@
 
 The result is of the kind of the arguments: a Python number, a numpy array, or a vector or matrix
 (anything with `entries` and `wrap`). Domain errors give nan or inf, as in kernels. Functions in
-`INTRINSICS` become one IR op in kernels, besides casts. `frontend/elementwise_calls.py` lowers the
-others.
+`INTRINSICS` become one IR op in kernels, besides casts. `frontend/ops/elementwise_calls.py` lowers
+the others.
 
     >>> sqrt(4.0)
     2.0

@@ -5,7 +5,7 @@ A Python loop over traced values is unrolled; `repeat` becomes a loop of the ker
     >>> repeat(lambda x: (x / 2, x > 2), (16.0,), 100)
     [1.0]
 
-See also: `frontend/decompositions.py` lowers it in kernels.
+See also: `frontend/ops/decompositions.py` lowers it in kernels.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     >>> vec3(vec2(1, 2), 3)
     [1. 2. 3.]
 
-See also: `frontend/tensor_construction.py` does the same in kernels.
+See also: `frontend/ops/tensor_construction.py` does the same in kernels.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import RecompilationWarning, warn_at
-from vkchi.frontend.captured_values import Path
+from vkchi.frontend.state.captured_values import Path
 from vkchi.launch.value_guards import Guard
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from keyword import iskeyword
 from types import CodeType, FunctionType
 from typing import Any
 
-from vkchi.frontend.captured_values import (
+from vkchi.frontend.state.captured_values import (
     NUMBERS,
     OF_PARENTS,
     Path,
@@ -29,7 +29,7 @@ from vkchi.frontend.captured_values import (
     parent_of,
     value_of,
 )
-from vkchi.frontend.methods_seen import Seen, are_current
+from vkchi.frontend.state.methods_seen import Seen, are_current
 from vkchi.interrupts.local import local
 from vkchi.span import Span
 from vkchi.tuples import NamedTuple

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError, KernelRuntimeError
 from vkchi.frontend.argspec import ArgSpec
-from vkchi.frontend.sparse_builders import names_of
+from vkchi.frontend.values.sparse_builders import names_of
 from vkchi.linalg.coo_matrix import SparseMatrix
 from vkchi.ndarray import Ndarray, ndarray
 from vkchi.signature import ANNOTATIONS, Parameter

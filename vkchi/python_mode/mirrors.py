@@ -8,10 +8,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from vkchi.frontend.struct_values import StructOfArrays
-from vkchi.frontend.targets import ComponentsTarget, ComponentTarget, VariableTarget
-from vkchi.frontend.trees import StructValue
-from vkchi.frontend.values import ArrayRef, MemoryTarget
+from vkchi.frontend.values.references import ArrayRef, MemoryTarget
+from vkchi.frontend.values.struct_values import StructOfArrays
+from vkchi.frontend.values.targets import ComponentsTarget, ComponentTarget, VariableTarget
+from vkchi.frontend.values.trees import StructValue
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.types.lazy_numpy import np

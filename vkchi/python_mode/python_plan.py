@@ -18,10 +18,10 @@ from vkchi.compile_state import DeepRecursion
 from vkchi.compiler import lower_only, memory_access
 from vkchi.errors import Unsupported
 from vkchi.fields.storage import Storage
-from vkchi.frontend.inline import annotations_of, returned_types
+from vkchi.frontend.calls.inline import annotations_of, returned_types
 from vkchi.frontend.lowering import declare_argument, declare_returns
-from vkchi.frontend.scope import Activation
-from vkchi.frontend.source import source_of
+from vkchi.frontend.state.scope import Activation
+from vkchi.frontend.syntax.source import source_of
 from vkchi.ir.core import Param
 from vkchi.ir.interp import InterpreterReport
 from vkchi.ir.interp_memory import ArrayValue

@@ -23,9 +23,9 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from vkchi.errors import InternalError
-from vkchi.frontend.lower_stmt import is_debugger_call
-from vkchi.frontend.source import Source
-from vkchi.frontend.syntax import bottom_names
+from vkchi.frontend.control.statements import is_debugger_call
+from vkchi.frontend.syntax.facts import bottom_names
+from vkchi.frontend.syntax.source import Source
 from vkchi.tuples import NamedTuple
 
 STEPS = "_vkchi"  # the parameter of the code that has the Steps, unless the function has that name

@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from sys import gettrace, settrace
 from typing import Any
 
-from vkchi.frontend import operator_lowering
-from vkchi.frontend.carry import share_variables
+from vkchi.frontend.calls.peek import is_static_call
 from vkchi.frontend.context import LoopConfig, Lowering
-from vkchi.frontend.flow import (
+from vkchi.frontend.control.carry import share_variables
+from vkchi.frontend.control.expressions import bind_static
+from vkchi.frontend.control.flow import (
     Arm,
     PathMerge,
     condition,
@@ -26,7 +27,7 @@ from vkchi.frontend.flow import (
     lower_block,
     run_region,
 )
-from vkchi.frontend.loops import (
+from vkchi.frontend.control.loops import (
     LoopForm,
     as_index,
     bind_indices,
@@ -35,12 +36,11 @@ from vkchi.frontend.loops import (
     note_iteration,
     refuse_else,
 )
-from vkchi.frontend.lower_expr import bind_static
+from vkchi.frontend.control.spaces import LoopSpace, bounds_of, indices_of, parallel_bounds
 from vkchi.frontend.lowering import HANDLERS
-from vkchi.frontend.peek import is_static_call
-from vkchi.frontend.scope import CONDITIONAL, UNSET, VARIABLE, LoopScope, Var
-from vkchi.frontend.spaces import LoopSpace, bounds_of, indices_of, parallel_bounds
-from vkchi.frontend.trees import (
+from vkchi.frontend.ops import operator_lowering
+from vkchi.frontend.state.scope import CONDITIONAL, UNSET, VARIABLE, LoopScope, Var
+from vkchi.frontend.values.trees import (
     aligned,
     children_of,
     is_container,

@@ -1,0 +1,1 @@
+"""Calls: dispatch on the callee, inlining, tables of functions."""

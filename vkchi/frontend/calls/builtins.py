@@ -1,0 +1,291 @@
+"""Python's functions in kernels: `abs`, `min`, `int`, `len`, `math.sqrt`, `numpy.sin`.
+
+BUILTINS maps a function to a handler.
+
+    BUILTINS[len](cx, [a, b])       # 2
+"""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+from typing import Any
+
+from vkchi.errors import KernelTypeError
+from vkchi.frontend.calls.tables import Handler
+from vkchi.frontend.context import plain_number
+from vkchi.frontend.control.flow import condition_of
+from vkchi.frontend.control.iteration import items_of
+from vkchi.frontend.ops import methods, operator_lowering
+from vkchi.frontend.ops.elementwise_calls import ELEMENTWISE, is_plain, round_to_even
+from vkchi.frontend.ops.trace import traced
+from vkchi.frontend.values.kinds import (
+    PLAIN,
+    check_supported,
+    defines,
+    kind_of,
+    name_of,
+    unsupported_use,
+)
+from vkchi.frontend.values.objects import call_method, method_called
+from vkchi.frontend.values.operands import is_static, weak
+from vkchi.frontend.values.references import ArrayRef, Context
+from vkchi.frontend.values.struct_values import first_array, is_struct_array
+from vkchi.frontend.values.texts import RuntimeString, format_parts, joined
+from vkchi.frontend.values.trees import StructValue
+from vkchi.interrupts.local import local
+from vkchi.ir.core import Value
+from vkchi.lang import elementwise
+from vkchi.lang import math as ti_math
+from vkchi.lang.matrix import Matrix
+from vkchi.types import SCALARS, Tensor, u1
+from vkchi.types.lazy_numpy import np
+
+
+def _convert(python: type, dtype: Any) -> Handler:
+    """Make the handler of `int(x)` or `float(x)`.
+
+    Numbers, strings and Python objects that define the conversion are converted at compile time. A
+    method `__int__`, `__float__` or `__index__` of a user's class is inlined. Other values are cast
+    to `dtype`.
+    """
+    names = (f"__{python.__name__}__", "__index__")
+
+    def call(cx: Any, x: Any = 0) -> Any:
+        if isinstance(x, bool | int | float | str | np.generic):
+            try:
+                return python(x)
+            except local(ValueError, OverflowError) as e:
+                name = python.__name__
+                raise cx.fail(
+                    f"{name}: {e}", kind=KernelTypeError, help=f"give it a number: {name}(1)"
+                ) from None
+        for name in names:
+            method = method_called(x, name)
+            if method is not None:
+                return call(cx, call_method(cx, method))
+        is_plain = kind_of(x) is PLAIN and not isinstance(x, np.ndarray)
+        if is_plain and any(defines(x, name) for name in names):
+            return cx.run_python(python, (x,))
+        return operator_lowering.cast(cx, x, dtype)
+
+    return call
+
+
+def _bool(cx: Any, x: Any = False) -> Any:
+    """Lower `bool(x)`: by component for a vector, otherwise the truth of x."""
+    is_number = isinstance(x, Value | Matrix) or operator_lowering.is_target(x)
+    return operator_lowering.cast(cx, x, u1) if is_number else condition_of(cx, x)
+
+
+def _text_by(conversion: str) -> Handler:
+    """Make the handler of `str(x)` or `repr(x)`. Kernel values are inserted after the launch."""
+    return lambda cx, x="": joined(format_parts(cx, x, conversion=conversion))
+
+
+def _length(cx: Any, x: Any) -> Any:
+    if is_struct_array(x):
+        x = first_array(cx, x)
+    if isinstance(x, ArrayRef):
+        if x.type.ndim == 0:
+            raise cx.fail("an array without axes has no `len`", help="its element is x[None]")
+        return x.shape(cx)[0]
+    v = x.load(cx) if operator_lowering.is_target(x) else x
+    check_supported(cx, v, "length")
+    if isinstance(v, Value):
+        assert isinstance(v.type, Tensor)
+        return v.type.n
+    if isinstance(v, StructValue) and isinstance(v.type, type):
+        raise cx.fail(
+            "kernels do not ask objects that they made for `len`",
+            kind=KernelTypeError,
+            help="call a method that counts",
+        )
+    if not isinstance(v, StructValue) and not defines(v, "__len__"):
+        raise unsupported_use(cx, v, "length")
+    return cx.run_python(len, (v,))
+
+
+def _items(cx: Any, x: Any) -> list[Any] | None:
+    """Return the items of a Python iterable; None for a kernel value or Target."""
+    if isinstance(x, Value) or operator_lowering.is_target(x):
+        return None
+    return items_of(cx, x)
+
+
+def _sum(cx: Any, x: Any, start: Any = 0) -> Any:
+    items = _items(cx, x)
+    if items is None:
+        total = methods.total(cx, operator_lowering.value(cx, x))
+        is_default = isinstance(start, int) and start == 0
+        return total if is_default else operator_lowering.binary(cx, "+", start, total)
+    for item in items:
+        refuse_text(cx, item)
+    if items and isinstance(start, int) and start == 0:
+        start, items = items[0], items[1:]
+    return plain_number(reduce(lambda a, b: operator_lowering.binary(cx, "+", a, b), items, start))
+
+
+def refuse_text(cx: Context, x: Any) -> None:
+    if isinstance(x, str | RuntimeString):
+        raise cx.fail(
+            f"{name_of(x)} cannot be added up", kind=KernelTypeError, help='join them: "".join(...)'
+        )
+
+
+def _of_many(python: Any, ours: Handler, of_components: Handler) -> Handler:
+    """Make the handler of `max` or `min`, of arguments, list items or vector components."""
+
+    def call(cx: Any, *args: Any) -> Any:
+        if len(args) != 1:
+            return ours(cx, *args)
+        items = _items(cx, args[0])
+        if items is not None and is_static(items) and any(weak(x) is None for x in items):
+            return cx.run_python(python, (items,))
+        if items is not None:
+            return ours(cx, *items)
+        return of_components(cx, operator_lowering.value(cx, args[0]))
+
+    return call
+
+
+def _of_truths(python: Handler, op: str, of_components: Handler) -> Handler:
+    """Make the handler of `any` or `all` over a list's items or a kernel vector's components.
+
+    There is no short circuit.
+    """
+
+    def call(cx: Any, x: Any) -> Any:
+        items = _items(cx, x)
+        if items is None:
+            return of_components(cx, operator_lowering.value(cx, x))
+        if is_static(items):
+            return python(items)
+        return reduce(
+            lambda a, b: cx.b.emit(op, a, b), [operator_lowering.as_condition(cx, v) for v in items]
+        )
+
+    return call
+
+
+def _to_whole(ours: Handler, python: Any) -> Handler:
+    """Make the handler of `round`, `math.floor` or `math.ceil`: an integer, unlike `ti.round`."""
+
+    def call(cx: Context, x: Any) -> Any:
+        if is_plain(x) and not isinstance(x, Matrix):
+            return python(x)
+        return ours(cx, x, int)
+
+    return call
+
+
+def _round(cx: Context, x: Any, ndigits: Any = None) -> Any:
+    if ndigits is None:
+        return _to_whole(round_to_even, round)(cx, x)
+    if not isinstance(ndigits, int | np.integer):
+        raise cx.fail(
+            "the digits of `round` must be a compile-time constant integer",
+            kind=KernelTypeError,
+            help="multiply, round and divide: ti.round(x * 100) / 100",
+        )
+    if is_plain(x) and not isinstance(x, Matrix):
+        return round(x, int(ndigits))
+    unit = 10.0 ** int(ndigits)
+    whole = round_to_even(cx, operator_lowering.binary(cx, "*", x, unit))
+    return operator_lowering.binary(cx, "/", whole, unit)
+
+
+def _trunc(cx: Context, x: Any) -> Any:
+    if is_plain(x) and not isinstance(x, Matrix):
+        return math.trunc(x)
+    return operator_lowering.cast(cx, x, int)
+
+
+def _pow(cx: Context, base: Any, exp: Any, mod: Any = None) -> Any:
+    if mod is None:
+        return operator_lowering.binary(cx, "**", base, exp)
+    if not is_plain(base, exp, mod):
+        raise cx.fail("`pow` of three arguments is not for kernels", kind=KernelTypeError)
+    return pow(base, exp, mod)
+
+
+def _divmod(cx: Context, x: Any, y: Any) -> tuple[Any, Any]:
+    return operator_lowering.binary(cx, "//", x, y), operator_lowering.binary(cx, "%", x, y)
+
+
+def _log(cx: Context, x: Any, base: Any = None) -> Any:
+    log = ELEMENTWISE[elementwise.log]
+    return (
+        log(cx, x) if base is None else operator_lowering.binary(cx, "/", log(cx, x), log(cx, base))
+    )
+
+
+def _log10(cx: Context, x: Any) -> Any:
+    return operator_lowering.binary(
+        cx, "*", ELEMENTWISE[elementwise.log](cx, x), 1.0 / math.log(10.0)
+    )
+
+
+def _hypot(x: Any, y: Any) -> Any:
+    return elementwise.sqrt(x * x + y * y)
+
+
+def _float_power(cx: Context, x: Any, y: Any) -> Any:
+    return operator_lowering.binary(cx, "**", operator_lowering.floating(cx, x), y)
+
+
+def _np_scalar(cx: Context, x: Any, name: str) -> Value:
+    return operator_lowering.cast(cx, x, SCALARS[name])
+
+
+BUILTINS: dict[object, Handler] = {
+    abs: ELEMENTWISE[elementwise.abs],
+    int: _convert(int, int),
+    float: _convert(float, float),
+    bool: _bool,
+    str: _text_by("s"),
+    repr: _text_by("r"),
+    format: lambda cx, x, spec="": joined(format_parts(cx, x, spec)),
+    len: _length,
+    sum: _sum,
+    max: _of_many(max, ELEMENTWISE[elementwise.max], methods.largest),
+    min: _of_many(min, ELEMENTWISE[elementwise.min], methods.smallest),
+    any: _of_truths(any, "or", methods.has_any),
+    all: _of_truths(all, "and", methods.has_all),
+    round: _round,
+    pow: _pow,
+    divmod: _divmod,
+    math.floor: _to_whole(ELEMENTWISE[elementwise.floor], math.floor),
+    math.ceil: _to_whole(ELEMENTWISE[elementwise.ceil], math.ceil),
+    math.trunc: _trunc,
+    math.log: _log,
+    math.pow: _float_power,
+    math.fmod: ELEMENTWISE[elementwise.raw_mod],
+    math.fabs: ELEMENTWISE[elementwise.abs],
+    math.hypot: traced(_hypot),
+    math.log10: _log10,
+    np.log10: _log10,
+    math.radians: traced(ti_math.radians.python),
+    math.degrees: traced(ti_math.degrees.python),
+    np.rint: round_to_even,
+    np.absolute: ELEMENTWISE[elementwise.abs],
+    np.maximum: ELEMENTWISE[elementwise.max],
+    np.minimum: ELEMENTWISE[elementwise.min],
+    np.power: ELEMENTWISE[elementwise.pow],
+    np.where: ELEMENTWISE[elementwise.select],
+    np.dot: lambda cx, a, b: operator_lowering.binary(cx, "@", a, b),
+}
+
+for _fn, _row in elementwise.INTRINSICS.items():
+    if hasattr(math, _row.math):  # math.exp2 is new in Python 3.11
+        BUILTINS[getattr(math, _row.math)] = ELEMENTWISE[_fn]
+    if _row.numpy:
+        BUILTINS[getattr(np, _row.numpy)] = ELEMENTWISE[_fn]
+BUILTINS[math.atan2] = BUILTINS[np.arctan2] = ELEMENTWISE[elementwise.atan2]
+
+
+def _cast_to(name: str) -> Handler:
+    return lambda cx, x: _np_scalar(cx, x, name)
+
+
+BUILTINS.update({t.dtype.type: _cast_to(t.name) for t in SCALARS.values()})

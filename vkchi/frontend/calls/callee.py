@@ -1,0 +1,586 @@
+"""Call lowering: dispatch on the callee, and evaluation of arguments, by reference where declared.
+
+A callee is an intrinsic, a type, a method, a function to inline, or a plain Python function that
+runs at compile time.
+
+    lower_call(cx, node)
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from types import FunctionType, MappingProxyType, MethodType, ModuleType
+from typing import Any
+
+from vkchi.errors import KernelNameError, KernelSyntaxError, nearest_name
+from vkchi.frontend.calls.builtins import BUILTINS
+from vkchi.frontend.calls.compile_time_forms import FORMS
+from vkchi.frontend.calls.inline import function_of, signature_of
+from vkchi.frontend.calls.intrinsics import METHODS, call_type
+from vkchi.frontend.calls.peek import is_static_call, peek
+from vkchi.frontend.calls.tables import find_call
+from vkchi.frontend.calls.varying import note_varying
+from vkchi.frontend.context import Lowering, array_like, is_field
+from vkchi.frontend.control.assign import assign_to
+from vkchi.frontend.control.iteration import items_of
+from vkchi.frontend.ops import numpy_calls, operator_lowering
+from vkchi.frontend.ops.conversions import convert_value
+from vkchi.frontend.ops.tensor_construction import check_literal_kind
+from vkchi.frontend.state.captured_values import is_object
+from vkchi.frontend.state.dependencies import referred_names
+from vkchi.frontend.state.user_code_errors import access_error
+from vkchi.frontend.syntax.facts import LIST_CHANGES, RECEIVER, SOMEWHERE
+from vkchi.frontend.values import array_methods
+from vkchi.frontend.values.activity_calls import LIST_METHODS
+from vkchi.frontend.values.cell_activity import ListRef
+from vkchi.frontend.values.kinds import describe, function_kind, name_of, unsupported_use
+from vkchi.frontend.values.objects import ALONE, SPECIAL, init_of, is_makeable, make_object
+from vkchi.frontend.values.operands import is_static, is_target
+from vkchi.frontend.values.places import attribute_of, list_item, lvalue
+from vkchi.frontend.values.references import ArrayRef, InlineOnly
+from vkchi.frontend.values.struct_values import (
+    construct_struct,
+    is_struct_array,
+    record_in,
+)
+from vkchi.frontend.values.targets import VariableTarget
+from vkchi.frontend.values.texts import format_text
+from vkchi.frontend.values.trees import StructValue, is_container, leaves, records_in
+from vkchi.hooks import PYTHON_SCOPE
+from vkchi.ir.core import Value
+from vkchi.lang.compile_time import static
+from vkchi.lang.function import Function
+from vkchi.lang.matrix import Matrix
+from vkchi.lang.ndrange import grouped
+from vkchi.lang.rescale import rescale_index
+from vkchi.tuples import NamedTuple
+from vkchi.types import DefaultTensor, Tensor, Type
+from vkchi.types.struct_types import StructType
+
+_UNCONVERTED = (static, grouped, rescale_index)  # take fields as Python objects
+_MAKERS = ("vkchi.fields.", "vkchi.ndarray", "vkchi.texture")  # modules that create arrays
+_READING = {
+    list: ("index", "count", "copy", "__len__"),
+    dict: ("items", "keys", "values", "get", "copy", "__len__"),
+}
+
+
+def is_array(x: Any) -> bool:
+    return isinstance(x, ArrayRef) or is_field(x) or is_struct_array(x)
+
+
+def is_in(x: Any, known: set[Any]) -> bool:
+    try:
+        return x in known
+    except TypeError:
+        return False
+
+
+def find_in(table: Any, callee: Any) -> Any:
+    try:
+        return table.get(callee)
+    except TypeError:  # cannot be hashed
+        return None
+
+
+def by_reference(callee: Any) -> Collection[int | str]:
+    """Return positions and names of the arguments that a callee takes by reference."""
+    if isinstance(callee, functools.partial):
+        return _shifted(by_reference(callee.func), len(callee.args))
+    call = find_call(callee)
+    if call is not None:
+        return call.targets
+    if function_kind(callee) in (None, "kernel"):
+        return ()
+    found = signature_of(function_of(callee)).by_reference()
+    return _shifted(found, 0 if getattr(callee, "__self__", None) is None else 1)
+
+
+def may_refer(cx: Lowering, n: ast.expr, position: int | str) -> bool:
+    """True if a call of expression n may take the argument at `position` by reference.
+
+    Conservatively true where the callee is known only during lowering: `table[k](x)`, or `f(x)` in
+    `for f in ti.static(...)`. A RECEIVER counts only for known methods of structs.
+    """
+    if position == RECEIVER:
+        return isinstance(n, ast.Attribute) and is_method_of(cx, n)
+    callee = peek(cx, n)
+    if callee is not None:
+        found = by_reference(callee)
+        return bool(found) if position == SOMEWHERE else position in found
+    if isinstance(n, ast.Attribute):
+        base = peek(cx, n.value)
+        return base is None and n.attr not in METHODS and n.attr not in LIST_CHANGES
+    return True
+
+
+def is_method_of(cx: Lowering, n: ast.Attribute) -> bool:
+    """True if `x.f` is a method of a struct, as far as is known before x is lowered."""
+    bottom: ast.expr = n.value
+    while isinstance(bottom, ast.Attribute | ast.Subscript):
+        bottom = bottom.value
+    held = peek(cx, bottom)
+    return any(n.attr in record.methods for record in records_in(held))
+
+
+# --- arguments -----------------------------------------------------------------------------------
+
+
+def lower_arguments(
+    cx: Lowering,
+    n: ast.Call,
+    targets: Collection[int | str] = (),
+    expr: Callable[[Lowering, ast.expr], Any] = Lowering.expr,
+) -> tuple[list[Any], dict[str, Any]]:
+    """Lower the arguments of a call.
+
+    Assignable arguments at `targets` are passed unread, as Targets. The others are lowered by
+    `expr`.
+    """
+    args: list[Any] = []
+    for arg in n.args:
+        if isinstance(arg, ast.Starred):
+            args += items_of(cx, cx.expr(arg.value), "unpack")
+        else:
+            args.append(reference(cx, arg) if len(args) in targets else expr(cx, arg))
+    kwargs: dict[str, Any] = {}
+    for keyword in n.keywords:
+        lower = reference if keyword.arg in targets else expr
+        x = lower(cx, keyword.value)
+        kwargs |= x if keyword.arg is None else {keyword.arg: x}
+    return args, kwargs
+
+
+def reference(cx: Lowering, n: ast.expr) -> Any:
+    """Lower an argument passed by reference: a Target if it is assignable, else its value."""
+    if not isinstance(n, ast.Name | ast.Attribute | ast.Subscript):
+        return cx.expr(n)
+    target = lvalue(cx, n)
+    if type(target) is not VariableTarget and isinstance(target, VariableTarget):
+        return target if isinstance(target.get(), Value | StructValue) else target.get()
+    if isinstance(target, VariableTarget):
+        held = target.get()
+        return target if isinstance(held, Value) or is_container(held) else held
+    return target
+
+
+# --- calls ---------------------------------------------------------------------------------------
+
+
+def lower_call(cx: Lowering, n: ast.Call) -> Any:
+    outer, cx.call_node = cx.call_node, n
+    if isinstance(n.func, ast.Attribute):
+        value = call_attribute(cx, n, n.func)
+    else:
+        callee = cx.expr(n.func)
+        value = call_object(cx, n, reference(cx, n.func) if is_made(callee) else callee)
+    cx.call_node = outer
+    return value
+
+
+def is_made(x: Any) -> bool:
+    """True if x is an object of a user's class, constructed in the kernel."""
+    return isinstance(x, StructValue) and isinstance(x.type, type)
+
+
+def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
+    """Lower `base.name(...)`.
+
+    It is a method of a vector, matrix, array, list or string, or a call of an object's attribute.
+    """
+    base = cx.ref(f.value)
+    record = record_in(base)
+    if record is not None and not is_array(record):
+        if leaves(record) and isinstance(f.value, ast.Name | ast.Attribute | ast.Subscript):
+            base = lvalue(cx, f.value)
+        return call_object(cx, n, cx.at(f, lambda cx: attribute_of(cx, base, f.attr)))
+    held = list_item(cx, base, []) if is_array(base) and f.attr in LIST_METHODS else base
+    if isinstance(held, ListRef):
+        return call_list_of_field(cx, n, held, f.attr)
+    if isinstance(base, Value) or is_target(base):
+        if f.attr == "fill":
+            return fill_value(cx, n, f)
+        return call_method(cx, n, base, f.attr)
+    if hasattr(type(base), "__vkchi_name__") and f.attr in array_methods.NAMES:
+        raise cx.fail(
+            f"`{f.attr}` cannot be called on {name_of(base)}",
+            help="pass it to the kernel, or call it outside",
+        )
+    if is_array(base):
+        if f.attr in array_methods.METHODS:
+            args, kwargs = lower_arguments(cx, n)
+            cx.tables.call(cx, array_methods.METHODS[f.attr], (base, *args), kwargs)
+            return None
+        if f.attr in array_methods.REFUSED:
+            raise cx.fail(f"`{f.attr}` is for Python scope", help="call it outside the kernel")
+    if is_container(base):
+        return call_list_method(cx, n, f, base)
+    if isinstance(base, str) and f.attr == "format":
+        return format_text(cx, base, *lower_arguments(cx, n))
+    if is_unbound_method(base, f.attr):
+        return call_unbound(cx, n, base, f.attr)
+    if isinstance(base, Matrix) and f.attr in METHODS:
+        args, kwargs = lower_arguments(cx, n)
+        if is_static(args) and is_static(list(kwargs.values())):
+            return cx.run_python(getattr(base, f.attr), args, kwargs)
+        return METHODS[f.attr](cx, operator_lowering.value(cx, base), *args, **kwargs)
+    return call_object(cx, n, cx.at(f, lambda cx: attribute_of(cx, base, f.attr)))
+
+
+def call_list_of_field(cx: Lowering, n: ast.Call, held: ListRef, name: str) -> Any:
+    """Lower a method call on a list in a dynamic block: `x[i].append(v)`.
+
+    Raises KernelNameError for other methods, KernelTypeError for other arguments.
+    """
+    args, kwargs = lower_arguments(cx, n)
+    if name not in LIST_METHODS:
+        known = ", ".join(LIST_METHODS)
+        raise cx.fail(
+            f"a list of a field has no method `{name}`",
+            kind=KernelNameError,
+            help=f"it has {known}",
+        )
+    if kwargs or len(args) != (name == "append"):
+        raise cx.fail(f"`{name}` of a list takes {'one value' if name == 'append' else 'nothing'}")
+    return LIST_METHODS[name](cx, held, *args)
+
+
+def is_unbound_method(base: Any, name: str) -> bool:
+    """True if `base.name` is a method of vectors and matrices, accessed through the class."""
+    return isinstance(base, type) and issubclass(base, Matrix) and name in METHODS
+
+
+def call_unbound(cx: Lowering, n: ast.Call, base: type[Matrix], name: str) -> Any:
+    args, kwargs = lower_arguments(cx, n)
+    if not args:
+        raise cx.fail(f"`{base.__name__}.{name}` needs a vector or matrix: write v.{name}()")
+    if is_static(args) and is_static(list(kwargs.values())):
+        return cx.run_python(getattr(base, name), args, kwargs)
+    return METHODS[name](cx, operator_lowering.value(cx, args[0]), *args[1:], **kwargs)
+
+
+def fill_value(cx: Lowering, n: ast.Call, f: ast.Attribute) -> None:
+    """Lower `v.fill(x)` of an assignable vector or matrix. Raises KernelTypeError for a scalar."""
+    args, _ = lower_arguments(cx, n)
+    target = lvalue(cx, f.value)
+    t = operator_lowering.value(cx, target).type
+    if len(args) != 1 or not isinstance(t, Tensor):
+        raise cx.fail("`fill` takes one value and is a method of vectors, matrices and arrays")
+    assign_to(cx, f.value, convert_value(cx, args[0], t))
+
+
+def call_method(cx: Lowering, n: ast.Call, base: Any, name: str) -> Any:
+    """Lower a method call on a kernel value: a method in METHODS, or an operator such as `__mod__`.
+
+    Raises KernelNameError for other names.
+    """
+    method = METHODS.get(name)
+    v = operator_lowering.value(cx, base)
+    if method is None and (name in SPECIAL or name in ALONE or name == "__abs__"):
+        return call_operator(cx, n, v, name)
+    if method is None:
+        close, known = nearest_name(name, METHODS), ", ".join(sorted(METHODS)[:6])
+        words = describe(v.type)
+        raise cx.fail(
+            f"a {words} has no method `{name}`",
+            kind=KernelNameError,
+            help=f"did you mean `{close}`?" if close else f"it has {known}, ...",
+        )
+    args, kwargs = lower_arguments(cx, n)
+    return method(cx, v, *args, **kwargs)
+
+
+def call_operator(cx: Lowering, n: ast.Call, v: Value, name: str) -> Any:
+    args, kwargs = lower_arguments(cx, n)
+    if kwargs or len(args) != (name in SPECIAL):
+        raise cx.fail(f"`{name}` takes {'one value' if name in SPECIAL else 'nothing'}")
+    if name == "__abs__":
+        return BUILTINS[abs](cx, v)
+    if name in ALONE:
+        return operator_lowering.unary(cx, ALONE[name], v)
+    op, is_reflected = SPECIAL[name]
+    x, y = (args[0], v) if is_reflected else (v, args[0])
+    return (
+        operator_lowering.compare
+        if op in operator_lowering.COMPARISONS
+        else operator_lowering.binary
+    )(cx, op, x, y)
+
+
+def call_list_method(cx: Lowering, n: ast.Call, f: ast.Attribute, base: Any) -> Any:
+    """Evaluate a method of a list, tuple or dict at compile time.
+
+    A method that changes a list assigns a changed copy to its variable. Raises KernelNameError for
+    other methods, KernelSyntaxError for a change of a captured list.
+    """
+    args, kwargs = lower_arguments(cx, n)
+    if f.attr in _READING[dict if isinstance(base, dict) else list]:
+        return cx.run_python(getattr(base, f.attr), args, kwargs)
+    if f.attr not in LIST_CHANGES or not isinstance(base, list):
+        help = f"make it a vector: ti.Vector(x).{f.attr}(...)" if f.attr in METHODS else ""
+        raise cx.fail(
+            f"{name_of(base)} has no method `{f.attr}` in a kernel",
+            kind=KernelNameError,
+            help=help or f"it has {', '.join(_READING[dict if isinstance(base, dict) else list])}",
+        )
+    slot = lvalue(cx, f.value)
+    if not isinstance(slot, VariableTarget):
+        raise cx.fail("a captured list cannot change in a kernel", kind=KernelSyntaxError)
+    new = list(base)
+    getattr(new, f.attr)(*args, **kwargs)
+    slot.put(cx, new)
+    return None
+
+
+def is_computed(cx: Lowering, n: ast.expr) -> bool:
+    """True if an argument is the result of a function call other than `ti.static`.
+
+    Such an argument is a value even if it is a compile-time constant: `ti.i32(ti.floor(n / 2))`.
+    """
+    return isinstance(n, ast.Call) and not is_static_call(cx, n)
+
+
+class PartialArguments(NamedTuple):
+    """Arguments that the partials of a callee bind. Keywords of the call replace bound ones."""
+
+    first: tuple[Any, ...] = ()
+    keywords: Mapping[str, Any] = MappingProxyType({})
+
+    def arguments(
+        self,
+        cx: Lowering,
+        n: ast.Call,
+        targets: Collection[int | str] = (),
+        *,
+        is_numpy: bool = False,
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Return all arguments of the callee, those of call n lowered.
+
+        `targets` are positions in the callee's own signature. With `is_numpy`, numpy scalars keep
+        their type.
+        """
+        expr = numpy_calls.argument if is_numpy else Lowering.expr
+        args, kwargs = lower_arguments(cx, n, _shifted(targets, len(self.first)), expr)
+        return [*self.first, *args], {**self.keywords, **kwargs}
+
+
+def without_partials(cx: Lowering, callee: Any) -> tuple[Any, PartialArguments]:
+    """Unwrap `functools.partial`; return the callee and the arguments that the partials bind."""
+    bound = PartialArguments()
+    while isinstance(callee, functools.partial):
+        for name in ("args", "keywords"):
+            cx.dependencies.read_part(callee, ("attr", name), getattr(callee, name))
+        first = [cx.part(callee.args, ("item", k), x) for k, x in enumerate(callee.args)]
+        keywords = {k: cx.part(callee.keywords, ("item", k), x) for k, x in callee.keywords.items()}
+        bound = PartialArguments((*first, *bound.first), {**keywords, **bound.keywords})
+        callee = callee.func
+    return callee, bound
+
+
+def call_object(
+    cx: Lowering, n: ast.Call, callee: Any, bound: PartialArguments | None = None
+) -> Any:
+    """Lower a call of a compile-time object; `bound` are the arguments of partials around it.
+
+    Raises KernelSyntaxError for a kernel, KernelTypeError for an object that kernels cannot call.
+    """
+    if bound is None:
+        callee, bound = without_partials(cx, callee)
+    made = record_in(callee)
+    if made is not None and "__call__" in made.methods:
+        callee = attribute_of(cx, callee, "__call__")
+    form = find_in(FORMS, callee)
+    if form is not None:
+        outer, cx.in_static = cx.in_static, cx.in_static or callee is static
+        args, kwargs = bound.arguments(cx, n)
+        cx.in_static = outer
+        return form(cx, args, kwargs)
+    call = find_call(callee)
+    if call is not None:
+        return call_intrinsic(cx, n, callee, call, bound)
+    if isinstance(callee, StructType):
+        args, kwargs = bound.arguments(cx, n)
+        return construct_struct(cx, callee, tuple(args), kwargs)
+    if isinstance(callee, Type | DefaultTensor):
+        args, kwargs = bound.arguments(cx, n)
+        if args and (bound.first or not is_computed(cx, n.args[0])):
+            check_literal_kind(cx, callee, args[0])
+        return call_type(cx, callee, tuple(args), *kwargs)
+    kind = function_kind(callee)
+    if kind == "kernel":
+        raise cx.fail(
+            f"`{callee.__name__}` is a kernel, and kernels cannot call kernels",
+            kind=KernelSyntaxError,
+            help="make it a ti.func, or call both from Python",
+        )
+    if kind == "recorded":
+        raise refuse_python_scope(cx, callee)
+    if kind is not None:
+        args, kwargs = bound.arguments(cx, n, by_reference(callee))
+        owner = getattr(callee, "__self__", None)
+        receiver = () if owner is None else (owner,)
+        return cx.tables.call(cx, callee, (*receiver, *args), kwargs)
+    if hasattr(inspect.getattr_static(callee, "__call__", None), "__vkchi_kind__"):
+        return call_object(cx, n, callee.__call__, bound)
+    is_numpy = numpy_calls.is_of_numpy(callee)
+    return call_python(cx, callee, *bound.arguments(cx, n, is_numpy=is_numpy))
+
+
+def _shifted(targets: Collection[int | str], count: int) -> Collection[int | str]:
+    return {k - count if isinstance(k, int) else k for k in targets} if count else targets
+
+
+def call_intrinsic(
+    cx: Lowering, n: ast.Call, callee: Any, call: Any, bound: PartialArguments
+) -> Any:
+    """Call the handler of an intrinsic, a type or a builtin.
+
+    A TypeError for wrong arguments becomes a KernelTypeError.
+    """
+    is_numpy = numpy_calls.is_of_numpy(callee)
+    args, kwargs = bound.arguments(cx, n, call.targets, is_numpy=is_numpy)
+    if is_numpy and numpy_calls.computes(callee, [*args, *kwargs.values()]):
+        known = run_known(cx, callee, args, kwargs)
+        if not operator_lowering.is_watched(cx, known, *args, *kwargs.values()):
+            return known
+    if callee not in _UNCONVERTED:
+        args = [array_like(cx, x) if is_field(x) else x for x in args]
+    try:
+        return call.handler(cx, *args, **kwargs)
+    except TypeError as e:
+        if e.__traceback__ is None or e.__traceback__.tb_next is not None:
+            raise
+        name = getattr(callee, "__name__", str(callee))
+        try:
+            inspect.signature(call.handler).bind(cx, *args, **kwargs)
+            words = "other arguments are needed"
+        except TypeError as wrong:
+            words = str(wrong).replace("positional ", "")
+        raise cx.fail(f"{name}(): {words}") from None
+
+
+def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Call a plain Python function or class.
+
+    A function is inlined if an argument is a kernel value or array, or if it uses vkchi. A class is
+    constructed in the kernel on the same conditions. Otherwise Python runs the callable now, until
+    it accesses elements of an array: then it is inlined after all. Raises KernelTypeError if
+    neither can be.
+    """
+    if not callable(callee):
+        raise unsupported_use(
+            cx, callee.get() if isinstance(callee, VariableTarget) else callee, "call"
+        )
+    known = is_static(args) and is_static(list(kwargs.values()))
+    in_play = not known or any(isinstance(x, InlineOnly) for x in (*args, *kwargs.values()))
+    fn = callee.__func__ if isinstance(callee, MethodType) else callee
+    if isinstance(fn, FunctionType) and (
+        (in_play and not _is_library(fn)) or touches_kernels(fn, set()) or uses_members(callee)
+    ):
+        receiver = [callee.__self__] if isinstance(callee, MethodType) else []
+        return cx.tables.call(cx, fn, tuple([*receiver, *args]), kwargs)
+    if is_makeable(callee) and (in_play or is_made_of_ours(callee)):
+        return make_object(cx, callee, tuple(args), kwargs)
+    if not known:
+        raise cx.fail(
+            f"{name_of(callee)} cannot be called on values of a kernel",
+            help="call it outside the kernel, or with compile-time constants",
+        )
+    if makes_arrays(callee) or is_of_python_scope(callee):
+        raise refuse_python_scope(cx, fn)
+
+    def inline() -> Any:
+        called = inspect.getattr_static(type(callee), "__call__", None) if is_object(callee) else fn
+        me = [callee.__self__] if isinstance(callee, MethodType) else []
+        me = [callee] if called is not fn else me
+        if isinstance(called, FunctionType) and not _is_library(called):
+            return cx.tables.call(cx, called, tuple([*me, *args]), kwargs)
+        if is_makeable(callee):
+            return make_object(cx, callee, tuple(args), kwargs)
+        raise access_error(cx, getattr(callee, "__name__", type(callee).__name__))
+
+    return run_known(cx, callee, args, kwargs, inline)
+
+
+def run_known(
+    cx: Lowering,
+    callee: Any,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    or_else: Callable[[], Any] | None = None,
+) -> Any:
+    """Run a Python function on compile-time constants and return its result; `or_else()` if it
+    accesses elements of an array.
+
+    Numpy scalars keep their type where they are in turn arguments of numpy functions. A function
+    that is known to be nondeterministic adds a caution.
+    """
+    is_kept = cx.kept is not None and cx.call_node is cx.kept
+    is_type = numpy_calls.is_type(callee)
+    note_varying(cx, callee)
+    cx.dependencies.ran(callee)
+    given = cx.run_python(callee, args, kwargs, as_is=is_kept or is_type, or_else=or_else)
+    cx.forget_changed()
+    return numpy_calls.number_of(cx, given) if is_type and not is_kept else given
+
+
+def is_made_of_ours(cls: type) -> bool:
+    """True if the user's `__init__` of a class refers to arrays, kernel functions or vkchi."""
+    init = init_of(cls)
+    return init is not None and touches_kernels(init, set())
+
+
+def makes_arrays(callee: Any) -> bool:
+    module = str(getattr(callee, "__module__", None))
+    if isinstance(callee, FunctionType | type) and module.startswith(_MAKERS):
+        return True
+    return module.startswith("vkchi.") and getattr(callee, "__name__", "") in ("field", "ndarray")
+
+
+def uses_members(callee: Any) -> bool:
+    """True if the code of a bound method names a kernel or `ti.func` of the object's class."""
+    fn = callee.__func__ if isinstance(callee, MethodType) else None
+    if not isinstance(fn, FunctionType) or _is_library(fn):
+        return False
+    names, cls = fn.__code__.co_names, type(callee.__self__)
+    return any(hasattr(inspect.getattr_static(cls, n, None), "__vkchi_kind__") for n in names)
+
+
+def is_of_python_scope(callee: Any) -> bool:
+    """True if a function, class or method of vkchi acts on the host.
+
+    It is in PYTHON_SCOPE, a method of an object whose class is, or a method of a kernel (`grad`).
+    """
+    owner = getattr(callee, "__self__", None)
+    kernel = owner.func if isinstance(owner, functools.partial) else owner
+    is_marked = any(is_in(x, PYTHON_SCOPE) for x in (callee, type(owner)))
+    return is_marked or function_kind(kernel) == "kernel"
+
+
+def refuse_python_scope(cx: Lowering, callee: Any) -> Exception:
+    return cx.fail(f"`{callee.__name__}` is for Python scope", help="call it outside the kernel")
+
+
+def _is_library(fn: FunctionType) -> bool:
+    return (fn.__module__ or "").partition(".")[0] in ("numpy", "vkchi")
+
+
+def touches_kernels(fn: FunctionType, seen: set[Any]) -> bool:
+    """True if a function refers to arrays, kernel functions or vkchi, or to a function that does.
+
+    Functions of numpy and vkchi count as not referring to them.
+    """
+    seen.add(fn)
+    if _is_library(fn):
+        return False
+    for obj in referred_names(fn).values():
+        if is_array(obj) or isinstance(obj, Function) or function_kind(obj) is not None:
+            return True
+        if isinstance(obj, ModuleType) and obj.__name__.partition(".")[0] == "vkchi":
+            return True
+        if isinstance(obj, FunctionType) and obj not in seen and touches_kernels(obj, seen):
+            return True
+    return False

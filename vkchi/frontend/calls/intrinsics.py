@@ -1,0 +1,197 @@
+"""Completion of the tables of callable functions: importing this module fills CALLS and METHODS.
+
+CALLS has function objects of `vkchi.lang`, types and Python's builtins. The functions of
+`tables.LATE` are added later.
+
+    CALLS[lang.math.mix].handler(cx, x, y, 0.5)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkchi.errors import CompilationError, KernelCallError, KernelTypeError
+from vkchi.frontend.calls import builtins
+from vkchi.frontend.calls.tables import CALLS, METHODS, CallHandler, Handler
+from vkchi.frontend.ops import elementwise_calls, methods, operator_lowering
+from vkchi.frontend.ops.conversions import convert_value
+from vkchi.frontend.ops.debug_checks import watch_atomic
+from vkchi.frontend.ops.tensor_attributes import component_indices
+from vkchi.frontend.ops.tensor_construction import (
+    call_type,
+    make_cols,
+    make_diag,
+    make_identity,
+    make_matrix,
+    make_one,
+    make_rows,
+    make_unit,
+    make_zero,
+)
+from vkchi.frontend.ops.trace import traced
+from vkchi.frontend.values.kinds import describe, name_of
+from vkchi.frontend.values.operands import check_constants
+from vkchi.frontend.values.references import Context, Target
+from vkchi.frontend.values.struct_values import make_record
+from vkchi.frontend.values.trees import StructValue
+from vkchi.ir.core import Value
+from vkchi.ir.ops import ATOMICS, BITWISE
+from vkchi.lang import atomic_functions, compile_time, complex, math, matrix, rescale, transforms
+from vkchi.lang.function import Function
+from vkchi.lang.ndrange import grouped, ndrange
+from vkchi.lang.struct import Struct
+from vkchi.lang.type_calls import FOLLOWING
+from vkchi.types import scalar_of
+
+__all__ = [
+    "CALLS", "METHODS", "CallHandler", "Handler", "call_type", "component_indices",
+    "methods",
+]  # fmt: skip
+
+
+# --- atomics -----------------------------------------------------------------------------------
+
+# function -> IR op; atomic_sub adds the negated value
+_ATOMIC_OPS: dict[Function, str] = {
+    fn: "atomic_add" if fn is atomic_functions.atomic_sub else fn.__name__
+    for fn in atomic_functions.ATOMICS
+}
+_BITWISE = frozenset(k for k, row in ATOMICS.items() if row.combine in BITWISE)
+
+
+def atomic(fn: Function) -> Handler:
+    """Make the handler of an atomic function, which returns the old value.
+
+    Its first argument is a Target: the handler raises KernelCallError for another object,
+    KernelTypeError for a type that the op does not support.
+    """
+    kind = _ATOMIC_OPS[fn]
+
+    def call(cx: Context, x: Any, y: Any) -> Value:
+        target = _check_atomic(cx, fn.__name__, kind, x)
+        v = convert_value(cx, y, target.type)
+        is_difference = fn is atomic_functions.atomic_sub
+        old = target.atomic(cx, kind, cx.b.emit("neg", v) if is_difference else v)
+        if cx.options.debug and kind == "atomic_add":
+            watch_atomic(cx, "-" if is_difference else "+", old, v)
+        return old
+
+    return call
+
+
+def _check_atomic(cx: Context, name: str, kind: str, x: Any) -> Target:
+    if not operator_lowering.is_target(x):
+        given = describe(x.type) if isinstance(x, Value) else name_of(x)
+        raise cx.fail(
+            f"the first argument of `{name}` must be something that can be assigned to",
+            kind=KernelCallError,
+            label=given,
+            arg=0,
+        )
+    target: Target = x
+    elem = scalar_of(target.type)
+    if elem.kind == ("f" if kind in _BITWISE else "b"):
+        takes = "integers" if kind in _BITWISE else "numbers"
+        raise cx.fail(
+            f"`{name}` is for {takes}", kind=KernelTypeError, label=describe(target.type), arg=0
+        )
+    return target
+
+
+# --- compile-time helpers, hints -----------------------------------------------------------------
+
+
+class _Words(str):
+    """A string that prints without quotes, also inside a list."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def _shown(x: Any) -> Any:
+    """Return x with the types of kernel values in their place."""
+    if isinstance(x, Value):
+        return _Words(describe(x.type))
+    if isinstance(x, StructValue):
+        return _Words(name_of(x))
+    if type(x) is dict:
+        return {key: _shown(item) for key, item in x.items()}
+    return type(x)(map(_shown, x)) if type(x) in (list, tuple) else x
+
+
+def _static_print(cx: Context, *args: Any, **options: Any) -> None:
+    compile_time.static_print(*map(_shown, args), **options)
+
+
+def _static_assert(cx: Context, cond: Any, msg: Any = None) -> None:
+    check_constants(cx, [cond])
+    if not cond:
+        raise cx.fail(f"static assertion failed{f': {msg}' if msg else ''}", kind=CompilationError)
+
+
+def _same(cx: Context, val: Any, *hints: Any) -> Any:
+    return val
+
+
+def _nothing(cx: Context, *hints: Any) -> None:
+    return None
+
+
+def _ndrange(cx: Context, *args: Any) -> ndrange:
+    plain = [x.load(cx) if operator_lowering.is_target(x) else x for x in args]
+    try:
+        made = ndrange(*plain)
+    except CompilationError as e:
+        raise cx.fail(e.sentence, kind=type(e)) from None
+    for begin, end in made.bounds:
+        for bound in (begin, end):
+            if isinstance(bound, Value) and scalar_of(bound.type).kind == "f":
+                raise cx.fail("ndrange takes integers", kind=KernelCallError)
+    return made
+
+
+def _grouped(cx: Context, x: Any) -> grouped:
+    return grouped(x)
+
+
+# --- the table ---------------------------------------------------------------------------------
+
+_HANDLERS: dict[object, Handler] = {
+    matrix.Matrix: make_matrix,
+    matrix.Vector: make_matrix,
+    matrix.pack: make_matrix,
+    matrix.zero: make_zero,
+    matrix.one: make_one,
+    matrix.identity: make_identity,
+    matrix.diag: make_diag,
+    matrix.unit: make_unit,
+    matrix.rows: make_rows,
+    matrix.cols: make_cols,
+    compile_time.static_print: _static_print,
+    compile_time.static_assert: _static_assert,
+    compile_time.assume_in_range: _same,
+    compile_time.block_local: _nothing,
+    compile_time.cache_read_only: _nothing,
+    compile_time.no_activate: _nothing,
+    Struct: make_record,
+    ndrange: _ndrange,
+    grouped: _grouped,
+    **elementwise_calls.ELEMENTWISE,
+    **builtins.BUILTINS,
+}
+
+
+def _type_call(t: Any) -> Handler:
+    return lambda cx, *args, **names: call_type(cx, t, args, *names)
+
+
+def _composites() -> list[Function]:
+    modules = (math, complex, transforms, rescale)
+    found = [x for module in modules for x in vars(module).values() if isinstance(x, Function)]
+    return [fn for fn in found if fn.is_composite]
+
+
+CALLS.update({fn: CallHandler(handler) for fn, handler in _HANDLERS.items()})
+CALLS.update({t: CallHandler(_type_call(t)) for t in FOLLOWING})
+CALLS.update({fn: CallHandler(traced(fn.python)) for fn in _composites()})
+CALLS.update({fn: CallHandler(atomic(fn), frozenset({0, "x"})) for fn in atomic_functions.ATOMICS})

@@ -1,0 +1,1 @@
+"""Statements, expressions, branches and loops."""

@@ -1,0 +1,428 @@
+"""Expression handlers: AST class -> handler(cx, node), which returns a compile-time value.
+
+Names, attributes and subscripts are in `places`, calls in `callee`.
+
+    EXPRESSIONS[ast.BinOp](cx, node)
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from vkchi.errors import KernelSyntaxError
+from vkchi.frontend.calls.callee import lower_call
+from vkchi.frontend.calls.compile_time_forms import lower_iterable, unrolled_items
+from vkchi.frontend.calls.peek import is_static_call
+from vkchi.frontend.context import Lowering
+from vkchi.frontend.control.assign import assign_to, mark_shared, unpack
+from vkchi.frontend.control.flow import (
+    condition_of,
+    decisive,
+    is_cheap,
+    join_arms,
+    run_scoped,
+    short_circuit,
+)
+from vkchi.frontend.control.iteration import items_of
+from vkchi.frontend.ops import operator_lowering
+from vkchi.frontend.state.scope import CONSTANT, Var
+from vkchi.frontend.values.kinds import (
+    check_supported,
+    defines,
+    describe,
+    function_kind,
+    is_iterable,
+    name_of,
+    unsupported_use,
+)
+from vkchi.frontend.values.objects import operate, operate_alone
+from vkchi.frontend.values.operands import is_static
+from vkchi.frontend.values.places import lower_attribute, lower_name, lower_subscript
+from vkchi.frontend.values.references import Deferred
+from vkchi.frontend.values.texts import Part, RuntimeString, format_parts, joined, percent_text
+from vkchi.frontend.values.trees import StructValue, is_container
+from vkchi.ir.core import Value
+from vkchi.lang.matrix import Matrix
+from vkchi.types import Scalar, Tensor, scalar_of, shape_of
+
+_BINARY: dict[type[ast.AST], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
+    ast.Pow: "**", ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
+    ast.LShift: "<<", ast.RShift: ">>",
+}  # fmt: skip
+_UNARY: dict[type[ast.AST], str] = {
+    ast.USub: "-", ast.UAdd: "+", ast.Invert: "~", ast.Not: "not",
+}  # fmt: skip
+_ALONE: dict[type[ast.AST], str] = {
+    ast.USub: "__neg__", ast.UAdd: "__pos__", ast.Invert: "__invert__",
+}  # fmt: skip
+_COMPARE: dict[type[ast.AST], str] = {
+    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
+}  # fmt: skip
+_IDENTITY: dict[type[ast.AST], Callable[[Any, Any], bool]] = {
+    ast.Is: operator.is_, ast.IsNot: operator.is_not,
+    ast.In: lambda x, y: x in y, ast.NotIn: lambda x, y: x not in y,
+}  # fmt: skip
+_NUMBERS = (Value, int, float)
+_WORDS = {ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in"}
+
+
+def operator_text(op: ast.AST) -> str:
+    """Return the operator of an AST node as text: "+"."""
+    return _BINARY[type(op)]
+
+
+def lower_constant(cx: Lowering, n: ast.Constant) -> Any:
+    """Return a literal. Raises KernelSyntaxError for `...` and complex numbers."""
+    value = n.value
+    if value is Ellipsis or isinstance(value, complex):
+        cx.locate(n)
+        raise cx.fail(f"kernels have no {ast.unparse(n)}", kind=KernelSyntaxError)
+    return value
+
+
+def lower_binop(cx: Lowering, n: ast.BinOp) -> Any:
+    left, right = cx.expr(n.left), cx.expr(n.right)
+    if not isinstance(left, _NUMBERS) or not isinstance(right, _NUMBERS):
+        if isinstance(left, str) and isinstance(n.op, ast.Mod):
+            return percent_text(cx, left, right)
+        found = overloaded(cx, _BINARY[type(n.op)], left, right)
+        if found is not NotImplemented:
+            return found
+        check_operand(cx, n.left, left)
+        check_operand(cx, n.right, right)
+    return operator_lowering.binary(cx, _BINARY[type(n.op)], left, right)
+
+
+def overloaded(cx: Lowering, op: str, x: Any, y: Any) -> Any:
+    """Return `x op y` by a user's operator, else NotImplemented.
+
+    Python evaluates operators on two constants itself.
+    """
+    if (
+        isinstance(x, StructValue)
+        or isinstance(y, StructValue)
+        or not (is_static(x) and is_static(y))
+    ):
+        return operate(cx, op, x, y)
+    return NotImplemented
+
+
+def check_operand(cx: Lowering, n: ast.expr, x: Any, *, is_truth: bool = False) -> None:
+    """Check that an operand's kind supports numbers, and that it is neither a function nor None.
+
+    With `is_truth`, its kind must support truth; functions and None are valid. Raises
+    KernelTypeError.
+    """
+    cx.at(n, lambda cx: check_supported(cx, x, "truth" if is_truth else "number"))
+    if is_truth:
+        return
+    if function_kind(x) is not None:
+        name = getattr(x, "__name__", "f")
+        raise cx.at(
+            n, lambda cx: cx.fail("a function is not a number", help=f"call it: {name}(...)")
+        )
+    if x is None:
+        is_call = isinstance(n, ast.Call)
+        help = "the function has no `return`" if is_call else "compare it first: x is not None"
+        raise cx.at(n, lambda cx: cx.fail("this is None, not a number", help=help))
+
+
+def lower_unary(cx: Lowering, n: ast.UnaryOp) -> Any:
+    x = cx.expr(n.operand)
+    if not isinstance(x, _NUMBERS):
+        if isinstance(x, StructValue) or not is_static(x):
+            found = operate_alone(cx, _ALONE.get(type(n.op), ""), x)
+            if found is not NotImplemented:
+                return found
+        check_operand(cx, n.operand, x, is_truth=isinstance(n.op, ast.Not))
+    if isinstance(n.op, ast.Not):
+        x = operator_lowering.value(cx, x) if isinstance(x, Matrix) else x
+        if not isinstance(x, Value):
+            return not condition_of(cx, x)
+        refuse_not(cx, x)
+    return operator_lowering.unary(cx, _UNARY[type(n.op)], x)
+
+
+def refuse_not(cx: Lowering, x: Any) -> None:
+    """Check that the operand of `not` is not a run-time float. Raises KernelTypeError."""
+    t = x.type if isinstance(x, Value) else None
+    if isinstance(t, Scalar | Tensor) and scalar_of(t).kind == "f":
+        raise cx.fail(
+            "`not` takes bools and integers",
+            label=describe(t),
+            help="compare it: x == 0.0",
+        )
+
+
+# --- conditions ----------------------------------------------------------------------------------
+
+
+def lower_boolop(cx: Lowering, n: ast.BoolOp) -> Any:
+    """Lower `a and b and c` or `a or b or c` with short-circuit evaluation.
+
+    Kernel vectors are combined by component, without it.
+    """
+    return _combine(cx, n.values, is_and=isinstance(n.op, ast.And))
+
+
+def _combine(cx: Lowering, values: list[ast.expr], *, is_and: bool) -> Any:
+    first = cx.expr(values[0])
+    if len(values) == 1:
+        return first
+    if not isinstance(first, Value):
+        decides = bool(condition_of(cx, first)) is not is_and
+        return first if decides else _combine(cx, values[1:], is_and=is_and)
+    if isinstance(first.type, Tensor):
+        second = _combine(cx, values[1:], is_and=is_and)
+        return cx.at(
+            values[0], lambda cx: operator_lowering.logical(cx, first, second, is_and=is_and)
+        )
+    return short_circuit(cx, first, lambda: _tail(cx, values[1:], is_and), is_and=is_and)
+
+
+def _tail(cx: Lowering, values: list[ast.expr], is_and: bool) -> Any:
+    x = _combine(cx, values, is_and=is_and)
+    return cx.at(values[0], lambda cx: decisive(cx, x))
+
+
+def lower_compare(cx: Lowering, n: ast.Compare) -> Any:
+    """Lower a comparison or a chain: `a < b < c` evaluates b once, and c only where a < b.
+
+    Chains of vectors, which are compared by component, evaluate all operands.
+    """
+    return _chain(cx, cx.expr(n.left), n.ops, n.comparators)
+
+
+def _chain(cx: Lowering, left: Any, ops: list[ast.cmpop], rights: list[ast.expr]) -> Any:
+    right = cx.expr(rights[0])
+    first = compare(cx, ops[0], left, right)
+    if len(ops) == 1:
+        return first
+    if not isinstance(first, Value):
+        return _chain(cx, right, ops[1:], rights[1:]) if condition_of(cx, first) else first
+    if isinstance(first.type, Tensor):
+        return operator_lowering.binary(cx, "&", first, _chain(cx, right, ops[1:], rights[1:]))
+    head = operator_lowering.as_condition(cx, first)
+    return short_circuit(cx, head, lambda: _chain(cx, right, ops[1:], rights[1:]), is_and=True)
+
+
+def compare(cx: Lowering, op: ast.cmpop, x: Any, y: Any) -> Any:
+    """Lower one comparison. Raises KernelTypeError or KernelSyntaxError.
+
+    `is` and `in` are evaluated at compile time: their operands must be no kernel values, and
+    outside of `ti.static` no lists that hold some. `x is None` is permitted for any x.
+    """
+    text = _COMPARE.get(type(op))
+    cx.looked_into(x, y)
+    if text is not None and (isinstance(x, StructValue) or isinstance(y, StructValue)):
+        found = operate(cx, text, x, y)
+        if found is not NotImplemented:
+            return found
+    if text is not None:
+        if x is not None and y is not None:
+            check_supported(cx, x, "compare")
+            check_supported(cx, y, "compare")
+        return operator_lowering.compare(cx, text, x, y)
+    python = _IDENTITY[type(op)]
+    is_membership = isinstance(op, ast.In | ast.NotIn)
+    if (x is None or y is None) and not is_membership:
+        return python(x, y)
+    if is_membership:
+        check_supported(cx, y, "search")
+    is_hidden = is_membership and _holds_values(y) and not _is_in_static(cx)
+    if isinstance(x, Value | Deferred) or isinstance(y, Value | Deferred) or is_hidden:
+        raise cx.fail(
+            f"`{_WORDS[type(op)]}` needs a compile-time constant",
+            kind=KernelSyntaxError,
+            help="compare with `==`",
+        )
+    if is_membership and not is_iterable(y) and not defines(y, "__contains__"):
+        raise unsupported_use(cx, y, "search")
+    if is_membership and isinstance(y, str) and not isinstance(x, str):
+        raise cx.fail(
+            f"a string is searched for a string, not for {name_of(x)}", help="str(x) in y"
+        )
+    return cx.run_python(python, (x, y))
+
+
+def _holds_values(x: Any) -> bool:
+    return is_container(x) and not isinstance(x, dict) and not is_static(x)
+
+
+def _is_in_static(cx: Lowering) -> bool:
+    """True if the innermost call around the expression is `ti.static(...)`."""
+    return cx.call_node is not None and is_static_call(cx, cx.call_node)
+
+
+def lower_ifexp(cx: Lowering, n: ast.IfExp) -> Any:
+    """Lower `a if c else b`: only the selected operand is evaluated.
+
+    Both are evaluated, with a select, if c is a vector, or if both are cheap numbers or values of
+    shapes that fit (`_can_select`).
+    """
+    test = cx.expr(n.test)
+    if isinstance(test, Value) and isinstance(test.type, Tensor):
+        return operator_lowering.select(cx, test, cx.expr(n.body), cx.expr(n.orelse))
+    cond = cx.at(n.test, lambda cx: condition_of(cx, test))
+    if not isinstance(cond, Value):
+        return cx.expr(n.body if cond else n.orelse)
+    then = run_scoped(cx, lambda: cx.expr(n.body))
+    orelse = run_scoped(cx, lambda: cx.expr(n.orelse))
+    if is_cheap(then) and is_cheap(orelse) and _can_select(then.value, orelse.value):
+        cx.b.extend([*then.region.ops, *orelse.region.ops])
+        return operator_lowering.select(cx, cond, then.value, orelse.value)
+    return join_arms(cx, cond, then, orelse)
+
+
+def _can_select(x: Any, y: Any) -> bool:
+    """True if both are numbers or kernel values of one shape; scalars fit any shape."""
+    if not all(isinstance(v, Value | bool | int | float) for v in (x, y)):
+        return False
+    shapes = {shape_of(v.type) for v in (x, y) if isinstance(v, Value)}
+    return len(shapes - {()}) < 2
+
+
+def lower_named(cx: Lowering, n: ast.NamedExpr) -> Any:
+    """Lower `(a := b)`: assign a, or declare it in the enclosing block; return its value."""
+    value = cx.expr(n.value)
+    assign_to(cx, n.target, value)
+    mark_shared(cx, n.target, n.value)
+    return cx.expr(n.target)
+
+
+# --- lists and strings ---------------------------------------------------------------------------
+
+
+def lower_items(cx: Lowering, elts: list[ast.expr]) -> list[Any]:
+    found: list[Any] = []
+    for item in elts:
+        if isinstance(item, ast.Starred):
+            found += items_of(cx, cx.expr(item.value), "unpack")
+        else:
+            found.append(cx.expr(item))
+    return found
+
+
+def lower_list(cx: Lowering, n: ast.List) -> list[Any]:
+    """Lower `[a, b]`: a compile-time list, which becomes a vector where one is needed."""
+    return lower_items(cx, n.elts)
+
+
+def lower_tuple(cx: Lowering, n: ast.Tuple) -> tuple[Any, ...]:
+    return tuple(lower_items(cx, n.elts))
+
+
+def lower_dict(cx: Lowering, n: ast.Dict) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    for key, item in zip(n.keys, n.values):
+        if key is None:
+            found |= cx.expr(item)
+            continue
+        k = _static_key(cx, key)
+        found[k] = cx.expr(item)
+    return found
+
+
+def _static_key(cx: Lowering, n: ast.expr) -> Any:
+    key = cx.expr(n)
+    if not is_static(key):
+        raise cx.fail("keys of a dict must be compile-time constants", help="use a field")
+    return key
+
+
+def lower_listcomp(cx: Lowering, n: ast.ListComp) -> list[Any]:
+    found: list[Any] = []
+    _comprehend(cx, n.generators, lambda: found.append(cx.expr(n.elt)))
+    return found
+
+
+def lower_dictcomp(cx: Lowering, n: ast.DictComp) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+
+    def add() -> None:
+        key = _static_key(cx, n.key)
+        found[key] = cx.expr(n.value)
+
+    _comprehend(cx, n.generators, add)
+    return found
+
+
+def _comprehend(cx: Lowering, parts: list[ast.comprehension], add: Callable[[], None]) -> None:
+    """Call `add` once for each iteration that the conditions of a comprehension permit, with its
+    names bound."""
+    if not parts:
+        add()
+        return
+    part = parts[0]
+    iterable = lower_iterable(cx, part.iter)
+    help = "comprehensions are evaluated at compile time; a `for` over a range runs in the kernel"
+    for item in cx.at(part.iter, lambda cx: unrolled_items(cx, iterable, help)):
+        with cx.act.block():
+            bind_static(cx, part.target, item)
+            tests = [_static_test(cx, t) for t in part.ifs]
+            if all(tests):
+                _comprehend(cx, parts[1:], add)
+
+
+def _static_test(cx: Lowering, n: ast.expr) -> bool:
+    test = cx.at(n, lambda cx: condition_of(cx, cx.expr(n)))
+    if isinstance(test, Value):
+        raise cx.fail("the condition of a comprehension must be a compile-time constant")
+    return bool(test)
+
+
+def bind_static(cx: Lowering, n: ast.expr, item: Any) -> None:
+    """Bind the target of an unrolled loop to one item, as a compile-time constant."""
+    cx.locate(n)
+    if isinstance(n, ast.Name):
+        cx.act.declare(Var(n.id, item, CONSTANT, len(cx.frames), cx.b.span))
+        return
+    if not isinstance(n, ast.Tuple | ast.List):
+        raise cx.fail("the target of a loop must be a name", kind=KernelSyntaxError)
+    for target, part in zip(n.elts, unpack(cx, n, item)):
+        bind_static(cx, target, part)
+
+
+def lower_fstring(cx: Lowering, n: ast.JoinedStr) -> str | RuntimeString:
+    """Lower an f-string: a string if all parts are compile-time constants, else a RuntimeString."""
+    parts: list[Part] = []
+    for part in n.values:
+        shown = cx.expr(part)
+        parts += [shown] if isinstance(shown, str) else shown.parts
+    return joined(parts)
+
+
+def lower_formatted(cx: Lowering, n: ast.FormattedValue) -> str | RuntimeString:
+    spec = cx.expr(n.format_spec) if n.format_spec is not None else ""
+    if not isinstance(spec, str):
+        raise cx.fail("a format must be a compile-time constant", kind=KernelSyntaxError)
+    conversion = chr(n.conversion) if n.conversion >= 0 else ""
+    return joined(format_parts(cx, cx.expr(n.value), spec, conversion))
+
+
+LEAVES: dict[type[ast.AST], Callable[[Lowering, Any], Any]] = {
+    ast.Constant: lower_constant,
+    ast.Name: lower_name,
+}
+EXPRESSIONS: dict[type[ast.AST], Callable[[Lowering, Any], Any]] = {
+    ast.Attribute: lower_attribute,
+    ast.Subscript: lower_subscript,
+    ast.Call: lower_call,
+    ast.BinOp: lower_binop,
+    ast.UnaryOp: lower_unary,
+    ast.BoolOp: lower_boolop,
+    ast.Compare: lower_compare,
+    ast.IfExp: lower_ifexp,
+    ast.NamedExpr: lower_named,
+    ast.List: lower_list,
+    ast.Tuple: lower_tuple,
+    ast.Dict: lower_dict,
+    ast.ListComp: lower_listcomp,
+    ast.DictComp: lower_dictcomp,
+    ast.JoinedStr: lower_fstring,
+    ast.FormattedValue: lower_formatted,
+}

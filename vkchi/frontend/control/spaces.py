@@ -1,0 +1,271 @@
+"""Iteration spaces of loops: ranges, `ti.ndrange`, arrays and `ti.grouped` of them.
+
+A space has one begin and end per axis. A range with a step other than 1 is counted by its trip
+count.
+
+    space = space_of(cx, cx.expr(node.iter)); begin, end = bounds_of(cx, space)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from vkchi.frontend.context import Lowering, array_like
+from vkchi.frontend.control.loop_limits import (
+    INT32,
+    INT64,
+    Bound,
+    as_bound,
+    as_step,
+    check_step,
+    index_type,
+    is_given,
+    materialise,
+    same_type,
+    static_bound,
+    unsigned,
+)
+from vkchi.frontend.values.cell_activity import ActivityTest, guard_of
+from vkchi.frontend.values.kinds import is_iterable, kind_of, name_of, unsupported_use
+from vkchi.frontend.values.references import RangeOf
+from vkchi.frontend.values.struct_values import first_array, is_struct_array
+from vkchi.ir.constants import constant_int
+from vkchi.ir.core import Value, is_wide
+from vkchi.lang.ndrange import grouped, ndrange
+from vkchi.target.shader import range_length
+from vkchi.tuples import NamedTuple
+from vkchi.types import Scalar, Tensor, i32, i64, u32, u64
+
+TOO_LONG = "this loop has more iterations than can be counted: split it"
+
+
+class LoopSpace(NamedTuple):
+    """An iteration space: axes (begin, end).
+
+    Only a range has a `step`. `name` is range, ndrange or array. `guard` tests if the cell of a
+    sparse block at an index is active.
+    """
+
+    axes: tuple[tuple[Bound, Bound], ...]
+    name: str
+    step: Bound = 1
+    is_grouped: bool = False
+    guard: ActivityTest | None = None
+
+    @property
+    def index_type(self) -> Scalar:
+        """The integer type of the indices: i64 if a bound or the step has 64 bits, else i32.
+
+        A constant has 64 bits if it does not fit i32. An unsigned step may exceed the type;
+        products with it wrap.
+        """
+        return index_type(*[bound for ends in self.axes for bound in ends], self.step)
+
+    @property
+    def is_plain(self) -> bool:
+        """True if the index of the lowered loop is the user's index: one axis with step 1."""
+        return len(self.axes) == 1 and isinstance(self.step, int) and self.step == 1
+
+
+def space_of(cx: Lowering, x: Any) -> LoopSpace:
+    """Return the iteration space of a loop over x.
+
+    Raises KernelTypeError if there is none, and the errors of `as_bound` and `as_step`.
+    """
+    if isinstance(x, grouped):
+        inner = space_of(cx, x.inner)
+        if inner.name == "range":
+            raise cx.fail("ti.grouped takes an ndrange or an array, not a range")
+        return inner._replace(is_grouped=True)
+    if isinstance(x, range):
+        fixed = static_bound(cx, x.start), static_bound(cx, x.stop)
+        return LoopSpace((fixed,), "range", check_step(cx, x.step))
+    if isinstance(x, RangeOf):
+        ends = same_type(cx, as_bound(cx, x.begin), as_bound(cx, x.end))
+        return LoopSpace((ends,), "range", as_step(cx, x.step))
+    if hasattr(type(x), "__vkchi_range__"):  # a texture
+        x = x.__vkchi_range__()
+    if isinstance(x, ndrange):
+        axes = [(as_bound(cx, b, i32), as_bound(cx, e, i32)) for b, e in x.bounds]
+        return LoopSpace(tuple(axes), "ndrange")
+    if hasattr(type(x), "__vkchi_space__"):  # a block of a field tree
+        return LoopSpace(x.__vkchi_space__(), "array", guard=guard_of(cx, x))
+    array = first_array(cx, x) if is_struct_array(x) else array_like(cx, x)
+    if array is not None:
+        extents: tuple[Any, ...] = array.shape(cx)
+        if is_wide(array.value):
+            extents = tuple([materialise(cx, extent, i64) for extent in extents])
+        axes = [_axis(start, extent) for start, extent in zip(array.origin, extents)]
+        return LoopSpace(tuple(axes), "array", guard=guard_of(cx, array))
+    raise cannot_loop(cx, x)
+
+
+def _axis(start: int, extent: Any) -> tuple[Bound, Bound]:
+    return (start, start + extent if isinstance(extent, int) else extent)
+
+
+def cannot_loop(cx: Lowering, x: Any) -> Exception:
+    if isinstance(x, Value) and isinstance(x.type, Tensor):
+        return cx.fail(
+            f"cannot loop over {name_of(x)}",
+            help=f"loop over its indices: ti.static(range({x.type.n}))",
+        )
+    if isinstance(x, tuple | list) and x and all(isinstance(r, range | RangeOf) for r in x):
+        return cx.fail(
+            f"cannot loop over {len(x)} ranges in one {type(x).__name__}",
+            help=f"loop over all pairs of their indices: {_as_ndrange(x)}",
+        )
+    is_unrolled = not kind_of(x).helps and is_iterable(x)
+    return (
+        cx.fail(
+            f"cannot loop over {name_of(x)} at run time",
+            help="unroll the loop: for ... in ti.static(...)",
+        )
+        if is_unrolled
+        else unsupported_use(cx, x, "loop")
+    )
+
+
+def _as_ndrange(ranges: Sequence[range | RangeOf]) -> str:
+    """Return a `ti.ndrange(...)` for a help text; n, m and k are the names of run-time ranges."""
+    axes = []
+    for r, name in zip(ranges, "nmk" + "k" * len(ranges)):
+        if isinstance(r, RangeOf):
+            axes.append(name)
+        else:
+            axes.append(f"({r.start}, {r.stop})" if r.start else str(r.stop))
+    return f"ti.ndrange({', '.join(axes)})"
+
+
+# --- lengths -------------------------------------------------------------------------------------
+
+
+def stepped_count(cx: Lowering, space: LoopSpace) -> Bound:
+    """Return the trip count of a range with a step: an int, or a value of u32 or u64."""
+    (begin, end), step = space.axes[0], space.step
+    if isinstance(begin, int) and isinstance(end, int) and isinstance(step, int):
+        return range_length(begin, end, step)
+    t = space.index_type
+    first, last = materialise(cx, begin, t), materialise(cx, end, t)
+    if isinstance(step, int) or step.type in (i32, i64):
+        return cx.b.emit("trip_count", first, last, materialise(cx, step, t))
+    length = cx.b.emit("trip_count", first, last, cx.b.const(1, t))
+    by = materialise(cx, step, unsigned(t))
+    return cx.b.emit("trip_count", cx.b.const(0, unsigned(t)), length, by)
+
+
+# --- iterations and indices ----------------------------------------------------------------------
+
+
+def bounds_of(cx: Lowering, space: LoopSpace) -> list[Value]:
+    """Return begin and end of every axis in turn.
+
+    For a range with a step other than 1, they are 0 and its trip count.
+    """
+    if space.name == "range" and not space.is_plain:
+        total = stepped_count(cx, space)
+        t = count_type(total, space.index_type)
+        return [cx.b.const(0, t), materialise(cx, total, t)]
+    found: list[Value] = []
+    for ends in space.axes:
+        t = index_type(*ends)
+        found += [materialise(cx, bound, t) for bound in ends]
+    return found
+
+
+def count_type(total: Bound, index: Scalar) -> Scalar:
+    """Return the type of the iteration counter: that of a count that is a value, else by size.
+
+    It is i32 if that can represent the count and the index; otherwise u32, i64 or u64.
+    """
+    if isinstance(total, Value):
+        assert isinstance(total.type, Scalar)
+        return total.type
+    if index is i64 or total not in INT32:
+        return u64 if total not in INT64 else u32 if index is i32 and total < 1 << 32 else i64
+    return i32
+
+
+def parallel_bounds(cx: Lowering, space: LoopSpace) -> list[Value]:
+    """Return the bounds of a parallel loop: `bounds_of`, as i32 or i64, with at least one axis.
+
+    A u32 count may be mapped to a range from -2**31. A u64 count beyond i64 is clamped. Raises
+    KernelValueError for constant lengths whose product is beyond i64.
+    """
+    bounds = bounds_of(cx, space)
+    if not bounds:
+        return [cx.b.const(0, i32), cx.b.const(1, i32)]
+    static_bound(cx, math.prod(static_lengths(bounds)))
+    end = bounds[-1]
+    if end.type is u64:
+        most = cx.b.const(INT64[-1], u64)
+        end = cx.b.emit("bitcast", cx.b.emit("min", end, most), type=i64)
+        return [cx.b.const(0, i64), end]
+    if end.type is not u32:
+        return bounds
+    total = constant_int(end)
+    if total is not None and total not in INT32:
+        return [cx.b.const(0, i64), cx.b.const(total, i64)]
+    end = cx.b.emit("bitcast", end, type=i32)
+    if is_given(end) or is_short(space):
+        return [cx.b.const(0, i32), end]
+    # map the u32 count to i32 by an offset of 2**31
+    least = cx.b.const(INT32[0], i32)
+    return [least, cx.b.emit("xor", end, least)]
+
+
+def static_lengths(bounds: Sequence[Value]) -> list[int]:
+    ends = [(constant_int(begin), constant_int(end)) for begin, end in zip(*[iter(bounds)] * 2)]
+    return [max(0, end - begin) for begin, end in ends if begin is not None and end is not None]
+
+
+def is_counted_wide(bounds: Sequence[Value]) -> bool:
+    """True if a loop over these bounds is known to need a 64-bit counter."""
+    known = static_lengths(bounds)
+    is_known = len(known) * 2 == len(bounds) and math.prod(known) not in INT32
+    return is_known or any(v.type is i64 for v in bounds)
+
+
+def is_short(space: LoopSpace) -> bool:
+    """True if it is proved that i32 can represent the trip count of an i32 range."""
+    (begin, end), step = space.axes[0], space.step
+    if not isinstance(step, int):
+        return False
+    low, high = (begin, end) if step > 0 else (end, begin)
+    least = low if isinstance(low, int) else INT32[0]
+    most = high if isinstance(high, int) else INT32[-1]
+    return range_length(least, most, abs(step)) in INT32
+
+
+def indices_of(
+    cx: Lowering, space: LoopSpace, numbers: Sequence[Value], begin: Value | None = None
+) -> list[Value]:
+    """Return the user's indices in one iteration, from the indices of the lowered loop.
+
+    For a range with a step, `begin` is the first value of a parallel loop's counter.
+    """
+    if space.name == "range" and not space.is_plain:
+        return [stepped_index(cx, space, numbers[0], begin)]
+    return list(numbers)
+
+
+def stepped_index(cx: Lowering, space: LoopSpace, k: Value, begin: Value | None) -> Value:
+    """Return the index of a range in the iteration whose counter is k, which starts at `begin`.
+
+    Intermediate wrap-around cancels out.
+    """
+    t = space.index_type
+    if k.type is i32 and begin is not None and constant_int(begin) != 0:
+        k = cx.b.emit("xor", k, begin)
+    moved = cx.b.emit("mul", materialise(cx, k, t), materialise(cx, space.step, t))
+    return shift(cx, moved, space.axes[0][0])
+
+
+def shift(cx: Lowering, index: Value, begin: Bound) -> Value:
+    if isinstance(begin, int) and begin == 0:
+        return index
+    t = index.type
+    assert isinstance(t, Scalar)
+    return cx.b.emit("add", index, materialise(cx, begin, t))

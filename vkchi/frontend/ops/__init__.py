@@ -1,0 +1,1 @@
+"""Operations on kernel values: operators, functions and methods that emit IR."""

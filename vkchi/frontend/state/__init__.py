@@ -1,0 +1,1 @@
+"""State of a lowering: variables, captured objects, reports, active cells."""

@@ -1,0 +1,386 @@
+"""Dependencies of a compiled kernel besides its own source: functions reached, values read.
+
+A value is recorded by the path at which it was found (`self.grid.dx`); the path also names captured
+arrays. A container that is only indexed, or an object of which only attributes are read, is a step
+of a path. `reads` returns the values at the ends of paths.
+
+    deps.read(fn, "n_grid", 128); deps.reads(fn)      # (Read(Path(... "n_grid"), "value", 128),)
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Hashable, Iterator
+from types import FunctionType, ModuleType
+from typing import Any
+
+from vkchi.frontend.state.captured_values import (
+    CONTAINERS,
+    NOT_USERS,
+    NUMBERS,
+    How,
+    Path,
+    PathRoot,
+    Read,
+    Step,
+    is_leaf,
+    is_object,
+    repeatable_reads,
+)
+from vkchi.interrupts.local import local
+from vkchi.lang.value_keys import is_bound
+from vkchi.span import Span
+from vkchi.types.lazy_numpy import is_array_of_numpy
+
+_PURE = ("builtins", "math", "numpy")
+FACTS = ("shape", "ndim", "dtype", "size")  # of numpy arrays: independent of the elements
+
+
+MOST_PATHS = 8  # of one object
+
+
+class ValueUse:
+    """A value at a path. `uses` counts its uses other than as a step to one of its parts.
+
+    `is_compared`: its identity matters.
+    """
+
+    __slots__ = ("is_compared", "span", "uses", "value")
+
+    def __init__(self, value: Any, span: Span | None) -> None:
+        self.value, self.span, self.uses, self.is_compared = value, span, 0, False
+
+
+class Dependencies:
+    """The recorded dependencies of a kernel.
+
+    - `functions`: Python functions that were lowered, or run at compile time; the kernel first
+    - `opaque`: names of other callables run at compile time, whose reads are unknown
+    - `classes`: classes that were read, and classes of objects that were read
+    """
+
+    def __init__(self) -> None:
+        self.functions: dict[FunctionType, None] = {}
+        self.opaque: dict[str, None] = {}
+        self.classes: dict[type, None] = {}
+        self.notes: dict[Path, ValueUse] = {}
+        self.last: tuple[Path, ...] = ()  # paths recorded together
+        self.count = 0  # number of records, repeated paths included
+        self._way: Any = None  # the array whose part is read next
+        self._arguments: dict[str, Any] = {}
+        self._iterated: dict[Path, Any] = {}
+        self._absent: dict[Path, str] = {}
+        self._roots: dict[int, IdentityReference] = {}  # objects without a name
+        # Holds the object too, so that its id is not reused. No path: known to have none. The
+        # latest path is the last.
+        self._origins: dict[int, tuple[Any, tuple[Path, ...]]] = {}
+        self._made: set[int] = set()  # ids of objects made at compile time
+        self._globals: dict[int, FunctionType] = {}  # the first function of each module
+        self._cells: dict[int, PathRoot] = {}
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def read(self, fn: FunctionType, name: str, value: Any, span: Span | None = None) -> None:
+        """Record the read of a global or closure variable of `fn`, or of a Python builtin.
+
+        A module counts only as a step to its names.
+        """
+        if name in fn.__code__.co_freevars and fn.__closure__ is not None:
+            cell = fn.__closure__[fn.__code__.co_freevars.index(name)]
+            path = Path(self._cells.setdefault(id(cell), PathRoot("cell", fn, name)))
+        elif name in fn.__globals__:
+            path = Path(PathRoot("global", self._globals.setdefault(id(fn.__globals__), fn), name))
+        else:  # a Python builtin
+            self._note((), value, span)
+            return
+        self._note((path,), value, span)
+
+    def root(self, fn: FunctionType, name: str, value: Any) -> None:
+        """Record a template argument of the kernel, or its `self`, as the start of paths to its
+        parts.
+
+        Its own value is part of the signature.
+        """
+        self._arguments[name] = value
+        path = Path(PathRoot("argument", fn, name))
+        self._found(value, path)
+        self._note_items(path, value)
+        self.met(value)
+
+    def _found(self, value: Any, path: Path) -> None:
+        """Add a path to the latest MOST_PATHS paths of a value; a leaf keeps only the last one."""
+        others = () if is_leaf(value) else self._paths(value)
+        others = tuple([one for one in others if one != path])
+        self._origins[id(value)] = (value, (*others[1 - MOST_PATHS :], path))
+
+    def _paths(self, value: Any) -> tuple[Path, ...]:
+        found = self._origins.get(id(value))
+        return () if found is None else found[1]
+
+    def met(self, value: Any) -> None:
+        """Record the class of an object, or a class."""
+        self.classes[value if isinstance(value, type) else type(value)] = None
+
+    def outside(self, value: Any) -> None:
+        """Record a value without a path, such as an item of an iterator, and its class."""
+        self._origins.setdefault(id(value), (value, ()))
+        self.met(value)
+
+    def default(self, fn: FunctionType, name: str, value: Any) -> None:
+        key: Any
+        defaults, places = fn.__defaults__ or (), fn.__code__.co_varnames
+        first = fn.__code__.co_argcount - len(defaults)
+        keyed = fn.__kwdefaults__ or {}
+        if name in keyed:
+            root, key = PathRoot("function", fn, "__kwdefaults__"), name
+        elif name in places and 0 <= places.index(name) - first < len(defaults):
+            root, key = PathRoot("function", fn, "__defaults__"), places.index(name) - first
+        else:
+            self.outside(value)
+            return
+        self._note((Path(root, (("item", key),)),), value, None)
+
+    def read_part(self, base: Any, step: Step | None, value: Any, span: Span | None = None) -> None:
+        """Record the read of an attribute or item of a recorded object.
+
+        `step` is None for a part without a path. Attributes of users' objects without a path begin
+        a path of their own.
+        """
+        if type(base) is super and step is not None:
+            base = holder_of(base, step[1])
+        paths, is_known = self._paths(base), id(base) in self._origins
+        self.met(base)
+        if not paths and step is not None and step[0] == "attr" and may_change(base):
+            if not is_known:
+                self._made.add(id(base))  # kept alive in _origins
+            self._origins.setdefault(id(base), (base, ()))
+            root = self._roots.setdefault(id(base), IdentityReference(base))
+            self._note((Path(PathRoot("object", root, step[1])),), value, span)
+        elif not is_known:
+            return
+        elif not paths or step is None or not isinstance(step[1], Hashable):
+            self.outside(value)
+        elif is_array_of_numpy(base) and step[1] in FACTS:
+            if self._way is base:
+                for path in self.last:
+                    self.notes[path].uses -= 1
+            self._note(
+                tuple([one._replace(steps=(*one.steps, step)) for one in paths]), value, span
+            )
+        else:
+            made = tuple([path._replace(steps=(*path.steps, step)) for path in paths])
+            if is_leaf(base):
+                self._found(value, made[-1])
+                self.met(value)
+            else:
+                self._note(made, value, span)
+
+    def _note(self, paths: tuple[Path, ...], value: Any, span: Span | None) -> None:
+        self.met(value)
+        self.count += 1
+        if isinstance(value, ModuleType) and value.__name__.partition(".")[0] in NOT_USERS:
+            paths = ()
+        self.last = paths
+        if not paths:
+            self._origins[id(value)] = (value, ())
+        for path in paths:
+            self._found(value, path)
+            note = self.notes.get(path)
+            if note is None:
+                note = self.notes[path] = ValueUse(value, span)
+                self._note_items(path, value)
+            note.uses += 1
+
+    def _note_items(self, path: Path, value: Any) -> None:
+        """Record the paths of a container's items, nested ones included.
+
+        Numbers, and items that already have a path, get none.
+        """
+        if not isinstance(value, list | tuple | dict):
+            return
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
+            if type(item) not in NUMBERS and not self._paths(item):
+                inner = path._replace(steps=(*path.steps, ("item", key)))
+                self._found(item, inner)
+                self._note_items(inner, item)
+
+    def absent(self, base: Any, name: str) -> None:
+        for path in self._paths(base):
+            self._absent[path._replace(steps=(*path.steps, ("attr", name)))] = name
+
+    def was_a_way(self, base: Any, before: int) -> None:
+        """Undo the use of `base`, read since `count` was `before`: only a part of it is used."""
+        self._way = None
+        if self.count == before or not self.last or self.last[-1:] != self._paths(base)[-1:]:
+            return
+        if is_array_of_numpy(base):
+            self._way = base  # its elements may still be used
+        else:
+            for path in self.last:
+                self.notes[path].uses -= 1
+
+    def iterated(self, base: Any) -> None:
+        """Record that the kernel depends on the items of an iteration over an object.
+
+        Containers are left out: their contents are compared.
+        """
+        for path in self._paths(base):
+            if not isinstance(base, CONTAINERS):
+                self._iterated[path] = base
+
+    def compared(self, value: Any) -> None:
+        """Record that the identity of an object at a path matters."""
+        for path in self._paths(value):
+            if path in self.notes:
+                self.notes[path].is_compared = True
+
+    def stands_for(self, copy: Any, value: Any) -> None:
+        """Give a copy, which kernels use in place of an object, the object's paths."""
+        if id(value) in self._origins:
+            self._origins[id(copy)] = (copy, self._paths(value))
+
+    def is_read(self, value: Any) -> bool:
+        """True if an object was recorded, and not as one made at compile time."""
+        return id(value) in self._origins and id(value) not in self._made
+
+    def ran(self, callee: Any) -> None:
+        """Record that a Python callable was run at compile time.
+
+        The names in a function, and in functions that it names, count as read. Results of Python's
+        builtins, math and numpy depend on the arguments alone. Names of other callables go to
+        `opaque`.
+        """
+        if isinstance(callee, FunctionType):
+            if callee in self.functions:
+                return
+            self.functions[callee] = None
+            for name, value in referred_names(callee).items():
+                self.read(callee, name, value)
+                if isinstance(value, FunctionType):
+                    self.ran(value)
+        elif (getattr(callee, "__module__", None) or "").partition(".")[0] not in _PURE:
+            self.opaque[getattr(callee, "__qualname__", type(callee).__qualname__)] = None
+
+    # --- results -----------------------------------------------------------------------------
+
+    def reads(self, fn: FunctionType) -> tuple[Read, ...]:
+        """Return the values that the kernel `fn` depends on.
+
+        Values that differ when read again are left out. So are those read by functions outside the
+        user's program, except iterations and absent attributes.
+        """
+        names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
+        args = tuple([self._arguments.get(name) for name in names])
+        found = []
+        for name, value in self._arguments.items():
+            if is_object(value):
+                found.append(Read(Path(PathRoot("argument", fn, name)), "kind", type(value)))
+        for path, note in self.notes.items():
+            if path.root.kind == "object" or is_users(path.root.fn):
+                found += [Read(path, *given, note.span) for given in self._tests(path, note)]
+        found += [Read(path, "items", value) for path, value in self._iterated.items()]
+        found += [Read(path, "absent", name) for path, name in self._absent.items()]
+        return repeatable_reads(found, args)
+
+    def _tests(self, path: Path, note: ValueUse) -> Iterator[tuple[How, Any]]:
+        """Yield the comparisons of a value at a path, as pairs (how, value) for `test_of`."""
+        value = note.value
+        has_parts = isinstance(value, CONTAINERS) or is_array_of_numpy(value)
+        if isinstance(value, ModuleType) or (has_parts and note.uses <= 0):
+            return
+        if is_bound(value) and path.steps and path.steps[-1][0] == "attr":
+            if hasattr(getattr(value, "__self__", None), "__dict__"):
+                yield "unshadowed", path.steps[-1][1]
+        elif is_object(value):
+            yield "kind", type(value)
+            if note.is_compared:
+                yield "value", value
+        else:
+            yield "value", value
+
+    def path_of(self, obj: Any) -> tuple[int, str]:
+        """Return the index of the function in `functions` that read an object, and its path there.
+
+        Objects without such a path give (-1, "").
+        """
+        path = self._path_in_functions(obj)
+        if path is None or path.root.fn not in self.functions:
+            return -1, ""
+        return list(self.functions).index(path.root.fn), str(path)
+
+    def name_of(self, obj: Any, default: str) -> str:
+        """Return a short name for an object: the last words of its path, or `default`."""
+        path = self._path_in_functions(obj)
+        if path is None:
+            return default
+        words = str(path).replace("[", ".").replace("]", "").split(".")
+        keep = 2 if words[-1] in ("grad", "dual") or words[-1].isdigit() else 1
+        return ".".join(words[-keep:]).strip(".") or default
+
+    def _path_in_functions(self, obj: Any) -> Path | None:
+        path = next(reversed(self._paths(obj)), None)
+        return None if path is None or path.root.kind in ("function", "object") else path
+
+
+def holder_of(base: Any, name: str) -> Any:
+    """Return the class in which the `super()` object `base` finds an attribute, else `base`."""
+    cls = base.__self_class__
+    behind = cls.__mro__[cls.__mro__.index(base.__thisclass__) + 1 :]
+    return next((c for c in behind if name in vars(c)), base)
+
+
+def may_change(value: Any) -> bool:
+    """True for a class of the user's program, and for an object whose attributes are read
+    (`is_object`)."""
+    return is_of_program(value.__module__, "") if isinstance(value, type) else is_object(value)
+
+
+class IdentityReference:
+    """A reference to an object, weak if its class permits it; calling it gives the object.
+
+    References have the identity of Python objects: two of them are never equal.
+    """
+
+    __slots__ = ("_of",)
+
+    def __init__(self, value: Any) -> None:
+        try:
+            self._of: Callable[[], Any] = weakref.ref(value)
+        except TypeError:
+            self._of = lambda: value
+
+    def __call__(self) -> Any:
+        return self._of()
+
+
+def is_users(fn: FunctionType) -> bool:
+    """True if a function belongs to the user's program: not to Python, vkchi or a package."""
+    return is_of_program(fn.__module__ or "", fn.__code__.co_filename)
+
+
+def is_of_program(module: str, file: str) -> bool:
+    """True if a module belongs to the user's program, by its name and file.
+
+    False for vkchi, the standard library, and files in `site-packages` or `dist-packages`.
+    """
+    first = module.partition(".")[0]
+    is_python = module != "__main__" and first in sys.stdlib_module_names
+    return not (first == "vkchi" or is_python or "-packages" in file)
+
+
+def referred_names(fn: FunctionType) -> dict[str, Any]:
+    """Return the globals and closure variables that a function names, with their current values.
+
+    A global counts if only an attribute has its name. Globals that only nested functions name, and
+    unset closure variables, are left out.
+    """
+    code = fn.__code__
+    found = {name: fn.__globals__[name] for name in code.co_names if name in fn.__globals__}
+    for name, cell in zip(code.co_freevars, fn.__closure__ or ()):
+        try:
+            found[name] = cell.cell_contents
+        except local(ValueError):  # not assigned yet
+            continue
+    return found

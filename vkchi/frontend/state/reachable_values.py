@@ -1,0 +1,134 @@
+"""Over-approximation of the values that a Python function reads at compile time.
+
+The walk goes from the function to globals and closure variables, and to methods, properties and
+functions among them. Of every visited object it reads each attribute whose name occurs in a visited
+function. Computed names (`getattr`, `vars`) are missed, and values beyond MOST visited ones.
+
+    record_reachable(deps, scale, [self])      # records self.dt, if `dt` occurs in scale()
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterable
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+from vkchi.frontend.state.captured_values import CONTAINERS, NUMBERS, is_object
+from vkchi.frontend.state.dependencies import Dependencies, is_of_program, is_users, referred_names
+from vkchi.frontend.state.methods_seen import names_in
+
+MOST = 1000  # visited objects and functions
+_NOTHING = object()
+# Methods that Python's operators and functions call on objects.
+_SPECIAL = """
+    __bool__ __len__ __iter__ __contains__ __getitem__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__
+    __int__ __float__ __index__ __abs__ __neg__ __round__ __add__ __radd__ __sub__ __rsub__ __mul__
+    __rmul__ __truediv__ __rtruediv__ __floordiv__ __mod__ __pow__ __call__ __reversed__ __next__
+"""
+SPECIAL = frozenset(_SPECIAL.split())
+
+
+def record_reachable(deps: Dependencies, callee: Any, args: Iterable[Any]) -> None:
+    """Record the values that a call at compile time may read: by its function, receiver and
+    arguments."""
+    walk = ReachabilityWalk(deps)
+    fn = callee.__func__ if isinstance(callee, MethodType) else callee
+    if isinstance(callee, MethodType):
+        walk.look(callee.__self__)
+    if isinstance(fn, FunctionType):
+        walk.enter(fn)
+    for arg in args:
+        walk.look(arg)
+    walk.go()
+
+
+class ReachabilityWalk:
+    """The visited functions and objects, and the names that occur in the functions."""
+
+    def __init__(self, deps: Dependencies) -> None:
+        self.deps = deps
+        self.names = set(SPECIAL)
+        self.functions: dict[FunctionType, None] = {}
+        self.objects: dict[int, Any] = {}
+        self.done: set[tuple[int, str]] = set()
+
+    def enter(self, fn: FunctionType) -> None:
+        """Visit a function of the user's program: record its globals and closure variables, and
+        visit them."""
+        if fn in self.functions or len(self.functions) >= MOST or not is_users(fn):
+            return
+        self.functions[fn] = None
+        self.names.update(names_in(fn.__code__))
+        for name, value in referred_names(fn).items():
+            self.deps.read(fn, name, value)
+            self.look(value)
+
+    def look(self, value: Any) -> None:
+        """Visit a value: a function, container, user's object, or user's class or module."""
+        if isinstance(value, MethodType):
+            self.look(value.__self__)
+            value = value.__func__
+        if isinstance(value, FunctionType):
+            self.enter(value)
+        elif id(value) in self.objects or len(self.objects) >= MOST:
+            return
+        elif isinstance(value, CONTAINERS):
+            self.objects[id(value)] = value
+            for item in value.values() if isinstance(value, dict) else value:
+                if type(item) not in NUMBERS:
+                    self.look(item)
+        elif is_own(value) if isinstance(value, type | ModuleType) else is_object(value):
+            self.objects[id(value)] = value
+
+    def go(self) -> None:
+        """Record and visit attributes of the visited objects, until there are no new ones.
+
+        Their names are those that occur in visited functions.
+        """
+        before = -1 if self.objects else 0
+        while before != len(self.done):
+            before = len(self.done)
+            for obj in list(self.objects.values()):
+                if not isinstance(obj, CONTAINERS):
+                    for name in list(self.names):
+                        self._attribute(obj, name)
+
+    def _attribute(self, obj: Any, name: str) -> None:
+        if (id(obj), name) in self.done:
+            return
+        self.done.add((id(obj), name))
+        held = find_held(obj, name)
+        if held is _NOTHING:
+            return
+        if isinstance(held, property):
+            held = held.fget
+        elif isinstance(held, functools.cached_property):  # not computed yet
+            held = held.func
+        elif isinstance(held, classmethod | staticmethod):
+            held = held.__func__
+        elif not isinstance(held, FunctionType) or name in getattr(obj, "__dict__", ()):
+            value = getattr(obj, name, _NOTHING)
+            if value is not _NOTHING:
+                self.deps.read_part(obj, ("attr", name), value)
+                held = value
+        self.look(held)
+
+
+def is_own(value: type | ModuleType) -> bool:
+    """True if a class or module belongs to the user's program."""
+    name = value.__module__ if isinstance(value, type) else value.__name__
+    return is_of_program(name, getattr(sys.modules.get(name), "__file__", None) or "")
+
+
+def find_held(obj: Any, name: str) -> Any:
+    """Return an attribute from the dicts of an object and its classes, without running any code.
+
+    `_NOTHING` if there is none.
+    """
+    own = getattr(obj, "__dict__", {}) if not isinstance(obj, type) else {}
+    if name in own:
+        return own[name]
+    classes = obj.__mro__ if isinstance(obj, type) else type(obj).__mro__
+    return next((vars(c)[name] for c in classes[:-1] if name in vars(c)), _NOTHING)

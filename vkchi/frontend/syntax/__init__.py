@@ -1,0 +1,1 @@
+"""Python source: syntax trees with spans, and facts that syntax alone decides."""

@@ -1,0 +1,1 @@
+"""Kinds of compile-time values: operations and messages of each."""

@@ -1,0 +1,220 @@
+"""Functions and methods on cells of sparse blocks: `ti.activate(block, [i, j])`, `x[i].append(v)`.
+
+The operations on activity numbers are in `cell_activity`.
+
+    ACTIVITY_FORMS[sparse_cells.activate](cx, [block, [i, j]], {})
+    LIST_METHODS["append"](cx, ListRef(x, node, (i,)), v)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vkchi.errors import KernelIndexError
+from vkchi.frontend.context import Lowering, array_like, is_field
+from vkchi.frontend.ops.debug_checks import guard_indices
+from vkchi.frontend.values.cell_activity import (
+    ListRef,
+    activate_cells,
+    append_place,
+    check_usable,
+    clear_cell,
+    counted_from,
+    is_in,
+    item_index,
+    length_of,
+    mark_levels,
+    number_at,
+    put_item,
+)
+from vkchi.frontend.values.kinds import name_of
+from vkchi.frontend.values.places import array_index, flatten_indices
+from vkchi.frontend.values.struct_values import fit_member, is_struct_array
+from vkchi.frontend.values.trees import leaves
+from vkchi.ir.core import Value
+from vkchi.lang import sparse_cells
+
+MASKED = ("pointer", "bitmasked", "hash")
+LISTS = ("dynamic",)
+ITEM = "an item of this list,"  # the target of a value, in messages
+
+
+# --- arguments -----------------------------------------------------------------------------------
+
+
+def block_of(cx: Lowering, x: Any, name: str, kinds: Sequence[str]) -> Any:
+    """Return x, the block argument of `ti.<name>`.
+
+    Raises KernelTypeError if it is not a block of one of `kinds`, KernelFieldError if its tree
+    cannot be laid out.
+    """
+    kind = getattr(x, "kind", None) if hasattr(type(x), "sparse_path") else None
+    if kind in kinds:
+        check_usable(cx, x)
+        return x
+    given = f"a {kind} one" if kind else "a field" if is_field(x) else name_of(x)
+    words = f"{', '.join(kinds[:-1])} or {kinds[-1]}" if len(kinds) > 1 else kinds[0]
+    raise cx.fail(
+        f"ti.{name} needs a {words} block, not {given}",
+        arg=0,
+        help=f"give it what ti.root.{kinds[0]}(...) returned, or the field's parent()",
+    )
+
+
+def cell_of(cx: Lowering, block: Any, indices: Any, origin: Sequence[int] = ()) -> list[Value]:
+    """Return the indices of a block's cell, or of a list, as values relative to an origin.
+
+    With `options.checks_indices`, the kernel reports indices out of bounds. Raises KernelIndexError
+    for a wrong number of indices.
+    """
+    given = [] if indices is None else flatten_indices(cx, [indices])
+    want = len(block.activity.extents)
+    if len(given) != want:
+        kind = "lists" if block.kind in LISTS else "cells"
+        raise cx.fail(
+            f"{kind} of this block have {want} {'index' if want == 1 else 'indices'}, and "
+            f"{len(given) or 'none'} {'are' if len(given) > 1 else 'is'} given",
+            kind=KernelIndexError,
+        )
+    cell = [array_index(cx, k) for k in given]
+    if any(origin):
+        cell = cx.call(counted_from, (cell, origin), {})
+    if cx.options.checks_indices:
+        guard_indices(cx, cx.array_of(block.activity.numbers), cell)
+    return cell
+
+
+# --- functions -----------------------------------------------------------------------------------
+
+
+def _activate(cx: Lowering, node: Any, indices: Any) -> None:
+    block = block_of(cx, node, "activate", MASKED)
+    activate_cells(cx, block, cell_of(cx, block, indices))
+
+
+def _deactivate(cx: Lowering, node: Any, indices: Any) -> None:
+    block = block_of(cx, node, "deactivate", (*MASKED, *LISTS))
+    clear(cx, block, cell_of(cx, block, indices))
+
+
+def _is_active(cx: Lowering, node: Any, indices: Any) -> Any:
+    block = block_of(cx, node, "is_active", MASKED)
+    cell, level = cell_of(cx, block, indices), block.levels[-1]
+    with cx.cells.own():
+        return cx.call(is_in, (cx.call(number_at, (level, cell), {}), level, cell), {})
+
+
+def _length(cx: Lowering, node: Any, indices: Any) -> Any:
+    block = block_of(cx, node, "length", LISTS)
+    return length(cx, block, cell_of(cx, block, indices))
+
+
+def _append(cx: Lowering, node: Any, indices: Any, val: Any) -> Any:
+    block = block_of(cx, node, "append", LISTS)
+    fields = [place.field for place in block.children if is_item(place)]
+    values = [val] if len(fields) == 1 else leaves(val)
+    if len(values) != len(fields):
+        raise cx.fail(f"a value for each of the list's {len(fields)} fields is needed", arg=2)
+    return append(cx, block, cell_of(cx, block, indices), list(zip(fields, values)))
+
+
+def is_item(node: Any) -> bool:
+    """True if a node in a list is a field that stores items; gradient fields do not."""
+    return node.kind == "place" and node.field is not None and not node.field.kind
+
+
+Form = Callable[[Lowering, list[Any], dict[str, Any]], Any]
+
+
+def form_of(name: str, handler: Callable[..., Any]) -> Form:
+    """Make the handler `form(cx, args, kwargs)` of `ti.<name>`, which calls `handler(cx, ...)`.
+
+    The arguments are node, indices, and val if `handler` takes three. The form raises
+    KernelTypeError for a wrong number or another name.
+    """
+    names = ("node", "indices", "val")[: handler.__code__.co_argcount - 1]
+
+    def form(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        given = dict(zip(names, args)) | kwargs
+        if len(args) + len(kwargs) != len(names) or set(given) != set(names):
+            raise cx.fail(f"ti.{name} takes {', '.join(names)}")
+        return handler(cx, **given)
+
+    return form
+
+
+ACTIVITY_FORMS: dict[Any, Form] = {
+    sparse_cells.activate: form_of("activate", _activate),
+    sparse_cells.deactivate: form_of("deactivate", _deactivate),
+    sparse_cells.is_active: form_of("is_active", _is_active),
+    sparse_cells.length: form_of("length", _length),
+    sparse_cells.append: form_of("append", _append),
+}
+
+
+# --- operations ----------------------------------------------------------------------------------
+
+
+def clear(cx: Lowering, block: Any, cell: list[Value]) -> None:
+    """Emit the deactivation of a cell, or the emptying of a list; its elements become zero.
+
+    Drops all facts about active cells.
+    """
+    is_at_own = cx.cells.is_known(cx.act, block, cell)
+    cx.cells.known = ()
+    if not is_at_own:
+        cx.cells.marked.update((block, *block.activity.inner))
+    with cx.cells.own():
+        cx.call(clear_cell, (block.activity, cell), {})
+
+
+def length(cx: Lowering, block: Any, cell: list[Value]) -> Any:
+    with cx.cells.own():
+        return cx.call(length_of, (block.activity, cell), {})
+
+
+def append(cx: Lowering, block: Any, cell: list[Value], pairs: Sequence[tuple[Any, Any]]) -> Any:
+    """Emit the appending of values to the lists of arrays in one block; return the position.
+
+    For a full list, the position is its capacity, and the values are dropped.
+    """
+    fitted = [(array, fit(cx, array, value)) for array, value in pairs]
+    cx.cells.marked.update(block.sparse_path)
+    activity, room = block.activity, block.levels[-1].cells
+    with cx.cells.own():
+        place = cx.call(append_place, (activity.numbers, cell, room), {})
+        index = cx.call(item_index, (activity.axes, cell, place), {})
+        cx.call(mark_levels, (block.levels[:-1], index), {})
+        for array, value in fitted:
+            cx.call(put_item, (array, index, value, place, room), {})
+    return place
+
+
+def fit(cx: Lowering, array: Any, value: Any) -> Any:
+    """Convert a value to the element type of an array, or of an array of structs.
+
+    Raises KernelTypeError.
+    """
+    if is_struct_array(array):
+        return fit_member(cx, array.__vkchi_type__, value, "val", what=ITEM)
+    found = array_like(cx, array)
+    assert found is not None
+    return fit_member(cx, found.type.elem, value, "val", what=ITEM)
+
+
+# --- methods of lists ----------------------------------------------------------------------------
+
+
+def cell_of_list(cx: Lowering, found: ListRef) -> list[Value]:
+    """Return the indices of a list, counted from 0. Raises KernelIndexError (`cell_of`)."""
+    node, ((axis, _),) = found.node, found.block.cells
+    origin = [first for k, first in zip(node.extents, node.origin) if k != axis]
+    return cell_of(cx, found.block, list(found.indices), origin)
+
+
+LIST_METHODS: dict[str, Callable[..., Any]] = {
+    "append": lambda cx, x, v: append(cx, x.block, cell_of_list(cx, x), [(x.array, v)]),
+    "length": lambda cx, x: length(cx, x.block, cell_of_list(cx, x)),
+    "deactivate": lambda cx, x: clear(cx, x.block, cell_of_list(cx, x)),
+}

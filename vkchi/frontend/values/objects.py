@@ -1,0 +1,239 @@
+"""Objects of Python classes that kernels construct: `Ray(origin, direction)`.
+
+An object is a StructValue whose type is the class. `__init__` is inlined and adds the members.
+Methods, constants, operators and `super()` come from the class.
+
+    make_object(cx, Ray, (o, d), {})         # StructValue(origin=o, direction=d), of type Ray
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from types import FunctionType
+from typing import Any
+
+from vkchi.errors import KernelCallError, KernelTypeError
+from vkchi.frontend.context import Lowering
+from vkchi.frontend.state.captured_values import is_object
+from vkchi.frontend.state.identity import new_object
+from vkchi.frontend.state.reachable_values import find_held
+from vkchi.frontend.state.scope import VARIABLE
+from vkchi.frontend.values.kinds import function_kind, name_of
+from vkchi.frontend.values.struct_values import Receiver, StructMethod, as_record
+from vkchi.frontend.values.targets import VariableTarget
+from vkchi.frontend.values.trees import StructValue
+from vkchi.ir.core import Value
+
+_IN_CLASSES = (FunctionType, staticmethod, classmethod, property)
+_NEW = inspect.getattr_static(object, "__new__")
+_WORDS = {
+    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod",
+    "**": "pow", "@": "matmul", "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift",
+}  # fmt: skip
+_COMPARED = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+SPECIAL = {
+    **{f"__{word}__": (op, False) for op, word in (_WORDS | _COMPARED).items()},
+    **{f"__r{word}__": (op, True) for op, word in _WORDS.items()},
+}
+ALONE = {"__neg__": "-", "__pos__": "+", "__invert__": "~"}
+
+
+def is_makeable(cls: Any) -> bool:
+    """True if kernels can construct a class: one without its own `__new__`.
+
+    Classes of vkchi, numpy and builtins are excluded.
+    """
+    if not isinstance(cls, type) or inspect.getattr_static(cls, "__new__") is not _NEW:
+        return False
+    return cls.__module__.partition(".")[0] not in ("vkchi", "numpy", "builtins")
+
+
+def is_computed(obj: Any, name: str) -> bool:
+    """True if reading an attribute of a user's object may run code of the user, each time."""
+    if not is_object(obj):
+        return type(obj) is super
+    held = find_held(obj, name)
+    if isinstance(held, functools.cached_property):
+        return False
+    own = getattr(obj, "__dict__", None)
+    return isinstance(held, property) or not (isinstance(own, dict) and name in own)
+
+
+def init_of(cls: type) -> FunctionType | None:
+    """Return the `__init__` of a class if a user wrote it; None for a dataclass's or `object`'s."""
+    init = inspect.getattr_static(cls, "__init__")
+    return init if isinstance(init, FunctionType) and not _is_generated(init) else None
+
+
+def _is_generated(fn: FunctionType) -> bool:
+    return fn.__code__.co_filename == "<string>"
+
+
+def make_object(
+    cx: Lowering, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> StructValue:
+    """Construct an object in the kernel: `cls(*args, **kwargs)`; return its StructValue.
+
+    `__init__` is inlined. A dataclass gets its members, then `__post_init__` is inlined. Raises
+    KernelCallError where the arguments do not fit.
+    """
+    name = f"a new {cls.__name__}"
+    me = cx.declare(name, StructValue({}, methods_of(cls), cls, new_object()), VARIABLE)
+    init, receiver = init_of(cls), Receiver(VariableTarget(me))
+    if init is not None:
+        cx.tables.call(cx, init, (receiver, *args), kwargs)
+    elif hasattr(cls, "__dataclass_fields__"):
+        members = _members_of_dataclass(cx, cls, args, kwargs)
+        me.value = StructValue(members, me.value.methods, cls, me.value.objects)
+        finish = inspect.getattr_static(cls, "__post_init__", None)
+        if finish is not None:
+            cx.tables.call(cx, finish, (receiver,), {})
+    elif args or kwargs:
+        raise cx.fail(f"{cls.__name__}() takes no arguments", kind=KernelCallError)
+    made = me.value
+    cx.act.blocks[-1].pop(name, None)
+    assert isinstance(made, StructValue)
+    return made
+
+
+def _members_of_dataclass(
+    cx: Lowering, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the members that the `__init__` of a dataclass sets, defaults included.
+
+    Raises KernelCallError where the arguments do not fit.
+    """
+    import dataclasses  # already imported by the dataclass
+
+    try:
+        given = inspect.signature(cls).bind(*args, **kwargs).arguments
+    except TypeError as e:
+        raise cx.fail(f"{cls.__name__}(): {e}", kind=KernelCallError) from None
+    members = {}
+    for field in dataclasses.fields(cls):
+        if field.name in given:
+            members[field.name] = given[field.name]
+        elif field.default_factory is not dataclasses.MISSING:
+            members[field.name] = cx.run_python(field.default_factory, ())
+        elif field.default is not dataclasses.MISSING:
+            members[field.name] = cx.outside(field.default)
+    return members
+
+
+def methods_of(cls: type) -> dict[str, Any]:
+    """Return the methods and properties of a class by name, inherited ones included.
+
+    Kernels, and methods that `dataclasses` generated, are left out.
+    """
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__[:-1]):
+        for name, item in vars(base).items():
+            kind = function_kind(item)
+            is_method = isinstance(item, _IN_CLASSES) or kind not in (None, "kernel")
+            found.pop(name, None)
+            if is_method and not (isinstance(item, FunctionType) and _is_generated(item)):
+                found[name] = item
+    return found
+
+
+def add_member(cx: Lowering, held: VariableTarget, name: str, x: Any) -> bool:
+    """Perform `self.name = x` if self is an object of the kernel without that member.
+
+    Returns True if it did. Raises KernelTypeError for a property.
+    """
+    record = held.get()
+    if not isinstance(record, StructValue) or not isinstance(record.type, type):
+        return False
+    if name in record.members:
+        return False
+    if isinstance(record.methods.get(name), property):
+        raise cx.fail(f"`{name}` is a property, which kernels cannot assign")
+    new = record.copy()
+    new[name] = as_record(cx, x)
+    held.put(cx, new)
+    return True
+
+
+class SuperProxy:
+    """The value of `super()` in a method of `cls`; the variable `me` holds the object.
+
+    Reading an attribute lowers it: properties are evaluated at each access.
+    """
+
+    def __init__(self, cx: Lowering, cls: type, me: Any) -> None:
+        order = me.value.type.__mro__
+        known: dict[str, Any] = {"__init__": lambda: None}
+        for base in reversed(order[order.index(cls) + 1 : -1]):
+            known |= vars(base)
+        self.find = functools.partial(_of_parents, cx, known, me)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("__vkchi_"):
+            raise AttributeError(name)
+        return object.__getattribute__(self, "find")(name)
+
+
+def _of_parents(cx: Lowering, known: dict[str, Any], me: Any, name: str) -> Any:
+    if name not in known:
+        raise AttributeError(name)
+    item = known[name]
+    if isinstance(item, property):
+        return cx.tables.call(cx, item.fget, (Receiver(me.value, is_copy=True),), {})
+    if isinstance(item, staticmethod):
+        return item.__func__
+    if isinstance(item, classmethod):
+        return functools.partial(item.__func__, me.value.type)
+    is_method = isinstance(item, FunctionType) or function_kind(item) is not None
+    return StructMethod(item, VariableTarget(me)) if is_method else item
+
+
+# --- operators -----------------------------------------------------------------------------------
+
+
+def method_called(x: Any, name: str) -> Any:
+    """Return the method `name` of an object, bound to it; None if there is none.
+
+    x is an object of the kernel, or of a class that kernels can construct.
+    """
+    if isinstance(x, StructValue) and isinstance(x.type, type):
+        item = x.methods.get(name)
+        return None if item is None else StructMethod(item, x, is_copy=True)
+    if isinstance(x, Value | StructValue) or not is_makeable(type(x)):
+        return None
+    item = inspect.getattr_static(type(x), name, None)
+    is_ours = isinstance(item, FunctionType) or function_kind(item) is not None
+    return getattr(x, name) if is_ours else None
+
+
+def operate(cx: Lowering, op: str, x: Any, y: Any) -> Any:
+    """Return `x op y` if the class of x or y defines it, else NotImplemented.
+
+    `op` is an arithmetic operator or comparison. The reflected method of y is tried last.
+    """
+    word = _WORDS.get(op)
+    names = (f"__{word}__", f"__r{word}__")
+    if word is None:
+        word = _COMPARED[op]
+        names = (f"__{word}__", f"__{_MIRRORED[word]}__")
+    for me, other, name in ((x, y, names[0]), (y, x, names[1])):
+        method = method_called(me, name)
+        if method is not None:
+            return call_method(cx, method, other)
+    return NotImplemented
+
+
+def operate_alone(cx: Lowering, name: str, x: Any) -> Any:
+    """Return the result of unary operator `name` (`__neg__`) on x, else NotImplemented."""
+    method = method_called(x, name)
+    return NotImplemented if method is None else call_method(cx, method)
+
+
+def call_method(cx: Lowering, method: Any, *args: Any) -> Any:
+    receiver = getattr(method, "__self__", None)
+    if receiver is None:
+        raise cx.fail(f"{name_of(method)} has no object", kind=KernelTypeError)
+    return cx.tables.call(cx, method, (receiver, *args), {})

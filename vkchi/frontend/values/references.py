@@ -1,0 +1,188 @@
+"""Compile-time values: the results of expressions while a kernel is lowered.
+
+An expression evaluates to one of
+
+- any Python object: numbers, functions, types, fields, ArrayRefs, tuples, lists, strings. A Python
+  number is folded by Python's rules until it meets an IR value or is bound to a variable;
+- an `ir.core.Value`: a typed scalar or tensor;
+- a `Target`: an assignable reference that has not been read yet; `operands.value` reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from vkchi.errors import CompilationError
+from vkchi.ir.builder import Builder
+from vkchi.ir.cas_loops import emit_cas_loop
+from vkchi.ir.core import Op, Value, base_memory
+from vkchi.span import Span
+from vkchi.target.options import Options
+from vkchi.types import Array, Ptr, Scalar, Tensor
+
+if TYPE_CHECKING:
+    from vkchi.frontend.ops.conversions import PendingCaution
+    from vkchi.frontend.state.reports import ReportBuilder
+
+
+class Context(Protocol):
+    """The protocol of `cx`, which every handler receives.
+
+    `span` is that of the expression being lowered.
+    """
+
+    b: Builder
+    options: Options
+    reports: ReportBuilder
+    stopped: dict[Value, bool]
+    cautions: list[PendingCaution]
+    in_static: bool
+
+    @property
+    def span(self) -> Span: ...
+
+    @property
+    def called(self) -> str: ...
+
+    def fail(
+        self,
+        sentence: str,
+        *,
+        kind: type[CompilationError] = ...,
+        label: str = "",
+        help: str = "",
+        arg: int | None = None,
+        notes: tuple[tuple[str, Span | None], ...] = (),
+    ) -> CompilationError: ...
+
+    def array_of(self, obj: Any) -> ArrayRef: ...
+
+    def stop_gradient(self, array: ArrayRef) -> None: ...
+
+    def seed(self) -> None: ...
+
+    def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
+
+class Target(Protocol):
+    """The protocol of assignable references (lvalues): memory or a variable.
+
+    Implementations derive from Assignable.
+    """
+
+    @property
+    def type(self) -> Scalar | Tensor: ...
+
+    def load(self, cx: Context) -> Value: ...
+
+    def store(self, cx: Context, v: Value) -> None: ...
+
+    def atomic(self, cx: Context, kind: str, v: Value) -> Value:
+        """Apply the ops.ATOMICS row `kind`; v has the target's type. Return the old value."""
+        ...
+
+
+class Deferred:
+    """Base of compile-time values that may contain kernel values which functions of `trees` do not
+    find."""
+
+    __slots__ = ()
+
+
+class Assignable(Deferred):
+    """Base of all Targets: assignable references that have not been read yet."""
+
+    __slots__ = ()
+
+
+class RangeOf(Deferred):
+    """`range(begin, end, step)` in which at least one argument is not a Python int."""
+
+    __slots__ = ("begin", "end", "step")
+
+    def __init__(self, begin: Any, end: Any, step: Any = 1) -> None:
+        self.begin, self.end, self.step = begin, end, step
+
+
+class MemoryTarget(Assignable):
+    """A Target in memory: an array element, a `local` variable, or a component of one."""
+
+    __slots__ = ("ptr", "type")
+
+    def __init__(self, ptr: Value) -> None:
+        assert isinstance(ptr.type, Ptr)
+        self.ptr, self.type = ptr, ptr.type.elem
+
+    @property
+    def space(self) -> str:
+        """The address space: global, shared or local."""
+        assert isinstance(self.ptr.type, Ptr)
+        return self.ptr.type.space
+
+    def part(self, ptr: Value) -> MemoryTarget:
+        return MemoryTarget(ptr)
+
+    def load(self, cx: Context) -> Op:
+        v = cx.b.emit("load", self.ptr)
+        is_stopped = cx.stopped and base_memory(self.ptr) in cx.stopped
+        return cx.b.emit("stop_grad", v) if is_stopped else v
+
+    def store(self, cx: Context, v: Value) -> None:
+        cx.b.emit("store", self.ptr, v)
+
+    def atomic(self, cx: Context, kind: str, v: Value) -> Op:
+        return cx.b.emit(kind, self.ptr, v)
+
+    def changed(self, cx: Context, update: Callable[[Value], Value]) -> Value:
+        """Store `update` of the current value by a compare-and-swap loop; return the old value."""
+        return emit_cas_loop(cx.b, self.ptr, update)
+
+
+ORIGIN = "__vkchi_origin__"  # the attribute of arrays in kernels that is their `origin`
+
+
+class InlineOnly:
+    """Base of values that Python cannot use at compile time: a call with one is inlined."""
+
+    __slots__ = ()
+
+
+class ArrayRef(InlineOnly):
+    """An array in a kernel: a field, an ndarray argument or a shared array.
+
+    - `value` has an Array type.
+    - `source` is the captured Python object, if there is one.
+    - `component`: the reference is to this component of each element.
+    - `clamps`: indices are clamped to their axes.
+    """
+
+    __slots__ = ("clamps", "component", "source", "value")
+
+    def __init__(
+        self,
+        value: Value,
+        source: Any = None,
+        component: int | None = None,
+        *,
+        clamps: bool = False,
+    ) -> None:
+        assert isinstance(value.type, Array)
+        self.clamps = clamps
+        self.value, self.source, self.component = value, source, component
+
+    @property
+    def type(self) -> Array:
+        assert isinstance(self.value.type, Array)
+        return self.value.type
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        layout = self.type.layout
+        return (layout.origin if layout is not None else ()) or (0,) * self.type.ndim
+
+    def shape(self, cx: Context) -> tuple[Any, ...]:
+        """Return the extents: Python ints if static, otherwise i32 values from the launch."""
+        if self.type.shape is not None:
+            return self.type.shape
+        return tuple(cx.b.emit("shape", self.value, attr=k) for k in range(self.type.ndim))

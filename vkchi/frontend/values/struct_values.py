@@ -1,0 +1,304 @@
+"""Structs in kernels: construction, members, methods, elements of arrays of structs.
+
+A struct is a `trees.StructValue`: its scalars, vectors and matrices are separate values. Branches
+and loops carry them like those of any tree.
+
+    construct_struct(cx, S, (1, v), {})         # StructValue(a=1 as i32, v=v)
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from vkchi.errors import KernelNameError, nearest_name
+from vkchi.frontend.context import Lowering, array_like
+from vkchi.frontend.ops.conversions import ConversionTarget, convert
+from vkchi.frontend.ops.tensor_construction import construct
+from vkchi.frontend.values.kinds import KINDS, STRUCTS, describe, name_of
+from vkchi.frontend.values.operands import is_target, operand, own_type, value
+from vkchi.frontend.values.references import ArrayRef
+from vkchi.frontend.values.targets import ItemTarget, VariableTarget
+from vkchi.frontend.values.trees import StructValue, children_of, has_leaf, is_container, map_leaves
+from vkchi.lang.struct import Struct, bind_members, is_struct_copy, members_of
+from vkchi.types import Scalar, Tensor, shape_of
+from vkchi.types.struct_types import METHODS_KEY, StructType
+
+MEMBER = "member"  # the target of `fit_member` in its messages
+
+
+class StructOfArrays(StructValue):
+    """An array of structs as a struct of arrays: one array of the same shape per member."""
+
+    __slots__ = ()
+
+
+KINDS[StructOfArrays] = STRUCTS
+
+
+class Receiver:
+    """The struct that a method is called on, passed by reference as `self`.
+
+    `is_copy`: the method cannot change the struct (methods of operators, properties).
+    """
+
+    __slots__ = ("is_copy", "target")
+
+    def __init__(self, target: Any, *, is_copy: bool = False) -> None:
+        self.target, self.is_copy = target, is_copy
+
+
+class StructMethod:
+    """A method bound to a struct. Calls pass the Receiver `__self__` as first argument."""
+
+    __vkchi_kind__ = "func"
+
+    def __init__(self, method: Any, target: Any, *, is_copy: bool = False) -> None:
+        fn = getattr(method, "__vkchi_func__", method)
+        self.__vkchi_func__, self.__name__ = fn, getattr(fn, "__name__", "method")
+        self.__self__ = Receiver(target, is_copy=is_copy)
+        self.is_plain = fn is method
+
+
+# --- tests and conversion ------------------------------------------------------------------------
+
+
+def record_in(x: Any) -> StructValue | None:
+    """Return the struct that x is, or that a variable or item holds; else None."""
+    held = x.get() if isinstance(x, VariableTarget) else x
+    return held if isinstance(held, StructValue) else None
+
+
+def is_places(x: Any) -> bool:
+    """True if x is a container, and all its leaves are Targets, of which there is at least one."""
+    return is_container(x) and len(x) > 0 and not has_leaf(x, lambda leaf: not is_target(leaf))
+
+
+def is_struct_array(x: Any) -> bool:
+    """True if x is an array of structs: a captured field of structs, or an argument."""
+    return isinstance(x, StructOfArrays) or hasattr(type(x), "__vkchi_struct__")
+
+
+def as_record(cx: Lowering, x: Any) -> Any:
+    """Convert a Python struct to a StructValue; return other objects unchanged."""
+    if not isinstance(x, Struct):
+        return x
+    t = x.__vkchi_type__
+    if t is not None:
+        return construct_struct(cx, t, (), members_of(x))
+    return StructValue({name: as_record(cx, v) for name, v in members_of(x).items()}, x.methods)
+
+
+# --- construction --------------------------------------------------------------------------------
+
+
+def construct_struct(
+    cx: Lowering, t: StructType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> StructValue:
+    """Lower `t(*args, **kwargs)`: members in order or by name, converted; missing ones are zero.
+
+    One struct argument with t's members is copied. Raises KernelTypeError.
+    """
+    first = as_record(cx, args[0]) if args else None
+    if isinstance(first, StructValue | dict) and is_struct_copy(t, args, kwargs, first.keys()):
+        args, kwargs = (), {name: first[name] for name in t.members}
+    given: dict[str, Any] = cx.run_python(bind_members, (t, args, kwargs))
+    members = {name: fit_member(cx, m, given.get(name, 0), name) for name, m in t.members.items()}
+    return StructValue(members, t.methods, t)
+
+
+def fit_member(cx: Lowering, t: Any, x: Any, name: str, *, what: str = MEMBER) -> Any:
+    """Convert x to type t, for the member or argument `name`. Raises KernelTypeError."""
+    x = as_record(cx, x)
+    if isinstance(t, StructType):
+        return _fit_struct(cx, t, x, name, what)
+    if isinstance(x, StructValue | dict):
+        raise _no_fit(cx, t, x, name, what)
+    if isinstance(x, list | tuple) and isinstance(t, Tensor):
+        return construct(cx, t, (x,))
+    a = operand(cx, x)
+    own = own_type(cx, a)
+    if shape_of(own) not in ((), shape_of(t)):
+        raise _no_fit(cx, t, x, name, what, f"a {describe(own)}")
+    words = what.removesuffix(",") if what.endswith(",") else f"{what} `{name}`"
+    return convert(cx, a, t, ConversionTarget(words))
+
+
+def _fit_struct(cx: Lowering, t: StructType, x: Any, name: str, what: str) -> StructValue:
+    """Convert a struct or dict to struct type t. Raises KernelTypeError.
+
+    A member of a struct also accepts a scalar, as the first member of t.
+    """
+    if isinstance(x, StructValue | dict):
+        return construct_struct(cx, t, (), {key: x[key] for key in x.keys()})  # noqa: SIM118
+    if what != MEMBER or shape_of(own_type(cx, operand(cx, x))):
+        raise _no_fit(cx, t, x, name, what)
+    return construct_struct(cx, t, (x,), {})
+
+
+def _no_fit(cx: Lowering, t: Any, x: Any, name: str, what: str, given: str = "") -> Exception:
+    needed = f"a {describe(t)}" if isinstance(t, Scalar | Tensor) else str(t)
+    return cx.fail(f"{what} `{name}` is {needed}, and {given or name_of(x)} is given")
+
+
+def make_record(cx: Lowering, /, *args: Any, **kwargs: Any) -> StructValue:
+    """Lower `ti.Struct(x=1, ...)` and `ti.Struct({...})`: every member keeps its own type.
+
+    Numbers become kernel values.
+    """
+    made = cx.run_python(_check_arguments, (args, kwargs))
+    if isinstance(made, StructValue):
+        return made.copy()
+    methods = made.get(METHODS_KEY, {})
+    members = {key: _own_member(cx, x) for key, x in made.items() if key != METHODS_KEY}
+    return StructValue(members, methods)
+
+
+def _check_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) == 1 and not kwargs and isinstance(args[0], dict | StructValue):
+        return args[0]
+    return members_of(Struct(*args)) if args else kwargs
+
+
+def _own_member(cx: Lowering, x: Any) -> Any:
+    x = as_record(cx, x)
+    if isinstance(x, StructValue):
+        return map_leaves(x, lambda leaf: _own_member(cx, leaf))
+    if isinstance(x, dict):
+        return make_record(cx, x)
+    return x if isinstance(x, ArrayRef) or hasattr(type(x), "__vkchi_array__") else value(cx, x)
+
+
+# --- members and methods -------------------------------------------------------------------------
+
+
+def is_of_class(held: StructValue, name: str) -> bool:
+    """True if `held.name` is an attribute of held's class, and neither a member nor a method."""
+    is_own = name in held.members or name in held.methods or name in ("__class__", "__dict__")
+    return not is_own and isinstance(held.type, type) and hasattr(held.type, name)
+
+
+def member_of(cx: Lowering, base: Any, held: StructValue, name: str) -> Any:
+    """Return `base.name`, assignable if base is. `held` is the struct in base.
+
+    Raises KernelNameError for a name that is none of the members, methods and _FACTS.
+    """
+    if name in held.members:
+        item = held[name]
+        is_value = not is_target(item) and not isinstance(item, ArrayRef | StructOfArrays)
+        return ItemTarget(base, name) if isinstance(base, VariableTarget) and is_value else item
+    if name in held.methods:
+        return method_of(cx, base, held, name)
+    fact = _FACTS.get(name)
+    if fact is not None and (isinstance(held, StructOfArrays) or name == "keys"):
+        return fact(cx, held)
+    known = [*held.members, *held.methods]
+    close = nearest_name(name, known)
+    raise cx.fail(
+        f"{_word(held)} has no member `{name}`",
+        kind=KernelNameError,
+        help=f"did you mean `{close}`?" if close else f"it has {', '.join(known) or 'none'}",
+    )
+
+
+def _word(held: StructValue) -> str:
+    if isinstance(held, StructOfArrays):
+        return "an array of structs"
+    return "this struct" if held.type is None else str(held.type)
+
+
+def method_of(cx: Lowering, base: Any, held: StructValue, name: str) -> Any:
+    """Return a method of a struct, bound to `self`; for a property, its value.
+
+    Static methods are not bound, class methods to the class.
+    """
+    method = held.methods[name]
+    if isinstance(method, property):
+        assert method.fget is not None
+        return cx.tables.call(cx, method.fget, (Receiver(held, is_copy=True),), {})
+    if isinstance(method, staticmethod):
+        return method.__func__
+    if isinstance(method, classmethod):
+        return functools.partial(method.__func__, held.type)
+    return StructMethod(method, base)
+
+
+def peek_member(held: StructValue, name: str) -> Any:
+    """Return a member or method without lowering; None if it is known only by lowering."""
+    if name in held.members:
+        return held[name]
+    method = held.methods.get(name)
+    if method is None or isinstance(method, property | classmethod):
+        return None
+    return method.__func__ if isinstance(method, staticmethod) else StructMethod(method, held)
+
+
+def _shape(cx: Lowering, held: StructValue) -> tuple[Any, ...]:
+    return first_array(cx, held).shape(cx)
+
+
+def _gradients(cx: Lowering, held: StructValue) -> Any:
+    return map_leaves(held, cx.gradient_of)
+
+
+_FACTS: dict[str, Callable[[Lowering, StructValue], Any]] = {
+    "shape": _shape,
+    "ndim": lambda cx, held: len(_shape(cx, held)),
+    "grad": _gradients,
+    "keys": lambda cx, held: list(held.members),
+    "dtype": lambda cx, held: held.type,
+}
+
+
+# --- arrays of structs ---------------------------------------------------------------------------
+
+
+def arrays_of(cx: Lowering, x: Any) -> StructValue:
+    """Return the arrays of an array of structs, by member."""
+    if isinstance(x, StructOfArrays):
+        return x
+    t, arrays = x.__vkchi_struct__()
+    members = {}
+    for name, array in arrays.items():
+        cx.dependencies.read_part(x, ("attr", name), array)
+        members[name] = arrays_of(cx, array) if is_struct_array(array) else array_like(cx, array)
+    return StructOfArrays(members, t.methods, t)
+
+
+def member_array(cx: Lowering, x: Any, name: str) -> Any:
+    """Return the array of one member of an array of structs; None if there is no such member."""
+    if isinstance(x, StructOfArrays):
+        return x.members.get(name)
+    array = x.__vkchi_struct__()[1].get(name)
+    if array is not None:
+        cx.dependencies.read_part(x, ("attr", name), array)
+    return array
+
+
+def first_array(cx: Lowering, x: Any) -> ArrayRef:
+    """Return the array of the first member, nested ones included; a plain array itself.
+
+    All members have the same shape.
+    """
+    found = x
+    while not isinstance(found, ArrayRef):
+        if isinstance(found, StructOfArrays):
+            found = children_of(found)[0]
+        elif hasattr(type(found), "__vkchi_struct__"):
+            arrays = found.__vkchi_struct__()[1]
+            name = next(iter(arrays))
+            found = member_array(cx, found, name)
+        else:
+            found = array_like(cx, found)
+    return found
+
+
+def element_of(cx: Lowering, x: Any, item: Callable[[ArrayRef], Any]) -> StructValue:
+    """Return an element of an array of structs; `item` returns that of one member's array."""
+    arrays = arrays_of(cx, x)
+    members = {
+        name: element_of(cx, array, item) if isinstance(array, StructOfArrays) else item(array)
+        for name, array in arrays.members.items()
+    }
+    return StructValue(members, arrays.methods, arrays.type)
