@@ -80,7 +80,8 @@ class Rebuilder:
                 if new is not op:
                     mapped[op] = new
             elif out is not op.results:
-                mapped.update(zip(op.results, out, strict=True))
+                results = zip(op.results, out, strict=True)
+                mapped.update([(old, new) for old, new in results if new is not old])
 
     def keep(self, op: Op, args: tuple[Value, ...]) -> Op:
         """Append `op` with new args and rewritten regions, or itself if nothing changed; return

@@ -17,7 +17,6 @@ A rule is a function `(simplifier, op, new args) -> values of the op's results, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from vkchi.ir.constants import constant_int, is_constant, is_equal_value
@@ -81,12 +80,12 @@ def is_cheap(op: Op) -> bool:
 def flatten(
     s: Simplifier, op: Op, cond: Value, then: Region, orelse: Region
 ) -> Sequence[Value] | None:
-    """Append both regions' ops and a select per result. Returns the values of the results."""
-    for inner in chain(then.ops[:-1], orelse.ops[:-1]):
-        s.b.insert(inner)
+    """Append both regions' ops, merged with equal ones, and a select per result. Returns the values
+    of the results."""
+    s.walk.ops([*then.ops[:-1], *orelse.ops[:-1]])
     s.b.span = op.span
     results = zip(op.results, then.yielded, orelse.yielded, strict=True)
-    return [choose(s, cond, a, b, r.name) for r, a, b in results]
+    return [choose(s, cond, s.new(a), s.new(b), r.name) for r, a, b in results]
 
 
 def choose(s: Simplifier, cond: Value, a: Value, b: Value, name: str) -> Value:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from vkchi.analysis.sums import AffinePolynomials, constant_of, terms_of
 from vkchi.ir.builder import Builder
+from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Func, Op, Region, Value, walk
 from vkchi.ir.ops import LINEAR
 from vkchi.ir.rebuild import Rebuilder
@@ -33,7 +34,9 @@ def order_indices(fn: Func) -> Func:
         if op not in wanted:
             return None
         pairs = zip(op.args[1:], args[1:])
-        indices = [ordered(walker, sums, old, new, depths) for old, new in pairs]
+        indices = tuple(ordered(walker, sums, old, new, depths) for old, new in pairs)
+        if indices == args[1:]:
+            return None
         return [b.emit("elem", args[0], *indices, attr=op.attr, name=op.name)]
 
     walker, sums = Rebuilder(visit), AffinePolynomials()
@@ -69,9 +72,13 @@ def ordered(
     terms, constant = terms_of(form), constant_of(form)
     if cost(terms, constant) > count_ops(old):
         return new
+    order = sorted(terms, key=lambda v: (depths.get(v, 0), terms[v] < 0))
+    wanted = [*[(v, terms[v]) for v in order], *([(None, constant)] if constant else [])]
+    if summands(old) == wanted:
+        return new
     b, t = walker.b, scalar_of(old.type)
     total: Value | None = None
-    for v in sorted(terms, key=lambda v: (depths.get(v, 0), terms[v] < 0)):
+    for v in order:
         n = terms[v]
         term = walker.map.get(v, v)
         if abs(n) != 1:
@@ -83,6 +90,24 @@ def ordered(
     if total is None:
         return b.const(constant, t)
     return b.emit("add", total, b.const(constant, t)) if constant else total
+
+
+def summands(v: Value) -> list[tuple[Value | None, int]]:
+    """Return the summands of a canonical sum: values with their factors; None for the constant."""
+    if isinstance(v, Op) and v.kind in ("add", "sub"):
+        return [*summands(v.args[0]), summand(v.args[1], 1 if v.kind == "add" else -1)]
+    if isinstance(v, Op) and v.kind == "neg":
+        return [summand(v.args[0], -1)]
+    return [summand(v, 1)]
+
+
+def summand(v: Value, sign: int) -> tuple[Value | None, int]:
+    n = constant_int(v)
+    if n is not None and sign > 0:
+        return None, n
+    if isinstance(v, Op) and v.kind == "mul" and (n := constant_int(v.args[1])) is not None:
+        return v.args[0], sign * n
+    return v, sign
 
 
 def cost(terms: dict[Value, int], constant: int) -> int:
