@@ -51,6 +51,8 @@ def code_of(path):
     """The code of a checkout, compiled in a process of its own, or of a file."""
     if path.is_file():
         return load(path)
+    if not (path / "vkchi").is_dir():
+        sys.exit(f"{path} is no checkout and no file")
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder, "code")
         around = {**os.environ, "PYTHONPATH": str(path.resolve()), "VKCHI_VERIFY": ""}

@@ -55,7 +55,7 @@ def compiled(folder: Path, source: Path, *more: str) -> Path:
 def launches_as_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python counts as many workgroups as the header does, whatever `--like-gpu` has the device
     count, and takes shaders as they are."""
-    monkeypatch.setattr("vkchi.launch.fitting.MOST_IDLE", math.inf)
+    monkeypatch.setattr("vkchi.target.tuning.FITTING_IDLE", math.inf)
     device = current_runtime().device
     count = SMALLEST.workgroup_count
     monkeypatch.setattr(device, "caps", device.caps._replace(workgroup_count=count))

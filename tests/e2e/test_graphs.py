@@ -12,8 +12,9 @@ import pytest
 import vkchi as ti
 from vkchi.errors import ArgumentError, ArgumentListError, KernelTypeError
 from vkchi.graph import Arg, ArgKind, Graph, GraphBuilder
-from vkchi.launch import merging, replay
+from vkchi.launch import replay
 from vkchi.runtime import current_runtime
+from vkchi.target import tuning
 
 A = Arg(ArgKind.SCALAR, "a", ti.f32)
 X = Arg(ArgKind.NDARRAY, "x", ti.f32, ndim=1)
@@ -87,7 +88,7 @@ def test_arguments_that_are_no_dict(wrong: Any) -> None:
 
 
 def test_the_same_arguments_are_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merging, "MOST_LAUNCHES", 1)
+    monkeypatch.setattr(tuning, "MERGED_LAUNCHES", 1)
     g, x, y = graph(*[(add, A, X)] * 5, (mix, 1.0, X, Y)), array(), array()
     device, made = current_runtime().device, []
     make = device.sequence

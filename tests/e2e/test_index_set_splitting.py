@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.passes import cost_model
+from vkchi.target import tuning
 
 SHAPES = [(40, 64), (33, 47), (64, 33)]
 Make = Callable[[Any, Any], Callable[[], object]]  # of x and y, a kernel that writes y
@@ -17,8 +17,8 @@ Make = Callable[[Any, Any], Callable[[], object]]  # of x and y, a kernel that w
 def short_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops of few iterations are split too, at the first launch."""
     monkeypatch.setenv("VKCHI_SHAPES", "0")
-    monkeypatch.setattr(cost_model, "LAUNCHES", 1 << 40)
-    monkeypatch.setattr(cost_model, "ALONE", 0.0)
+    monkeypatch.setattr(tuning, "LAUNCHES", 1 << 40)
+    monkeypatch.setattr(tuning, "RUN_ALONE", 0.0)
 
 
 def integers(*shape: int) -> Any:

@@ -9,8 +9,8 @@ import vkchi as ti
 from vkchi.compiler import compile_kernel
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.control.flow import MOST_NESTED
-from vkchi.passes.shallow import BEARABLE
 from vkchi.runtime import current_runtime
+from vkchi.target import tuning
 
 SIZE = 64
 START = np.arange(SIZE, dtype=np.float32) / 8 + 1
@@ -186,7 +186,7 @@ def test_loops_in_loops_in_functions(depth, fields):
     )
     text = f"@ti.func\ndef f0(v, n): return v\n{functions}{KERNEL}"
     run = make(f"{text}        y[i] = f{depth}(x[i], ti.min(c[i], 1))\n", fields, 2)
-    if depth > BEARABLE:
+    if depth > tuning.DRIVERS_NESTING:
         with pytest.raises(KernelSyntaxError, match=r"more than 72 loops and branches nest here"):
             run()
         return

@@ -18,8 +18,8 @@ from vkchi.errors import DeviceError, Unsupported
 from vkchi.graph import Arg, ArgKind, GraphBuilder
 from vkchi.launch import specialization
 from vkchi.launch.executable import Executable
-from vkchi.passes import cost_model
 from vkchi.runtime import current_runtime
+from vkchi.target import tuning
 
 pytestmark = pytest.mark.device
 A = ti.types.ndarray(ti.i32, 2)
@@ -186,7 +186,7 @@ def test_four_shapes_and_no_more():
     sizes = [(8, 8), (16, 8), (8, 16), (12, 20), (5, 7), (9, 3), (8, 8), (5, 7), (30, 2)]
     for shape in sizes * 2:
         check(array(integers(*shape)), array(integers(*shape)))
-    assert made(stencil, array(integers(2, 2)), array(integers(2, 2))) == specialization.MOST_SHAPES
+    assert made(stencil, array(integers(2, 2)), array(integers(2, 2))) == tuning.MOST_SHAPES
 
 
 @pytest.mark.usefixtures("third")
@@ -629,7 +629,7 @@ def layer(w: ti.types.ndarray(ti.f32, 2), x: F, y: F):
 @pytest.mark.usefixtures("first")
 def test_expanded_scalars_have_own_memory(monkeypatch):
     """Values of a layer, in an array as long as these extents (`passes.expand`)."""
-    monkeypatch.setattr(cost_model, "LAUNCHES", 1 << 40)
+    monkeypatch.setattr(tuning, "LAUNCHES", 1 << 40)
     rng = np.random.default_rng(1)
     for n, m in [(64, 96), (96, 128), (64, 96)]:
         values = [rng.random(s, dtype=np.float32) / m for s in ((n, m), m)]

@@ -12,8 +12,8 @@ import pytest
 import vkchi as ti
 from vkchi.launch import specialization
 from vkchi.launch.executable import Executable
-from vkchi.passes import cost_model
 from vkchi.runtime import current_runtime
+from vkchi.target import tuning
 
 pytestmark = pytest.mark.device
 N, M = 40, 48
@@ -24,8 +24,8 @@ A = ti.types.ndarray(ti.f32, 2)
 def third(monkeypatch: pytest.MonkeyPatch) -> None:
     """Edges of all loops are worth it, from the third launch on, where loops are split at all."""
     monkeypatch.delenv("VKCHI_SHAPES", raising=False)
-    monkeypatch.setattr(cost_model, "LAUNCHES", 1 << 40)
-    monkeypatch.setattr(cost_model, "ALONE", 0.0)
+    monkeypatch.setattr(tuning, "LAUNCHES", 1 << 40)
+    monkeypatch.setattr(tuning, "RUN_ALONE", 0.0)
     monkeypatch.setattr(specialization.ShapeSpecializer, "_launches", lambda self, *launch: 3)
     ti.init(arch=ti.vulkan)
     if not current_runtime().device.caps.is_cpu:
@@ -181,7 +181,7 @@ def test_extents_and_the_next_tier_come_together():
         for i, j in x:
             y[i, j] = x[ti.max(i - 1, 0), j] + shift[i % shift.shape[0], j % shift.shape[1]]
 
-    for extent in range(2, 2 + specialization.MOST_SHAPES + 2):
+    for extent in range(2, 2 + tuning.MOST_SHAPES + 2):
         shift = ti.ndarray(ti.f32, (extent, 3))
         shift.from_numpy(np.random.default_rng(extent).random((extent, 3), np.float32))
         results = []
@@ -189,7 +189,7 @@ def test_extents_and_the_next_tier_come_together():
             step(shift)
             results.append(y.to_numpy())
         assert all(np.array_equal(results[0], one) for one in results)
-    assert made(step, shift) == [2] * specialization.MOST_SHAPES
+    assert made(step, shift) == [2] * tuning.MOST_SHAPES
     found = executable(step, shift)
     last = found.form_for(found.bind_arguments((shift,)))
     assert len(last.steps) == 2  # beyond these: for any extents
@@ -199,8 +199,8 @@ PROGRAM = """
 import sys
 import numpy as np
 import vkchi as ti
-from vkchi.passes import cost_model
-cost_model.LAUNCHES, cost_model.ALONE = 1 << 40, 0.0
+from vkchi.target import tuning
+tuning.LAUNCHES, tuning.RUN_ALONE = 1 << 40, 0.0
 ti.init(arch=ti.vulkan)
 x, y = ti.field(ti.f32, (40, 48)), ti.field(ti.f32, (40, 48))
 

@@ -21,8 +21,8 @@ from tests.ops.launch import launch_program
 from vkchi.device import Device, open_device
 from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func
-from vkchi.passes import combine
 from vkchi.passes.pipeline import PASSES, Pass, optimize_kernel
+from vkchi.target import tuning
 from vkchi.target.caps import FULL
 from vkchi.target.options import Options
 
@@ -218,8 +218,8 @@ def test_aggregated_atomics_match_on_device(
     card: Device, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Thresholds are changed so that lanes combine their atomics more often."""
-    monkeypatch.setattr(combine, "ATTEMPTS", seed % 2)
-    monkeypatch.setattr(combine, "MOST_ATOMICS", 20)
+    monkeypatch.setattr(tuning, "COMBINE_ATTEMPTS", seed % 2)
+    monkeypatch.setattr(tuning, "COMBINE_ATOMICS", 20)
     fn, got, want = parse_func(Program(seed).text), arguments(seed), arguments(seed)
     program, temps = optimize_kernel(fn, card.caps, Options())
     launch_program(card, program, temps, got)

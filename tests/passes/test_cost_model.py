@@ -8,13 +8,13 @@ import random
 import pytest
 
 from vkchi.passes.cost_model import (
-    LARGEST_EXACT_BLOCK,
     RepeatedLoads,
     choose_tile,
     is_worth_hoisting_loads,
     is_worth_splitting,
     words_per_iteration,
 )
+from vkchi.target import tuning
 from vkchi.target.caps import FULL, SMALLEST
 
 PROCESSOR = FULL._replace(kind="cpu", subgroup_size=8)
@@ -75,7 +75,9 @@ def test_tiles_are_such_as_the_device_can_run(seed: int) -> None:
         return
     assert len(tile) == len(extents)
     assert all(n <= most for n, most in zip(tile[::-1], caps.workgroup_size))
-    assert math.prod(tile) <= min(caps.workgroup_invocations, max(LARGEST_EXACT_BLOCK, demand or 0))
+    assert math.prod(tile) <= min(
+        caps.workgroup_invocations, max(tuning.MOST_EXACT_BLOCK, demand or 0)
+    )
     assert demand in (None, math.prod(tile))
 
 

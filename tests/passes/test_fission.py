@@ -13,8 +13,8 @@ from vkchi.ir.core import Func
 from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func, print_func
 from vkchi.ir.verify import verify
-from vkchi.passes import fission
 from vkchi.passes.fission import cut_long_loops
+from vkchi.target import tuning
 
 SIZE = 6
 
@@ -22,8 +22,8 @@ SIZE = 6
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops of three accesses are long."""
-    monkeypatch.setattr(fission, "MOST", 2)
-    monkeypatch.setattr(fission, "PART", 2)
+    monkeypatch.setattr(tuning, "FISSION_ACCESSES", 2)
+    monkeypatch.setattr(tuning, "FISSION_PART", 2)
 
 
 FIELD = "[6] @(1%0*1;0;6;)"
@@ -138,9 +138,9 @@ def test_loops_that_know_of_invocations_stay_whole(op: str) -> None:
 
 def test_a_long_computation_is_not_done_twice() -> None:
     chain = "    %k0 = add %i, %c0 : i32\n" + "".join(
-        f"    %k{n + 1} = mul %k{n}, %c1 : i32\n" for n in range(fission.LONGEST_REPEAT)
+        f"    %k{n + 1} = mul %k{n}, %c1 : i32\n" for n in range(tuning.FISSION_RECOMPUTED)
     )
-    last = f"%k{fission.LONGEST_REPEAT}"
+    last = f"%k{tuning.FISSION_RECOMPUTED}"
     check(chain + add_to("x", last) + add_to("y", last), 1)
 
 

@@ -14,8 +14,8 @@ from vkchi.ir.core import Func, Param, Value
 from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func, print_func
 from vkchi.ir.verify import verify
-from vkchi.passes import fusion
 from vkchi.passes.fusion import fuse_loops
+from vkchi.target import tuning
 from vkchi.types import Array, i32
 from vkchi.types.array_attributes import Attributes
 
@@ -178,7 +178,7 @@ def test_loops_with_loops_stay_apart() -> None:
 def test_long_loops_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     fn = loops(KEEP, KEEP)
     assert count_loops(fuse_loops(fn)) == 1
-    monkeypatch.setattr(fusion, "MOST_ACCESSES", 3)
+    monkeypatch.setattr(tuning, "FUSE_SHARED", 3)
     assert fuse_loops(fn) is fn
 
 

@@ -14,8 +14,9 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, Value
 from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func
-from vkchi.passes.cost_model import DEFAULT_BLOCK, most_threads
+from vkchi.passes.cost_model import most_threads
 from vkchi.passes.map_grid import map_grid, plan_grid
+from vkchi.target import tuning
 from vkchi.target.caps import FULL, SMALLEST
 from vkchi.target.options import Options
 from vkchi.target.shader import SERIAL, Grid, compile_count, row_grid, split_groups
@@ -80,12 +81,12 @@ def test_unknown_counts() -> None:
     """A fixed number of invocations partitions loops that the host does not count."""
     crowd = ("const", most_threads(FULL))
     found = grid_of("%b = const 0 : i32\n %e = cast %f : i32")
-    assert found == row_grid(crowd, DEFAULT_BLOCK, guard=False)
+    assert found == row_grid(crowd, tuning.BLOCK, guard=False)
     doubled = "\n".join(f"%d{k + 1} = add %d{k}, %d{k} : i32" for k in range(40))
     found = grid_of(
         f"%b = const 0 : i32\n %d0 = shape %x [0] : i32\n {doubled}\n %e = add %d40, %n : i32"
     )
-    assert found == row_grid(crowd, DEFAULT_BLOCK, guard=False)
+    assert found == row_grid(crowd, tuning.BLOCK, guard=False)
 
 
 def test_unmapped_func_has_no_grid() -> None:

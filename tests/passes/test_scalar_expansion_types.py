@@ -10,6 +10,7 @@ from vkchi.ir.core import Func
 from vkchi.ir.text import parse
 from vkchi.passes import expand
 from vkchi.passes.pipeline import CPU
+from vkchi.target import tuning
 
 NORM = Path(__file__).parents[1] / "golden" / "passes" / "expand" / "norm.chi"
 
@@ -32,7 +33,7 @@ def test_types_of_arrays_in_memory(scalar: str, need: str) -> None:
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that a loop passes on, together."""
     fn, bytes_of_all = norm("f32"), 4 * (96 + 2 * 96 * 90)
-    monkeypatch.setattr(expand, "MOST_BYTES", bytes_of_all)
+    monkeypatch.setattr(tuning, "EXPAND_BYTES", bytes_of_all)
     assert expand.expand_scalars(fn, CPU) is not fn
-    monkeypatch.setattr(expand, "MOST_BYTES", bytes_of_all - 1)
+    monkeypatch.setattr(tuning, "EXPAND_BYTES", bytes_of_all - 1)
     assert expand.expand_scalars(fn, CPU) is fn

@@ -10,7 +10,8 @@ from vkchi.ir.core import Func, Program, find_parallel
 from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify, verify_program
-from vkchi.passes.split import LONGEST_RECOMPUTATION, split_dispatches
+from vkchi.passes.split import split_dispatches
+from vkchi.target import tuning
 from vkchi.types import Array, f32, i32
 
 
@@ -216,7 +217,7 @@ func @long(%x: array<f32[?]>, %v0: f32) {{
 """
     fn, program = split(text)
     assert kinds(program) == "sp"
-    assert len(program.funcs[1].body.ops) < LONGEST_RECOMPUTATION
+    assert len(program.funcs[1].body.ops) < tuning.SPLIT_RECOMPUTED
     check_same(fn, program, x=np.zeros(3, np.float32), v0=1.0)
 
 

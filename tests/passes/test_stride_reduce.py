@@ -24,6 +24,7 @@ from vkchi.passes.share import (
     iteration,
     share_range,
 )
+from vkchi.target import tuning
 from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.types import Array, i32
 
@@ -95,7 +96,7 @@ def test_pieces_of_a_range(length: int) -> None:
             b.emit("yield")
         op = Builder.parallel(b, (begin, end), empty)
         b.ops.clear()
-        share = share_range(b, op, (begin, end), ThreadBudget(8192, 4, is_cpu=True))
+        share = share_range(b, op, (begin, end), ThreadBudget(8192, 4, has_subgroups=True))
         first = first_offset(b, share, t)
         trips = count_trips(b, share, first)
         last = iteration(b, share, first, b.emit("sub", trips, b.const(1, i32)))
@@ -140,7 +141,7 @@ func @f(%x: array<i32[?]>, %y: array<i32[?]>, %n: i32) {
 @pytest.mark.parametrize("count", [1024, 1500, 4096])
 @pytest.mark.parametrize("known", [True, False])
 def test_processors_loop(count: int, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vkchi.passes.cost_model.GROUPS_SOFTWARE", 2)
+    monkeypatch.setattr(tuning, "GROUPS", (2, 2))
     end = f"const {count - 7}" if known else "max %n, %begin"
     fn = parse_func(MANY.replace("BEGIN", "-7").replace("END", end))
     new = map_grid(fn, FEW)

@@ -84,7 +84,9 @@ def shared(fn: Func, crowd: ThreadBudget) -> Func:
 
 @pytest.mark.parametrize("kind", ["const", "given", "found"])
 @pytest.mark.parametrize(
-    "crowd", [ThreadBudget(*n, is_cpu=True) for n in ((4, 2), (16, 4), (8, 8), (6, 3))], ids=str
+    "crowd",
+    [ThreadBudget(*n, has_subgroups=True) for n in ((4, 2), (16, 4), (8, 8), (6, 3))],
+    ids=str,
 )
 def test_every_iteration_is_run_once(kind: str, crowd: ThreadBudget) -> None:
     for extents in EXTENTS:
@@ -100,7 +102,7 @@ def test_axes_that_are_too_long_together_are_strided_loops(
     """As where i32 counts no further than `most`."""
     monkeypatch.setattr(share, "INT_MAX", most)
     for extents, crowd in product(
-        EXTENTS, [ThreadBudget(4, 2, is_cpu=True), ThreadBudget(6, 3, is_cpu=True)]
+        EXTENTS, [ThreadBudget(4, 2, has_subgroups=True), ThreadBudget(6, 3, has_subgroups=True)]
     ):
         fn, values = loop_over(extents, "found")
         run_reference(shared(fn, crowd), values)
@@ -113,7 +115,7 @@ def test_iterations_keep_their_numbers(most: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(share, "INT_MAX", most)
     for extents in EXTENTS:
         fn, values = loop_over(extents, "found", is_numbered=True)
-        run_reference(shared(fn, ThreadBudget(4, 2, is_cpu=True)), values)
+        run_reference(shared(fn, ThreadBudget(4, 2, has_subgroups=True)), values)
         numbers = 1 + np.arange(np.prod(extents)).reshape(extents)
         np.testing.assert_array_equal(np.asarray(values["out"]), numbers)
 

@@ -32,11 +32,10 @@ from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import axes_of, control_of
 from vkchi.ir.core import Op, Param, Result, Value, base_memory
 from vkchi.ir.ops import READS, TABLE, Effect
+from vkchi.target import tuning
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, scalar_of, shape_of
 
-STORE, LOAD, FLOAT, INTEGER = 8.0, 1.0, 0.1, 0.02  # costs, in loads; integers fold into addresses
-MOST_OPS = 1024  # in a loop; a cut takes time quadratic in that
 SOURCE, SINK = "source", "sink"
 
 
@@ -60,7 +59,7 @@ def plan_rematerialization(
     """Split a loop between the reductions `sums` and all other ops.
 
     None if the reductions need a value that can neither be stored nor recomputed. Also None if one
-    of them is in a `while`, or if the loop has more than MOST_OPS ops.
+    of them is in a `while`, or if the loop has more than CUT_OPS ops.
     """
     return RematerializationCut(shifts, sums).cut()
 
@@ -109,7 +108,7 @@ class RematerializationCut:
         return list(self.shifts.survey.writes)
 
     def cut(self) -> RematerializationPlan | None:
-        is_long = len(self.shifts.number) > MOST_OPS
+        is_long = len(self.shifts.number) > tuning.CUT_OPS
         if is_long or any(control_of(op).tests for op in self.around):
             return None
         needed = {op: self.needed_by(op) for op in self.sums}
@@ -178,7 +177,7 @@ class RematerializationCut:
         made = executions_of(self.shifts, v) if isinstance(v.type, Scalar | Tensor) else 0
         if not made:
             return math.inf
-        return (STORE * made + LOAD * self.rounds[v]) * prod(shape_of(v.type))
+        return (tuning.CUT_STORE * made + tuning.CUT_LOAD * self.rounds[v]) * prod(shape_of(v.type))
 
     def price_of_op(self, v: Value) -> float:
         """Cost of recomputing a value in each iteration of the reductions; infinite if that is not
@@ -186,8 +185,14 @@ class RematerializationCut:
         if not isinstance(v, Op) or not self.can_repeat(v):
             return math.inf
         if not isinstance(v.type, Scalar | Tensor):
-            return INTEGER * self.rounds[v]  # a pointer
-        each = LOAD if v.kind in READS else FLOAT if scalar_of(v.type).kind == "f" else INTEGER
+            return tuning.CUT_INTEGER * self.rounds[v]  # a pointer
+        each = (
+            tuning.CUT_LOAD
+            if v.kind in READS
+            else tuning.CUT_FLOAT
+            if scalar_of(v.type).kind == "f"
+            else tuning.CUT_INTEGER
+        )
         return each * self.rounds[v] * prod(shape_of(v.type))
 
     def can_repeat(self, op: Op) -> bool:

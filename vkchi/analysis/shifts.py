@@ -53,6 +53,7 @@ from vkchi.ir.control_ops import (
 from vkchi.ir.core import Op, Region, Result, Value, base_memory, walk
 from vkchi.ir.interval_rules import Interval
 from vkchi.ir.ops import QUOTIENTS, READS, TABLE, WRITES, Effect
+from vkchi.target import tuning
 from vkchi.tuples import NamedTuple
 from vkchi.types import WIDE_FROM, scalar_of
 
@@ -103,8 +104,6 @@ class ScatterAdd(NamedTuple):
 
 FARTHEST_WRAPPED = 1 << 14  # offset before a remainder; `WIDE_FROM` leaves room for it
 FARTHEST_LIMITED = 1 << 28  # clamped subscripts and their loop bounds: nothing wraps
-MOST_BEYOND = 4  # iterations beyond a limit that update one element
-MOST_SHARING = 4  # iterations that share a subscript, per axis
 
 
 class WrappedSums(AffinePolynomials):
@@ -293,7 +292,7 @@ class ScatterAnalysis:
         """Case of a clamped subscript: the iterations beyond a limit all update the element at the
         limit.
 
-        At most MOST_BEYOND iterations may be beyond; bounds, limits and offset must be constants.
+        At most GATHER_BEYOND iterations may be beyond; bounds, limits and offset must be constants.
         """
         inner, low, high = strip_clamps(v)
         axis, found = self.read_index(inner) if inner is not v else (None, ())
@@ -308,7 +307,7 @@ class ScatterAnalysis:
             return None, ()
         below = range(1, 0 if low is None else low - by - begin + 1)
         above = range(1, 0 if high is None else end - high + by)
-        if len(below) + len(above) > MOST_BEYOND:
+        if len(below) + len(above) > tuning.GATHER_BEYOND:
             return None, ()
         beyond = [(by + t, low) for t in below] + [(by - t, high) for t in above]
         extra = [
@@ -317,7 +316,7 @@ class ScatterAnalysis:
         return axis, [SubscriptOffset(found[0].by, low=low, high=high), *extra]
 
     def read_shared(self, v: Op) -> tuple[int | None, Sequence[SubscriptOffset]]:
-        """Case of a quotient: up to MOST_SHARING neighbouring iterations share a subscript.
+        """Case of a quotient: up to GATHER_SHARING neighbouring iterations share a subscript.
 
         For `(i + 1) // 2`, element q has iterations 2 * q - 1 and 2 * q, if they exist.
         """
@@ -326,7 +325,7 @@ class ScatterAnalysis:
             return None, ()
         every, inner = polynomial_constant(as_polynomial(digit.divisor)), dict(digit.of)
         followed = [k for k, a in enumerate(self.survey.own_axes) if factor_of(a.param, inner)]
-        if every is None or every > MOST_SHARING or len(followed) != 1:
+        if every is None or every > tuning.GATHER_SHARING or len(followed) != 1:
             return None, ()
         own = self.survey.own_axes[followed[0]]
         by = polynomial_constant(minus(inner, {frozenset(((own.param, 1),)): 1}))

@@ -1,9 +1,9 @@
 """Workgroup shape selection at launch, for short axes.
 
 `cost_model` chooses the workgroup shape for long axes, before extents are known. If short axes
-leave more than MOST_IDLE invocations per iteration, the shader is loaded again with another shape
-of the same size. Shapes are chosen for extents rounded up to powers of two, which limits their
-number.
+leave more than FITTING_IDLE invocations per iteration, the shader is loaded again with another
+shape of the same size. Shapes are chosen for extents rounded up to powers of two, which limits
+their number.
 
     >>> fitted.choose((3, 1000))      # a pipeline, and its grid
 """
@@ -14,13 +14,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from vkchi.target import tuning
 from vkchi.target.shader import Grid, GridAxis, Shader
 
 if TYPE_CHECKING:
     from vkchi.device import Device
     from vkchi.vk.pipelines import Runnable
 
-MOST_IDLE = 2.0  # invocations per iteration
 
 Choice = tuple["Runnable", Grid]
 
@@ -53,7 +53,7 @@ class Fitted:
     def choose(self, counts: Sequence[int]) -> Choice:
         """Return the pipeline and grid for these iteration counts along x, y and z, all nonzero."""
         axes = self.shader.grid.axes
-        if idle_in(axes, counts) <= MOST_IDLE:
+        if idle_in(axes, counts) <= tuning.FITTING_IDLE:
             return self.plain
         key = tuple([1 << (n - 1).bit_length() for n in counts])
         choice = self.found.get(key)

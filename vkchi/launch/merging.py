@@ -17,6 +17,7 @@ from vkchi.fields.storage import Storage
 from vkchi.launch.executable import DispatchStep, Place, Recorded, buffer_refs
 from vkchi.ndarray import Ndarray
 from vkchi.signature.aliasing import are_disjoint_arguments
+from vkchi.target import tuning
 from vkchi.vk.sequence import Command
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from vkchi.target.artifact import Artifact
     from vkchi.types.array_attributes import Attributes
     from vkchi.vk.pipelines import Runnable
-
-MOST_LAUNCHES = 16  # per dispatch
 
 
 class Unit(Protocol):
@@ -76,10 +75,10 @@ def may_merge(group: Sequence[RecordedLaunch], one: RecordedLaunch) -> bool:
 
     - The last launch of the group and `one` are single dispatches (`is_single`).
     - Both have at least one axis, and the same iteration counts.
-    - `one` shares a buffer with the group, which has fewer than MOST_LAUNCHES.
+    - `one` shares a buffer with the group, which has fewer than MERGED_LAUNCHES.
     """
     last = group[-1]
-    if len(group) >= MOST_LAUNCHES or not (is_single(last) and is_single(one)):
+    if len(group) >= tuning.MERGED_LAUNCHES or not (is_single(last) and is_single(one)):
         return False
     counts = [x.form.steps[0].counts(x.numbers) for x in (last, one)]
     touched = frozenset().union(*(c.reads | c.writes for x in group for c in x.commands))

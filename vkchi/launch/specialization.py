@@ -2,7 +2,7 @@
 
 A kernel with array arguments is first compiled for any shape. Launches are counted per shape. When
 launches of a shape have run for about as long as compiling takes, the Func is built again with its
-extents as constants. Both times are estimates. Shapes of little work (FEWEST_NUMBERS) are not
+extents as constants. Both times are estimates. Shapes of little work (SHAPE_SCALARS) are not
 counted. The first MOST_SHAPES shapes that get so far are specialized; all others use the generic
 code. `cache.specialized_code` keeps specialized code on disk, where other processes find it.
 
@@ -37,6 +37,7 @@ from vkchi.errors import CompilationError, DeviceError, Unsupported, VkchiError
 from vkchi.interrupts.bounded import insert_bounded
 from vkchi.launch.executable import count_reader
 from vkchi.logs import logger
+from vkchi.target import tuning
 from vkchi.target.artifact import Artifact
 from vkchi.target.caps import Caps
 from vkchi.target.options import Options
@@ -51,18 +52,6 @@ if TYPE_CHECKING:
 Build = Callable[["Func", Options, Caps], Artifact]
 Shape = tuple[int, ...]
 
-MOST_SHAPES = 4  # specialized shapes per executable
-MOST_MET = 64  # shapes with a counter at a time
-# Times in nanoseconds:
-# - compiling for a shape (most of it in Mesa's lavapipe);
-# - compiling the next tier, per dispatch (it may have one more) or per op, if there are many;
-# - a launch, per scalar of its arrays or per OPS ops, on a CPU and on a GPU.
-# Measured on the programs of `benchmarks/shapes.py`, the time per op on a stencil of 126 ops
-# (15 ms). The value for GPUs is derived from memory bandwidth.
-COMPILING, EACH_OF_TIER, OP_OF_TIER = 5e7, 6e6, 1e5
-NUMBER_PROCESSOR, NUMBER_CARD = 2.0, 0.02
-OPS = 50
-FEWEST_NUMBERS = 2048  # below, launch overhead dominates
 # Exceptions that bugs raise.
 BUGS = (VkchiError, ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError,
         RecursionError, TypeError, ValueError)  # fmt: skip
@@ -118,7 +107,7 @@ class ShapeSpecializer:
         self._work, self._numbers = executable.artifact.work, executable.places
         self.made: dict[Shape, ShapeCounter] = {}
         self._counted: dict[Shape, ShapeCounter] = {}
-        self._looks = MOST_MET
+        self._looks = tuning.MOST_SHAPES_COUNTED
 
     def form(self, flat: list[Any], launches: int = 1) -> CodeVariant:
         """Return the code variant for a launch, and count `launches` launches of its shapes.
@@ -145,14 +134,14 @@ class ShapeSpecializer:
             met.left -= launches
             return
         other = self.made.get(met.key)  # `met` may have been evicted and made again
-        if other is None and len(self.made) < MOST_SHAPES:
+        if other is None and len(self.made) < tuning.MOST_SHAPES:
             other = self.made[met.key] = ShapeCounter(met.key, self._make(met.key), 0)
             self._counted.pop(met.key, None)
         met.form = other.form if other is not None else self._for_any
         met.left = 0
 
     def _begin(self, key: Shape, flat: list[Any]) -> ShapeCounter:
-        if len(self.made) >= MOST_SHAPES:
+        if len(self.made) >= tuning.MOST_SHAPES:
             return ShapeCounter(key, self._for_any, 0)
         if not (self._has_next or self.shapes_of(key)):
             return ShapeCounter(key, self._plain, 0)
@@ -160,7 +149,7 @@ class ShapeSpecializer:
         if found is not None:
             return self.made.setdefault(key, ShapeCounter(key, found, 0))
         met = ShapeCounter(key, self._plain, self._launches(key, flat))
-        insert_bounded(self._counted, key, met, MOST_MET)
+        insert_bounded(self._counted, key, met, tuning.MOST_SHAPES_COUNTED)
         return met
 
     @cached_property
@@ -192,19 +181,18 @@ class ShapeSpecializer:
             return 1
         shapes = self.shapes_of(key)
         sizes = [prod(shapes[name]) * n for name, _, n in self._arrays if name in shapes]
-        numbers = max(sum(sizes), self._ops(flat) // OPS)
-        if numbers < FEWEST_NUMBERS:
+        numbers = max(sum(sizes), self._ops(flat) // tuning.OPS_PER_SCALAR)
+        if numbers < tuning.SHAPE_SCALARS:
             return 0
-        is_cpu = self._runtime.device.caps.is_cpu
-        each = numbers * (NUMBER_PROCESSOR if is_cpu else NUMBER_CARD)
+        each = numbers * self._runtime.device.caps.choose(tuning.RUN_SCALAR)
         return max(1, int(self._price() / each))
 
     def _price(self) -> float:
         if not self._has_next:
-            return COMPILING
+            return tuning.COMPILE_SHAPE
         dispatches = len(self._plain.artifact.dispatches) + 1
         ops = sum([ops for ops, _ in self._work])
-        return max(EACH_OF_TIER * dispatches, OP_OF_TIER * ops)
+        return max(tuning.COMPILE_TIER_DISPATCH * dispatches, tuning.COMPILE_TIER_OP * ops)
 
     def _ops(self, flat: list[Any]) -> int:
         each = zip(self._work, self._rounds(flat), strict=True)
@@ -217,8 +205,8 @@ class ShapeSpecializer:
         return compile_counts(counts, count_reader(self._numbers))
 
     def _look_for(self, key: Shape) -> CodeVariant | None:
-        """Return the variant on disk, or None. Looks at most MOST_MET times: some programs repeat
-        no shape."""
+        """Return the variant on disk, or None. Looks at most MOST_SHAPES_COUNTED times: some
+        programs repeat no shape."""
         if not self._looks or self._origin.home is None:
             return None
         from vkchi.cache import specialized_code  # lazy: only with a cache

@@ -41,7 +41,7 @@ def lower_arithmetic(fn: Func, caps: Caps) -> Func:
     """Expand the ops in FORMULAS whose instruction on the device is missing, broken or slow."""
     formulas = formulas_for(
         chooses_integers=not caps.integer_extremes,
-        chooses_floats=caps.is_cpu and caps.signed_zero_inf_nan_f32,
+        chooses_floats=caps.slow_float_minmax and caps.signed_zero_inf_nan_f32,
         divides_zero=not caps.zero_dividends,
     )
     kinds = {kind for kind, _ in formulas}

@@ -169,7 +169,9 @@ class HistogramEmitter:
 
     def build(self, args: Sequence[Value]) -> None:
         plan = self.plan
-        crowd = ThreadBudget(plan.groups * plan.block, plan.block, self.caps.is_cpu, plan.least)
+        crowd = ThreadBudget(
+            plan.groups * plan.block, plan.block, self.caps.scalar_lanes, plan.least
+        )
         build_shared(self.b, self.op, args, crowd, self.run, plan.block)
 
     def run(self, shared: WorkDistribution, t: Value) -> None:

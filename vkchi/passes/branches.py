@@ -25,13 +25,13 @@ from vkchi.ir.core import Op, Region, Result, Value
 from vkchi.ir.ops import ROUNDED_DOWN, TABLE, Effect
 from vkchi.passes.carried import pruned_op
 from vkchi.passes.match import scalar_kind_of
+from vkchi.target import tuning
 from vkchi.types import Tensor, u1, with_shape
 
 if TYPE_CHECKING:
     from vkchi.passes.simplify import Simplifier
 
 Args = tuple[Value, ...]
-MOST_FLATTENED = 6  # ops, without constants, that may run unconditionally
 
 
 # --- if ----------------------------------------------------------------------------------------
@@ -61,10 +61,10 @@ def known_result(s: Simplifier, cond: Value, result: Value, a: Value, b: Value) 
 
 
 def can_flatten(then: Region, orelse: Region) -> bool:
-    """True if the `if` has results, and its regions have at most MOST_FLATTENED ops, all cheap and
+    """True if the `if` has results, and its regions have at most FLATTEN_OPS ops, all cheap and
     pure. Constants do not count."""
     ops = [op for r in (then, orelse) for op in r.ops[:-1] if op.kind != "const"]
-    if not then.yielded or len(ops) > MOST_FLATTENED:
+    if not then.yielded or len(ops) > tuning.FLATTEN_OPS:
         return False
     return all(TABLE[op.kind].effect is Effect.PURE and is_cheap(op) for op in ops)
 

@@ -40,15 +40,13 @@ from vkchi.ir.ops import (
     kinds_with,
 )
 from vkchi.ir.rebuild import Rebuilder, rebuild_chosen
-from vkchi.passes.cost_model import BY_TURNS, subgroup_width
+from vkchi.passes.cost_model import subgroup_width
 from vkchi.passes.tiles import split_into_tiles
+from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, u1, u32
 
-MOST_OPS = 64  # of a body, which is emitted three times
-OPS_OF_A_LOAD = 16  # of a larger body, for each cooperative load
-MOST_ASKED = 4  # values that lanes compare at run time
 SAME = kinds_with(Trait.UNIFORM)
 
 
@@ -56,7 +54,7 @@ def broadcast_loads(fn: Func, caps: Caps) -> Func:
     """Share uniform loads of serial loops among the lanes of a subgroup. Returns `fn` unless the
     device is a CPU with subgroup ballots and votes."""
     width = subgroup_width(caps)
-    if width == 1 or not (caps.is_cpu and caps.subgroup_ballot and caps.subgroup_vote):
+    if width == 1 or not (caps.scalar_lanes and caps.subgroup_ballot and caps.subgroup_vote):
         return fn
     return load_cooperatively(fn, width)
 
@@ -144,8 +142,10 @@ class CooperativeLoadFinder:
         if not loads:
             return None
         asked = [v for v in dict.fromkeys(outside) if not self.is_same(v)]
-        is_cheap = len(asked) <= MOST_ASKED and all(is_word(v) for v in asked)
-        is_short = count_ops(body) <= max(MOST_OPS, OPS_OF_A_LOAD * len(loads))
+        is_cheap = len(asked) <= tuning.COOPERATIVE_COMPARED and all(is_word(v) for v in asked)
+        is_short = count_ops(body) <= max(
+            tuning.COOPERATIVE_OPS, tuning.COOPERATIVE_OPS_PER_LOAD * len(loads)
+        )
         return CooperativeLoads(loads, asked) if is_cheap and is_short else None
 
     def is_same(self, v: Value) -> bool:
@@ -166,7 +166,7 @@ def own_values(grid: Op) -> Iterator[Value]:
 def is_long(loop: Op, width: int) -> bool:
     (axis,) = axes_of(loop)
     begin, end = constant_int(axis.begin), constant_int(axis.end)
-    return begin is None or end is None or end - begin >= BY_TURNS * width
+    return begin is None or end is None or end - begin >= tuning.COOPERATIVE_LOADS * width
 
 
 def is_plain(body: Region) -> bool:

@@ -34,10 +34,9 @@ from vkchi.ir.iteration_space import as_i32
 from vkchi.ir.ops import ATOMICS
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.passes.cost_model import least_threads
+from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.types import i32, scalar_of
-
-SHORTEST = 4  # iterations of a strip, if known at compile time
 
 
 def coarsen(fn: Func, caps: Caps) -> Func:
@@ -99,8 +98,8 @@ def choose_axis(op: Op, used: set[Value]) -> int | None:
 
 
 def is_worth_it(op: Op, axis: int, caps: Caps) -> bool:
-    """True if strips have at least SHORTEST iterations, or if the length of some axis is known only
-    at launch.
+    """True if strips have at least COARSEN_STRIP iterations, or if the length of some axis is known
+    only at launch.
 
     False if the host cannot compute an axis's length, or it may exceed i32.
     """
@@ -112,7 +111,7 @@ def is_worth_it(op: Op, axis: int, caps: Caps) -> bool:
     sizes = [n.hi for n in lengths if n is not None]
     others = prod(n for k, n in enumerate(sizes) if k != axis)
     strips = max(1, -(-least_threads(caps) // max(1, others)))
-    return sizes[axis] >= SHORTEST * strips
+    return sizes[axis] >= tuning.COARSEN_STRIP * strips
 
 
 # --- form ----------------------------------------------------------------------------------------

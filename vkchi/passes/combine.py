@@ -72,29 +72,28 @@ from vkchi.passes.legalize import (
     expansion_key,
     expansions,
 )
+from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.types import Array, Tensor, i32, scalar_of, u1, u32
 
 ACCESSES = READS | WRITES
-MOST_ATOMICS = 4  # scalars of atomics in a kernel: each grows to four times the code
-ATTEMPTS = 3  # failed swaps after which many lanes are assumed to conflict
 
 
 def combine_lanes(fn: Func, caps: Caps) -> Func:
     """Aggregate atomics that the device emulates by compare-and-swap, where lanes may conflict.
 
-    Only on GPUs with subgroup reductions and ballots, and for at most MOST_ATOMICS scalars.
+    Only on GPUs with subgroup reductions and ballots, and for at most COMBINE_ATOMICS scalars.
     """
     loop = find_parallel(fn)
     can_count = caps.ballot_fits_word or caps.ballot_fits_long
     can_ask = caps.subgroup_arithmetic and caps.subgroup_ballot and can_count
-    if loop is None or caps.is_cpu or not can_ask:
+    if loop is None or not (caps.wide_subgroups and can_ask):
         return fn
     body = loop.regions[0]
     free = set(isolated(set(emulated_atomics(fn, caps)), body))
     apart = Flow(body, lane_values(body)).found if free else frozenset[Value]()
     found = {op for op in free if may_meet(op, body.params[-1], apart)}
-    if not found or sum(width_of(op) for op in found) > MOST_ATOMICS:
+    if not found or sum(width_of(op) for op in found) > tuning.COMBINE_ATOMICS:
         return fn
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -221,7 +220,7 @@ def emit_anywhere(b: Builder, op: Op, args: Args, *, indices: Sequence[Value], c
 
 
 def emit_attempts(b: Builder, op: Op, args: Args) -> Value:
-    """Append up to ATTEMPTS compare-and-swaps; return a bool: all of them failed."""
+    """Append up to COMBINE_ATTEMPTS compare-and-swaps; return a bool: all of them failed."""
     first = b.emit("load", args[0])
     names = {"old": first.type, "open": u1, "left": i32}
     seen, carried = ([Param(t, name) for name, t in names.items()] for _ in range(2))
@@ -233,7 +232,9 @@ def emit_attempts(b: Builder, op: Op, args: Args) -> Value:
         new = b.emit("atomic_cas", args[0], old, combined_value(b, op, old, args))
         is_open = b.emit("not", same_bits(b, new, old))
         b.emit("yield", new, is_open, b.emit("sub", left, one))
-    return b.while_((first, b.const(True, u1), b.const(ATTEMPTS, i32)), cond, body).results[1]
+    return b.while_(
+        (first, b.const(True, u1), b.const(tuning.COMBINE_ATTEMPTS, i32)), cond, body
+    ).results[1]
 
 
 def emit_rounds(b: Builder, kind: str, args: Args, indices: Sequence[Value], caps: Caps) -> None:

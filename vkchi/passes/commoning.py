@@ -25,10 +25,9 @@ from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.rebuild import Rebuilder, rebuild_chosen
+from vkchi.target import tuning
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, scalar_of
-
-MOST_CARRIED = 8  # scalars that a loop carries for reuse
 
 
 class ChainedLoad(NamedTuple):
@@ -61,7 +60,7 @@ def common_loads(fn: Func) -> Func:
 
 def find_chains(loop: Op, changes: SideEffectTable) -> list[Chain]:
     """Return the chains of at least two loads in a loop whose values can be reused, up to
-    MOST_CARRIED carried scalars."""
+    COMMONING_CARRIED carried scalars."""
     loads = loads_of_several(loop)
     if not loads:
         return []
@@ -140,7 +139,7 @@ def rounds_apart(a: ChainedLoad, b: ChainedLoad, index: Param) -> int | None:
 
 def limited(chains: list[Chain]) -> list[Chain]:
     kept: list[Chain] = []
-    left = MOST_CARRIED
+    left = tuning.COMMONING_CARRIED
     for chain in chains:
         t = chain[0].op.type
         left -= (len(chain) - 1) * (t.size if isinstance(t, Tensor) else 1)

@@ -1,23 +1,23 @@
-"""Cost model: device-dependent tuning constants and profitability decisions.
+"""Cost model: profitability decisions that depend on the device. `target.tuning` has the constants.
 
-Devices are described by `Caps`, and are of two kinds, distinguished by `Caps.is_cpu`:
+Devices are described by `Caps`, and are of two kinds, which its properties distinguish:
 
 - *CPUs* (software drivers: Mesa's lavapipe, SwiftShader). One thread runs a workgroup, row by row
   along x, a subgroup at a time. Invocations beyond a row's end idle in its last subgroup. Starting
   an invocation costs more than an iteration of a loop. So a fixed number of invocations
-  (`most_threads`) partitions a loop that has WORTH_A_LOOP iterations or more for each. Light loops,
-  whose iterations are short and without loops, are partitioned from FEWEST_LIGHT iterations.
+  (`most_threads`) partitions a loop that has SHARE_ITERATIONS iterations or more for each. Light
+  loops, whose iterations are short and without loops, are partitioned from SHARE_LIGHT iterations.
 - *GPUs*. Starting an invocation is free, and integer division is slow. So each iteration has its
   own invocation, and the hardware's indices along up to three axes are the loop's. A workgroup is
   split into subgroups along x, then y, then z; invocations beyond its end idle in the last one. A
   workgroup of one row along x is best: all other indices are then uniform. Loops that read along
-  one axis and write along another use tiles of TILE by TILE, so that each memory line is fully used
-  while it is cached.
+  one axis and write along another use tiles of TILE_SIDE by TILE_SIDE, so that each memory line is
+  fully used while it is cached.
 
 The cost of a tile (`cost_of`) is the number of invocations per iteration, plus penalties:
 
-- GUARD for each axis whose extent is not known to be a multiple of the tile's length,
-- ROWS for more than one row, on GPUs where one row is best,
+- TILE_GUARD for each axis whose extent is not known to be a multiple of the tile's length,
+- TILE_ROWS for more than one row, on GPUs where one row is best,
 - a penalty for each factor of two between a row's or a workgroup's length and the best one,
 - half of that for each factor of two in the slowest of three lengths.
 
@@ -35,90 +35,50 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
 
+from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.target.shader import Count, split_groups
 from vkchi.tuples import NamedTuple
 
-DEFAULT_BLOCK = 128
-SMALLEST_EXACT_BLOCK = 32  # a smaller workgroup costs more than the guard that it saves
-LARGEST_EXACT_BLOCK = 256
-
-GROUPS_SOFTWARE = 64  # workgroups of a CPU
-SPARE = 8  # a CPU is saturated by 1 / SPARE of the invocations if they run long
-GROUPS_HARDWARE = 512
-WORTH_A_LOOP = 4  # iterations per invocation
-FEWEST_LIGHT = 2048  # light iterations from which a loop is partitioned
-LIGHT_EACH, GROUPS_LIGHT = 8, 16  # iterations of an invocation; workgroups of a light loop
-
-# Run time saved, times LAUNCHES, is compared with the driver's compile time for more code. In
-# nanoseconds of CPU time, measured by `benchmarks/everyday.py` on lavapipe.
-LAUNCHES = 200  # assumed launches of a kernel that matters
-DISPATCH, OP = 5e6, 8e4  # compiling another dispatch, and an op in it
-SAVED = 0.01  # run time of an op, per iteration; guards cost as much per op
-WORD, ROUND = 3e6, 0.25  # compiling a lane's access to a word; running a lane's loop iteration
-ALONE = 20.0  # an iteration that is alone in its memory line
-
-FEW_ROUNDS = 4  # trip count up to which CPU drivers may fully unroll a loop
-ROUNDS_EACH = 3  # iterations of a loop in serial code, for each lane that shares it
-
-ATOMIC = 3.0  # an atomic float addition on a CPU
-HANDED = 2.0  # a scalar stored by one loop and loaded by the next
-LOADED = 0.2  # a load of a lane
-GATHERED = 16  # recomputed ops that an eliminated atomic repays on GPUs
-
-KEPT = 128  # scalars that a CPU invocation keeps in registers or spills
-WRITTEN = 1024  # growth of a dispatch, in ops, by full unrolling of short loops
-BY_TURNS = 2  # uniform loads per lane from which they are cooperative
-
-SMALLEST_SUM = 256  # iterations of a reduction; fewer do not repay a loop
-MEETINGS_SOFTWARE, MEETINGS_HARDWARE = 16, 4  # atomics per element from which bins are profitable
-MOST_BIN_BYTES = 8192  # of bins in a workgroup: more reduce occupancy
-WORK_SOFTWARE, WORK_HARDWARE = 8, 2  # least iterations per invocation of a long reduction
-
-ROW, TILE = DEFAULT_BLOCK, 16  # invocations along x; along both axes of a square tile
-GUARD = 0.02  # cost of a guard, as a share of invocations
-ROWS = 0.1  # cost of several rows in a workgroup: row values are not uniform
-STRAY = 0.03  # cost of a row or workgroup of twice or half the best length
-WORST_TILE = 1.5  # most invocations, relative to one row; beyond, division by one axis is better
-HUGE = 1 << 20  # assumed value of an unknown extent
-
 
 def subgroup_width(caps: Caps) -> int:
     """Return the number of lanes that run side by side: the largest power of two within the
-    subgroup size, at most DEFAULT_BLOCK."""
-    return 1 << (min(max(1, caps.subgroup_size), DEFAULT_BLOCK).bit_length() - 1)
+    subgroup size, at most BLOCK."""
+    return 1 << (min(max(1, caps.subgroup_size), tuning.BLOCK).bit_length() - 1)
 
 
 # --- loops partitioned among few invocations -----------------------------------------------------
 
 
-def most_threads(caps: Caps, block: int = DEFAULT_BLOCK) -> int:
+def most_threads(caps: Caps, block: int = tuning.BLOCK) -> int:
     """Return the number of invocations that saturates the device: whole workgroups of `block`."""
-    return block * (GROUPS_SOFTWARE if caps.is_cpu else GROUPS_HARDWARE)
+    return block * caps.choose(tuning.GROUPS)
 
 
 def least_threads(caps: Caps) -> int:
     """Return the number of invocations that saturates the device if each runs long."""
-    return most_threads(caps) // (SPARE if caps.is_cpu else 1)
+    return most_threads(caps) // (tuning.SPARE if caps.costly_invocations else 1)
 
 
 def is_worth_sharing(most: int, caps: Caps, *, is_light: bool) -> bool:
     """True if a loop of at most `most` iterations is best partitioned among few invocations; False
     on GPUs. A light iteration costs less than starting an invocation for it."""
-    least = WORTH_A_LOOP * most_threads(caps)
-    return caps.is_cpu and most >= (min(least, FEWEST_LIGHT) if is_light else least)
+    least = tuning.SHARE_ITERATIONS * most_threads(caps)
+    least = min(least, tuning.SHARE_LIGHT) if is_light else least
+    return caps.costly_invocations and most >= least
 
 
 def sharing_threads(count: Count | None, caps: Caps) -> tuple[int, int | None]:
     """Return the number of invocations that partition a loop of `count` iterations, and their
     workgroup size; None is the default size."""
     most = most_threads(caps)
-    if count is None or count[0] != "const" or count[1] >= WORTH_A_LOOP * most:
+    if count is None or count[0] != "const" or count[1] >= tuning.SHARE_ITERATIONS * most:
         return most, None
     block = subgroup_width(caps)
-    while block < DEFAULT_BLOCK and block * GROUPS_LIGHT * LIGHT_EACH < count[1]:
+    while block < tuning.BLOCK and block * tuning.LIGHT_GROUPS * tuning.LIGHT_ITERATIONS < count[1]:
         block *= 2
-    return block * max(1, min(GROUPS_SOFTWARE, count[1] // (block * LIGHT_EACH))), block
+    groups = min(caps.choose(tuning.GROUPS), count[1] // (block * tuning.LIGHT_ITERATIONS))
+    return block * max(1, groups), block
 
 
 def is_worth_splitting(work: int, middle: int, boundary: int, caps: Caps) -> bool:
@@ -129,8 +89,9 @@ def is_worth_splitting(work: int, middle: int, boundary: int, caps: Caps) -> boo
     `work`, and each of the `boundary` iterations loses, as it is alone in its memory line. The code
     is compiled twice.
     """
-    gain = SAVED * work * middle - ALONE * boundary
-    return caps.is_cpu and LAUNCHES * gain >= DISPATCH + OP * work
+    gain = tuning.RUN_OP * work * middle - tuning.RUN_ALONE * boundary
+    cost = tuning.COMPILE_DISPATCH + tuning.COMPILE_OP * work
+    return caps.slow_compiler and tuning.LAUNCHES * gain >= cost
 
 
 def words_per_iteration(most: int, loads: int, rounds: int) -> int:
@@ -140,13 +101,15 @@ def words_per_iteration(most: int, loads: int, rounds: int) -> int:
     `loads`: loads of the loop's body. `rounds`: iterations with one word each.
     """
     words = [1 << k for k in range(most.bit_length())]
-    return min(words, key=lambda n: WORD * loads * n + LAUNCHES * ROUND * rounds / n)
+    compiling = tuning.COMPILE_WORD * loads
+    running = tuning.LAUNCHES * tuning.RUN_ITERATION * rounds
+    return min(words, key=lambda n: compiling * n + running / n)
 
 
 def is_worth_lanes(rounds: int, width: int) -> bool:
     """True if `width` lanes should share a serial loop of `rounds` iterations, despite the barrier:
-    from ROUNDS_EACH iterations per lane."""
-    return rounds >= ROUNDS_EACH * width
+    from LANES_ITERATIONS iterations per lane."""
+    return rounds >= tuning.LANES_ITERATIONS * width
 
 
 def is_worth_gathering(atomics: int, ops: int, iterations: int, caps: Caps) -> bool:
@@ -156,10 +119,10 @@ def is_worth_gathering(atomics: int, ops: int, iterations: int, caps: Caps) -> b
     On CPUs, the gain in all `iterations` must also repay the compilation of three dispatches and of
     the ops.
     """
-    if not caps.is_cpu:
-        return ops <= GATHERED * atomics
-    gain = (ATOMIC * atomics - SAVED * ops) * iterations
-    return LAUNCHES * gain >= 3 * DISPATCH + 2 * OP * ops
+    if not caps.slow_compiler:
+        return ops <= tuning.GATHER_OPS * atomics
+    gain = (tuning.RUN_ATOMIC * atomics - tuning.RUN_OP * ops) * iterations
+    return tuning.LAUNCHES * gain >= 3 * tuning.COMPILE_DISPATCH + 2 * tuning.COMPILE_OP * ops
 
 
 def is_worth_expanding(before: float, after: float, numbers: int, caps: Caps) -> bool:
@@ -168,8 +131,8 @@ def is_worth_expanding(before: float, after: float, numbers: int, caps: Caps) ->
 
     The gain must repay storing and loading `numbers` scalars and, on CPUs, a dispatch.
     """
-    dispatch = DISPATCH / LAUNCHES if caps.is_cpu else 0.0
-    return before >= after + HANDED * numbers + dispatch
+    dispatch = tuning.COMPILE_DISPATCH / tuning.LAUNCHES if caps.slow_compiler else 0.0
+    return before >= after + tuning.RUN_EXPANDED * numbers + dispatch
 
 
 class RepeatedLoads(NamedTuple):
@@ -189,27 +152,28 @@ class RepeatedLoads(NamedTuple):
 
 def is_worth_hoisting_loads(repeated: RepeatedLoads, caps: Caps) -> bool:
     """True if the loads are best hoisted out of the outer loop and kept in registers; False on
-    GPUs, and beyond KEPT scalars or WRITTEN ops.
+    GPUs, and beyond UNROLL_LOAD_SCALARS scalars or UNROLL_LOAD_OPS ops.
 
     Also False if the loads are uniform and the outer loop is long enough for cooperative loads
     (`broadcast`).
     """
-    if not caps.is_cpu or repeated.numbers > KEPT or repeated.ops > WRITTEN:
+    if repeated.numbers > tuning.UNROLL_LOAD_SCALARS or repeated.ops > tuning.UNROLL_LOAD_OPS:
         return False
-    return not (repeated.is_alike and repeated.rounds >= BY_TURNS * subgroup_width(caps))
+    cooperative = tuning.COOPERATIVE_LOADS * subgroup_width(caps)
+    return caps.scalar_lanes and not (repeated.is_alike and repeated.rounds >= cooperative)
 
 
 def reduction_threads(count: Count | None, caps: Caps) -> int | None:
     """Return the number of invocations that partition a reduction loop, a power of two; None for a
-    constant count below SMALLEST_SUM."""
+    constant count below REDUCTION_ITERATIONS."""
     most = most_threads(caps)
     if count is None or count[0] != "const":
         return most
     n: int = count[1]
-    if n < SMALLEST_SUM:
+    if n < tuning.REDUCTION_ITERATIONS:
         return None
-    share = n // (WORK_SOFTWARE if caps.is_cpu else WORK_HARDWARE)
-    return min(most, max(DEFAULT_BLOCK, 1 << (share.bit_length() - 1)))
+    share = n // caps.choose(tuning.REDUCTION_WORK)
+    return min(most, max(tuning.BLOCK, 1 << (share.bit_length() - 1)))
 
 
 class Binning(NamedTuple):
@@ -232,20 +196,21 @@ def plan_bins(count: Count | None, sizes: Sequence[tuple[int, int]], caps: Caps)
     """Return the plan of a loop of `count` iterations, for arrays with `sizes` (number of elements,
     bytes of each), smallest first. As many of them get bins as fit and are profitable; None if not
     even one."""
-    block = subgroup_width(caps) if caps.is_cpu else min(DEFAULT_BLOCK, caps.workgroup_invocations)
-    meetings = MEETINGS_SOFTWARE if caps.is_cpu else MEETINGS_HARDWARE
+    most_block = min(tuning.BLOCK, caps.workgroup_invocations)
+    block = subgroup_width(caps) if caps.serial_groups else most_block
+    meetings = caps.choose(tuning.BIN_ATOMICS)
     n = count[1] if count is not None and count[0] == "const" else None
     for arrays in range(len(sizes), 0, -1):
         elements = sum(size for size, _ in sizes[:arrays])
         needed = sum(size * each for size, each in sizes[:arrays])
         with_spare = needed + sum(each for _, each in sizes[:arrays])
         worth = meetings * elements
-        has_room = needed <= MOST_BIN_BYTES and with_spare <= caps.shared_bytes
+        has_room = needed <= tuning.BIN_BYTES and with_spare <= caps.shared_bytes
         if not has_room or (n is not None and n < worth):
             continue
-        most = GROUPS_SOFTWARE if caps.is_cpu else GROUPS_HARDWARE
+        most = caps.choose(tuning.GROUPS)
         groups = most if n is None else max(1, min(most, n // worth))
-        has_own = caps.is_cpu and with_spare * block <= caps.shared_bytes
+        has_own = caps.serial_groups and with_spare * block <= caps.shared_bytes
         return Binning(arrays, groups, block, -(-worth // block), has_own)
     return None
 
@@ -256,11 +221,11 @@ def plan_bins(count: Count | None, sizes: Sequence[tuple[int, int]], caps: Caps)
 def choose_block(count: Count, caps: Caps) -> int:
     """Return the workgroup size of a loop over one axis.
 
-    It is DEFAULT_BLOCK or the device's limit, halved while it is more than a subgroup and half of
+    It is BLOCK or the device's limit, halved while it is more than a subgroup and half of
     it holds a constant count. A constant count gets the size of `exact_block` instead, if there is
     one.
     """
-    most = min(DEFAULT_BLOCK, caps.workgroup_invocations)
+    most = min(tuning.BLOCK, caps.workgroup_invocations)
     if count[0] != "const":
         return most
     n: int = count[1]
@@ -272,14 +237,14 @@ def choose_block(count: Count, caps: Caps) -> int:
 def exact_block(n: int, preferred: int, caps: Caps) -> int | None:
     """Return `preferred` if workgroups of it leave no invocation idle.
 
-    Else the nearest such size of whole subgroups from SMALLEST_EXACT_BLOCK to LARGEST_EXACT_BLOCK,
+    Else the nearest such size of whole subgroups from LEAST_EXACT_BLOCK to MOST_EXACT_BLOCK,
     or None.
     """
     if fills_groups(("const", n), preferred):
         return preferred
     step = max(1, caps.subgroup_size)
-    top = min(LARGEST_EXACT_BLOCK, caps.workgroup_invocations)
-    sizes = range(max(step, SMALLEST_EXACT_BLOCK // step * step), top + 1, step)
+    top = min(tuning.MOST_EXACT_BLOCK, caps.workgroup_invocations)
+    sizes = range(max(step, tuning.LEAST_EXACT_BLOCK // step * step), top + 1, step)
     found = [s for s in sizes if fills_groups(("const", n), s)]
     return min(found, key=lambda s: (abs(s - preferred), s), default=None)
 
@@ -305,17 +270,15 @@ class PreferredTile(NamedTuple):
 
 
 def wish_for(caps: Caps, *, is_square: bool, demand: int | None) -> PreferredTile:
-    most = caps.workgroup_invocations
+    most, side = caps.workgroup_invocations, tuning.TILE_SIDE
+    has_square = is_square and not caps.serial_groups
     if demand is not None:
-        width = TILE if is_square and demand >= TILE * TILE and not caps.is_cpu else ROW
+        width = side if has_square and demand >= side * side else tuning.TILE_ROW
         return PreferredTile(demand, min(width, demand), is_demanded=True)
-    if is_square and not caps.is_cpu:
-        return (
-            PreferredTile(TILE * TILE, TILE)
-            if most >= TILE * TILE
-            else PreferredTile(TILE * TILE // 4, TILE // 2)
-        )
-    return PreferredTile(min(DEFAULT_BLOCK, most), ROW)
+    if has_square:
+        side = side if most >= side * side else side // 2
+        return PreferredTile(side * side, side)
+    return PreferredTile(min(tuning.BLOCK, most), tuning.TILE_ROW)
 
 
 @lru_cache(maxsize=1024)
@@ -340,7 +303,7 @@ def choose_tile(
     best, least = None, math.inf
     for tile in tiles(extents, caps, wish):
         idle, cost = cost_of(tile, extents, caps, wish)
-        if idle <= WORST_TILE * idle_in_row(extents, caps) and cost < least:
+        if idle <= tuning.TILE_WORST * idle_in_row(extents, caps) and cost < least:
             best, least = tile, cost
     return best
 
@@ -348,12 +311,14 @@ def choose_tile(
 def idle_in_row(extents: Sequence[int | None], caps: Caps) -> float:
     """Return the invocations per iteration, idle ones included, if all iterations are in one row;
     about 1 if they are many."""
-    total = math.prod(HUGE if extent is None else max(1, extent) for extent in extents)
+    total = math.prod(
+        tuning.UNKNOWN_EXTENT if extent is None else max(1, extent) for extent in extents
+    )
     return -(-total // caps.subgroup_size) * caps.subgroup_size / total
 
 
 def tiles(extents: Sequence[int | None], caps: Caps, wish: PreferredTile) -> list[tuple[int, ...]]:
-    most = min(caps.workgroup_invocations, max(wish.size, LARGEST_EXACT_BLOCK))
+    most = min(caps.workgroup_invocations, max(wish.size, tuning.MOST_EXACT_BLOCK))
     fast_first = [
         lengths(extent, min(limit, most), caps, wish)
         for extent, limit in zip(reversed(extents), caps.workgroup_size, strict=False)
@@ -370,7 +335,7 @@ def lengths(extent: int | None, most: int, caps: Caps, wish: PreferredTile) -> l
     and divisors of the extent unless the size is mandatory."""
     found = {1 << k for k in range(most.bit_length())}
     if extent is not None and not wish.is_demanded:
-        found |= {n for n in range(3, min(most, 2 * ROW) + 1) if extent % n == 0}
+        found |= {n for n in range(3, min(most, 2 * tuning.TILE_ROW) + 1) if extent % n == 0}
         found = {n for n in found if n < 2 * extent}
     return sorted(found)
 
@@ -381,14 +346,15 @@ def cost_of(
     """Return the invocations of a tile per iteration, idle ones included, and the tile's cost."""
     idle, guards = 1.0, 0
     for n, extent in zip(tile, extents, strict=True):
-        long = HUGE if extent is None else max(1, extent)
+        long = tuning.UNKNOWN_EXTENT if extent is None else max(1, extent)
         idle *= -(-long // n) * n / long
         guards += extent is None or extent % n != 0
     width, size = tile[-1], math.prod(tile)
-    row = width if caps.is_cpu else size
+    row = width if caps.serial_groups else size
     idle *= -(-row // caps.subgroup_size) * caps.subgroup_size / row
     deviations = [abs(math.log2(width / wish.width)), abs(math.log2(size / wish.size))]
     flat = 0 if len(tile) < 3 else math.log2(tile[0])  # the third index should be uniform
-    is_row_best = wish.width == wish.size and not caps.is_cpu
-    rows = ROWS if is_row_best and width < size else 0.0
-    return idle, idle + GUARD * guards + STRAY * (sum(deviations) + 0.5 * flat) + rows
+    is_row_best = wish.width == wish.size and not caps.serial_groups
+    rows = tuning.TILE_ROWS if is_row_best and width < size else 0.0
+    deviation = sum(deviations) + 0.5 * flat
+    return idle, idle + tuning.TILE_GUARD * guards + tuning.TILE_DEVIATION * deviation + rows

@@ -14,7 +14,7 @@ The new loop has an axis for each axis of the old one, for each serial loop whos
 the subscripts, and for the loops around these. All bounds must be constants. The added value is
 recomputed in each iteration of the new loop. That must need no loop, and cost less than the atomics
 (`cost_model.is_worth_gathering`). If the element depends on no axis, and the serial loops have at
-most MOST_ROUNDS iterations together, the loop is left to `unroll_sums`.
+most UNROLL_SUM_ITERATIONS iterations together, the loop is left to `unroll_sums`.
 
 See also: `analysis.shifts` finds the movable additions.
 
@@ -37,7 +37,7 @@ from vkchi.ir.rebuild import rebuild_loops
 from vkchi.passes.cost_model import is_worth_gathering
 from vkchi.passes.gather import without_scatter_adds
 from vkchi.passes.memo import Memo
-from vkchi.passes.unroll_sums import MOST_ROUNDS
+from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.types import i32, scalar_of
 
@@ -75,7 +75,7 @@ def is_worth_it(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd], caps: Caps)
     ends = ends_of(shifts, sums)
     lengths = [max(0, end - begin) for begin, end in zip(ends[::2], ends[1::2])]
     rounds = prod(lengths[len(shifts.survey.own_axes) :])
-    is_unrolled = not sums[0].place.axes and rounds <= MOST_ROUNDS
+    is_unrolled = not sums[0].place.axes and rounds <= tuning.UNROLL_SUM_ITERATIONS
     if not lengths or is_unrolled or prod(lengths) > INT_MAX:
         return False
     needed = repeated_for(shifts, sums)

@@ -50,13 +50,13 @@ from vkchi.ir.ops import READS
 from vkchi.ir.param_names import TEMP
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.passes import distribute, gather
-from vkchi.passes.cost_model import ATOMIC, LOADED, SAVED, is_worth_expanding
+from vkchi.passes.cost_model import is_worth_expanding
 from vkchi.passes.memo import Memo
+from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.types import Array, Scalar, Tensor, i32, row_major, scalar_of, shape_of, u1, with_scalar
 from vkchi.types.array_attributes import MOST_ALIGNED, Attributes
 
-MOST_BYTES = 1 << 27  # total size of the temporary arrays of a loop
 ALIGNED = Attributes(aligned=MOST_ALIGNED)
 Slots = Mapping[Value, Param]  # stored values and their temporary arrays
 
@@ -160,22 +160,22 @@ def costs_behind(cut: RematerializationPlan, caps: Caps) -> dict[Op, float]:
 
 
 def cost_of(ops: Collection[Op], rounds: int) -> float:
-    return rounds * sum(LOADED if op.kind in READS else SAVED for op in ops)
+    return rounds * sum(tuning.RUN_LOAD if op.kind in READS else tuning.RUN_OP for op in ops)
 
 
 def is_worth_it(
     cut: RematerializationPlan, before: Mapping[Op, float], after: Mapping[Op, float], caps: Caps
 ) -> bool:
     """True if the saved time exceeds the cost of the stored values. The device must support their
-    types, and they must fit in MOST_BYTES."""
+    types, and they must fit in EXPAND_BYTES."""
     types = [slot_type(cut, v) for v in cut.handed]
     if not all(caps.can_store(t.stored.name) for t in types):
         return False
     numbers = [prod(t.shape or ()) * t.scalars_per_element for t in types]
     sizes = [n * t.stored.size_bytes for n, t in zip(numbers, types, strict=True)]
-    alone = {op: ATOMIC * executions_of(cut.shifts, op) for op in cut.sums}
+    alone = {op: tuning.RUN_ATOMIC * executions_of(cut.shifts, op) for op in cut.sums}
     old, new = (sum(known.get(op, alone[op]) for op in cut.sums) for known in (before, after))
-    return sum(sizes) <= MOST_BYTES and is_worth_expanding(old, new, sum(numbers), caps)
+    return sum(sizes) <= tuning.EXPAND_BYTES and is_worth_expanding(old, new, sum(numbers), caps)
 
 
 def slots_for(cut: RematerializationPlan, first: int) -> dict[Value, Param]:

@@ -2,14 +2,14 @@
 
 Motivation: drivers' compile time grows faster than the number of memory accesses in a shader.
 
-- A loop with more than MOST accesses is split into parts of PART or more, the last one perhaps
-  less.
+- A loop with more than FISSION_ACCESSES accesses is split into parts of FISSION_PART or more, the
+  last one perhaps less.
 - Ops are dependent if one uses the other's value, or if both access the same memory and one writes
   it. Elements of one array are disjoint if a subscript, or the component, is constant in all
   accesses and differs; this holds between all iterations. Dependent ops stay in one part, in order.
   Parts are independent across all iterations, so they may run in any order.
 - Pure ops, and loads of memory that the loop does not write, are recomputed in each part if that
-  takes at most LONGEST_REPEAT ops.
+  takes at most FISSION_RECOMPUTED ops.
 - Loops are not split if they synchronize, report, draw random numbers, read invocation numbers or
   use workgroup memory.
 """
@@ -24,10 +24,8 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, walk
 from vkchi.ir.ops import PER_INVOCATION, READS, TABLE, WRITES, Effect
 from vkchi.ir.rebuild import Rebuilder, rebuild_loops
+from vkchi.target import tuning
 
-MOST = 512  # accesses in one loop
-PART = 256
-LONGEST_REPEAT = 24  # ops
 ACCESSES = READS | WRITES
 PLAIN = (Effect.PURE, Effect.READ, Effect.WRITE, Effect.ATOMIC, Effect.CONTROL)
 Access = tuple[
@@ -54,7 +52,7 @@ def cut_long_loops(fn: Func) -> Func:
 def is_long(loop: Op) -> bool:
     ops = list(walk(loop.regions[0]))
     accesses = sum(op.kind in ACCESSES for op in ops)
-    return accesses > MOST and all(is_plain(op) for op in ops)
+    return accesses > tuning.FISSION_ACCESSES and all(is_plain(op) for op in ops)
 
 
 def is_plain(op: Op) -> bool:
@@ -95,7 +93,7 @@ class FissionLoop:
         made_here = [v for v in op.args if v in self.makers]
         if all(v in self.repeats for v in made_here):
             size = 1 + sum(self.repeats[v] for v in made_here)
-            if size <= LONGEST_REPEAT:
+            if size <= tuning.FISSION_RECOMPUTED:
                 self.repeats[op] = size
 
     def is_written(self, place: MemoryLocation) -> bool:
@@ -148,7 +146,7 @@ class FissionLoop:
             group = self.find(k)
             if op in self.repeats or group in part_of:
                 continue
-            if filled >= PART:
+            if filled >= tuning.FISSION_PART:
                 part, filled = part + 1, 0
             part_of[group] = part
             filled += sizes[group]

@@ -16,8 +16,8 @@ Conditions:
   workgroup size. So reports and random streams keep their order.
 - Fusion is profitable (`is_worth_it`). Both loops traverse memory in the same order of axes, and
   both or neither are transposes. At most one has serial loops inside, which run long and need the
-  registers. The fused loop has at most MOST_ACCESSES accesses, or SHORT if the loops have no array
-  in common.
+  registers. The fused loop has at most FUSE_SHARED accesses, or FUSE_DISJOINT if the loops have no
+  array in common.
 
     >>> fuse_loops(fn)
 """
@@ -38,12 +38,11 @@ from vkchi.passes.axis_order import iteration_digits
 from vkchi.passes.dce import remove_dead
 from vkchi.passes.memo import Memo
 from vkchi.passes.simplify import simplify
+from vkchi.target import tuning
 from vkchi.target.decisions import Decision, Log, record
 from vkchi.tuples import NamedTuple
 
-MOST_ACCESSES = 64  # of a fused loop; drivers' compile time grows superlinearly
 FUSED = "it runs in one dispatch with the loop of line {line}"
-SHORT = 16  # most accesses of fused loops without a common array
 
 
 class FusedLoop(NamedTuple):
@@ -130,7 +129,7 @@ def append_body(first: Op, second: Op) -> tuple[Op, list[Op]]:
 def is_worth_it(first: Op, second: Op) -> bool:
     some, others = (accesses_in(op.regions[0].ops) for op in (first, second))
     total = sum(map(len, some.values())) + sum(map(len, others.values()))
-    if total > (SHORT if some.keys().isdisjoint(others) else MOST_ACCESSES):
+    if total > (tuning.FUSE_DISJOINT if some.keys().isdisjoint(others) else tuning.FUSE_SHARED):
         return False
     if all(has_kind(op.regions[0], LOOPS) for op in (first, second)):
         return False

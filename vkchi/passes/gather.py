@@ -48,8 +48,9 @@ from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, is_wide, 
 from vkchi.ir.interval_rules import Interval
 from vkchi.ir.ops import QUOTIENTS, UPDATES, WRITES
 from vkchi.ir.rebuild import Rebuilder, rebuild_loops
-from vkchi.passes.cost_model import HUGE, is_worth_gathering
+from vkchi.passes.cost_model import is_worth_gathering
 from vkchi.passes.memo import Memo
+from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, Type, scalar_of
@@ -182,11 +183,11 @@ def is_worth_it(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd], caps: Caps)
     """True if fewer atomics repay the recomputation and, on CPUs, the additional dispatches.
 
     If iterations share elements, the array must have a static shape, and not more elements than the
-    loop has iterations. An unknown number of iterations counts as HUGE.
+    loop has iterations. An unknown number of iterations counts as UNKNOWN_EXTENT.
     """
     lengths = [(constant_int(a.begin), constant_int(a.end)) for a in shifts.survey.own_axes]
     known = [e - b for b, e in lengths if b is not None and e is not None]
-    n = prod(known) if len(known) == len(lengths) else HUGE
+    n = prod(known) if len(known) == len(lengths) else tuning.UNKNOWN_EXTENT
     ops = len(repeated_for(shifts, sums))
     is_shared = any(shift.every > 1 for one in sums for shift in one.shifts)
     if is_shared and not has_at_most(sums[0].place.base.type, n):

@@ -44,22 +44,17 @@ from vkchi.ir.rebuild import rebuild_loops
 from vkchi.passes.axis_order import find_order
 from vkchi.passes.cost_model import least_threads, words_per_iteration
 from vkchi.passes.walks import bits_at, stride_along
+from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Tensor, Type, f16, scalar_of
 
-FACTORS = (4, 2)
-MOST_CARRIED = 16  # scalars that a jammed loop carries in registers
-MOST_OPS = 64  # of a body, which is copied `factor` times, and once for the remainder
-MOST_STRAIGHT = 40  # ops of straight-line code
-MOST_IN_WORDS = 100  # ops of straight-line code on CPUs, at a factor of two
-WORDS = 4  # of each array at once; more were not faster
 MEMORY = frozenset((*READS, *WRITES))
 
 
 def jam(fn: Func, caps: Caps) -> Func:
     """Unroll-and-jam by four, then by two, where profitable."""
-    for factor in FACTORS:
+    for factor in tuning.JAM_FACTORS:
         fn = jam_by(fn, factor, caps)
     return fn
 
@@ -67,7 +62,7 @@ def jam(fn: Func, caps: Caps) -> Func:
 def jam_reductions(fn: Func, caps: Caps) -> Func:
     """Unroll-and-jam reductions over contiguous memory, on CPUs. It runs before `reduce`, which
     moves the reductions out of the loop; afterwards their terms are not adjacent."""
-    if not caps.is_cpu:
+    if not caps.scalar_lanes:
         return fn
     return jam_loops(fn, lambda op: choose_terms(op, caps))
 
@@ -104,7 +99,7 @@ class JamPlan(NamedTuple):
 
 
 def may_jam(op: Op) -> bool:
-    return has_small_body(op, MOST_IN_WORDS) and may_interleave(op)
+    return has_small_body(op, tuning.JAM_WORD_OPS) and may_interleave(op)
 
 
 def has_small_body(op: Op, most: int) -> bool:
@@ -124,7 +119,7 @@ def choose_axis(op: Op, factor: int, caps: Caps) -> JamPlan | None:
     one. On GPUs, adjacent lanes load adjacent elements along the last axis. So that axis is chosen
     only if no load in a serial loop varies along it.
     """
-    if not has_kind(op.regions[0], ("for",)) or not has_small_body(op, MOST_OPS):
+    if not has_kind(op.regions[0], ("for",)) or not has_small_body(op, tuning.JAM_OPS):
         return None
     axes = axes_of(op)
     lanes = AxisVariance(op.regions[0], op.regions[0].params[-1])
@@ -132,14 +127,14 @@ def choose_axis(op: Op, factor: int, caps: Caps) -> JamPlan | None:
     for k, axis in enumerate(axes):
         if not has_enough(op, k, factor, caps):
             continue
-        if factor != FACTORS[0] and not is_multiple(axis, factor):
+        if factor != tuning.JAM_FACTORS[0] and not is_multiple(axis, factor):
             continue  # would need a remainder loop
         variance = AxisVariance(op.regions[0], axis.param)
         loads = loads_in_loops(op.regions[0], variance)
         saved = sum(saving(load, loop, axis.param, variance) for load, loop in loads)
-        if carried_scalars(op.regions[0], variance) * factor > MOST_CARRIED:
+        if carried_scalars(op.regions[0], variance) * factor > tuning.JAM_CARRIED:
             continue
-        if k == len(axes) - 1 and saved < len(loads) and not caps.is_cpu:
+        if k == len(axes) - 1 and saved < len(loads) and not caps.scalar_lanes:
             continue
         score = saved, sum(x in lanes.found and x not in variance.found for x, _ in loads)
         if 4 * saved >= len(loads) > 0 and (best is None or score > best[0]):
@@ -158,9 +153,11 @@ def choose_neighbours(op: Op, factor: int, caps: Caps) -> JamPlan | None:
     index, first = axis.param, constant_int(axis.begin)
     if factor != elements_per_access(op, caps) or not has_enough(op, last, factor, caps):
         return None
-    if first is None or first % factor or not (caps.is_cpu or is_multiple(axis, factor)):
+    if first is None or first % factor or not (caps.scalar_lanes or is_multiple(axis, factor)):
         return None  # not aligned; on GPUs the remainder branch costs more than it gains
-    if not caps.is_cpu and (len(body.ops) > MOST_STRAIGHT or not has_small_body(op, MOST_OPS)):
+    if not caps.scalar_lanes and (
+        len(body.ops) > tuning.JAM_STRAIGHT_OPS or not has_small_body(op, tuning.JAM_OPS)
+    ):
         return None
     return JamPlan(last, AxisVariance(body, index), factor) if is_mostly_contiguous(op) else None
 
@@ -169,14 +166,15 @@ def elements_per_access(op: Op, caps: Caps) -> int | None:
     """Return the number of elements per access: 4; on CPUs 2, or 4 if the narrowest accessed scalar
     has less than 32 bits.
 
-    None for such scalars on GPUs. None on CPUs if the unrolled body would exceed 2 * MOST_IN_WORDS
+    None for such scalars on GPUs. None on CPUs if the unrolled body would exceed 2 * JAM_WORD_OPS
     ops.
     """
     bits = min((bits_at(x) for x in op.regions[0].ops if x.kind in MEMORY), default=32)
-    if not caps.is_cpu:
-        return FACTORS[0] if bits >= 32 else None
-    factor = FACTORS[1] if bits >= 32 else FACTORS[0]
-    return factor if has_small_body(op, MOST_IN_WORDS * FACTORS[1] // factor) else None
+    wide, narrow = tuning.JAM_FACTORS
+    if not caps.scalar_lanes:
+        return wide if bits >= 32 else None
+    factor = narrow if bits >= 32 else wide
+    return factor if has_small_body(op, tuning.JAM_WORD_OPS * narrow // factor) else None
 
 
 def is_mostly_contiguous(op: Op) -> bool:
@@ -186,7 +184,7 @@ def is_mostly_contiguous(op: Op) -> bool:
     Accesses that are invariant along the axis, and accesses to private memory, do not count.
     """
     body, index = op.regions[0], axes_of(op)[-1].param
-    if not has_small_body(op, MOST_IN_WORDS) or not all(map(is_straight, body.ops)):
+    if not has_small_body(op, tuning.JAM_WORD_OPS) or not all(map(is_straight, body.ops)):
         return False
     sums = AffinePolynomials()
     steps = [
@@ -229,14 +227,14 @@ def words_of(op: Op, factor: int) -> int:
     """Return the best number of words of each array to reduce at once, where a word holds `factor`
     elements.
 
-    It is a power of two up to WORDS, and leaves no remainder. For n > 1 words, the body has at most
-    MOST_OPS / n ops.
+    It is a power of two up to JAM_WORDS, and leaves no remainder. For n > 1 words, the body has at
+    most JAM_OPS / n ops.
     """
-    axes, most = axes_of(op), WORDS
+    axes, most = axes_of(op), tuning.JAM_WORDS
     lengths = [axis_length(axis) for axis in axes]
     total = prod(n.lo if n is not None and n.lo == n.hi else 0 for n in lengths)
     while most > 1 and not (
-        is_multiple(axes[-1], most * factor) and has_small_body(op, MOST_OPS // most)
+        is_multiple(axes[-1], most * factor) and has_small_body(op, tuning.JAM_OPS // most)
     ):
         most //= 2
     loads = sum(x.kind == "load" for x in op.regions[0].ops)

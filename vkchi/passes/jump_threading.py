@@ -31,15 +31,14 @@ from vkchi.ir.core import Func, Op, Region, Result, Value
 from vkchi.ir.ops import SYNCS, TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.passes.predicate import will_be_if_converted
+from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
-
-MOST_COPIED = 4  # copied ops, without constants
 
 
 def thread_jumps(fn: Func, caps: Caps) -> Func:
     """Move each `if` into an earlier `if` that computes its condition, where profitable."""
-    return Threader(is_straight=not caps.is_cpu).run(fn)
+    return Threader(is_straight=not caps.branches_cheap).run(fn)
 
 
 class Chain(NamedTuple):
@@ -135,7 +134,7 @@ def longest_chain(ops: Sequence[Op], k: int, known: int) -> Chain:
     for length, op in enumerate(ops[k + 1 :], 2):
         if op.kind == "if" and is_result_of(op.args[0], found.ifs[-1]):
             region = selected_region(op, values)
-            if region is None or copied([*found.chosen, region]) > MOST_COPIED:
+            if region is None or copied([*found.chosen, region]) > tuning.THREADING_OPS:
                 break
             values.update((r, values.get(v, v)) for r, v in zip(op.results, region.yielded))
             found = Chain([*found.ifs, op], known, [*found.chosen, region], [*between], length)
@@ -162,7 +161,9 @@ def selected_region(op: Op, values: dict[Value, Value]) -> Region | None:
 
 
 def copied(regions: Sequence[Region]) -> int:
-    """Return the number of ops to copy, without constants; MOST_COPIED + 1 if one of them has
+    """Return the number of ops to copy, without constants; THREADING_OPS + 1 if one of them has
     regions or synchronizes."""
     ops = [op for r in regions for op in r.ops[:-1] if op.kind != "const"]
-    return MOST_COPIED + 1 if any(op.regions or op.kind in SYNCS for op in ops) else len(ops)
+    return (
+        tuning.THREADING_OPS + 1 if any(op.regions or op.kind in SYNCS for op in ops) else len(ops)
+    )

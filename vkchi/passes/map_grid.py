@@ -41,7 +41,6 @@ from vkchi.ir.ops import LOOPS
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.passes.axis_order import find_order, iteration_digits
 from vkchi.passes.cost_model import (
-    DEFAULT_BLOCK,
     choose_block,
     choose_tile,
     fills_groups,
@@ -53,13 +52,13 @@ from vkchi.passes.cost_model import (
 from vkchi.passes.rows import build_collapsed, collapse_loops, copy_body, is_one_row
 from vkchi.passes.share import ThreadBudget, WorkDistribution, partition_iterations
 from vkchi.passes.workgroup import pad_to_workgroup
+from vkchi.target import tuning
 from vkchi.target.caps import SMALLEST, Caps
 from vkchi.target.options import Options
 from vkchi.target.shader import SERIAL, Grid, GridAxis
 from vkchi.types import Tensor, i32
 
 MOST_AXES = 3
-MOST_LIGHT = 160  # scalars computed by an iteration that costs no more than its start
 
 
 def map_grid(fn: Func, caps: Caps = SMALLEST, options: Options | None = None) -> Func:
@@ -124,10 +123,10 @@ def wants_stride(op: Op, caps: Caps) -> bool:
 
 
 def is_light(op: Op) -> bool:
-    """True if an iteration computes at most MOST_LIGHT scalars, without loops or a demanded
+    """True if an iteration computes at most LIGHT_SCALARS scalars, without loops or a demanded
     workgroup."""
-    inner = list(islice(walk(op.regions[0]), MOST_LIGHT + 1))
-    is_short = sum(map(numbers, inner)) <= MOST_LIGHT
+    inner = list(islice(walk(op.regions[0]), tuning.LIGHT_SCALARS + 1))
+    is_short = sum(map(numbers, inner)) <= tuning.LIGHT_SCALARS
     return op.attr is None and is_short and not any(x.kind in LOOPS for x in inner)
 
 
@@ -144,15 +143,15 @@ def share_iterations(
 ) -> None:
     """Append a `parallel` loop with work distribution."""
     block: int | None = op.attr
-    most = most_threads(caps, block or DEFAULT_BLOCK)
+    most = most_threads(caps, block or tuning.BLOCK)
     if block is None and demand is None:
         most, block = sharing_threads(host_count(op), caps)
 
     def run(shared: WorkDistribution, t: Value) -> None:
         shared.emit(b, t, lambda indices, number: copy_body(b, op, indices, number))
 
-    is_cpu = caps.is_cpu and op.attr is None
-    crowd = ThreadBudget(most, op.attr or subgroup_width(caps), is_cpu)
+    has_subgroups = caps.scalar_lanes and op.attr is None
+    crowd = ThreadBudget(most, op.attr or subgroup_width(caps), has_subgroups)
     build_shared(b, op, args, crowd, run, block)
 
 

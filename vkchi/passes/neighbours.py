@@ -30,12 +30,10 @@ from vkchi.ir.memory_ops import WIDEST
 from vkchi.ir.ops import PLAIN_ACCESSES, READS, SYNCS, WRITES
 from vkchi.passes.layouts import from_components, from_stored, split_components, to_stored
 from vkchi.passes.offsets import ArithmeticBuilder
+from vkchi.target import tuning
 from vkchi.target.caps import FULL, Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Scalar, Tensor, scalar_named, scalar_of, u1, u32, u64
-
-FARTHEST = 128  # ops between merged accesses; bounds register pressure
-WORDS = (8, 4)  # bytes per word
 
 
 class ScalarRun(NamedTuple):
@@ -148,7 +146,7 @@ class VectorizationPlan:
     def __init__(self, caps: Caps) -> None:
         self.runs: dict[Op, ScalarRun | None] = {}
         self.likely: dict[Op, ScalarRun] = {}
-        self.words = WORDS[0 if caps.int64 else 1 :] if caps.is_cpu else ()
+        self.words = tuning.VECTOR_WORDS[0 if caps.int64 else 1 :] if caps.scalar_lanes else ()
         self.is_loose = caps.scalar_alignment
         self.multiples, self.changes = PowerOfTwoFactors(), SideEffectTable()
         self.chunks: dict[Op, tuple[AccessChunk, ...]] = {}
@@ -223,7 +221,9 @@ class VectorizationPlan:
         groups = self.groups.setdefault((op.kind, run.array), {})
         start = (run.offset, run.scalar)
         group = groups.get(start)
-        if group is not None and (k - group.start > FARTHEST or any(map(run.meets, group.blocked))):
+        if group is not None and (
+            k - group.start > tuning.VECTOR_DISTANCE or any(map(run.meets, group.blocked))
+        ):
             self.close(groups, [start])
             group = None
         if group is None:

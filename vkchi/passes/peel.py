@@ -39,12 +39,10 @@ from vkchi.ir.rebuild import rebuild_loops
 from vkchi.passes.cost_model import is_worth_splitting
 from vkchi.passes.jam import elements_per_access, has_small_body, is_mostly_contiguous
 from vkchi.passes.tiers import Tier
+from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32, scalar_of, u1
-
-WIDEST = 16  # maximum width of an edge, in iterations
-MOST_OPS = 200  # of a body, which is duplicated
 
 
 class AxisSplit(NamedTuple):
@@ -86,9 +84,9 @@ def may_split(op: Op, caps: Caps) -> bool:
     """True if index-set splitting of a `parallel` is legal, and may be profitable.
 
     Its iterations may be interleaved, its bounds are i32 constants, and its body has at most
-    MOST_OPS ops. The gain is estimated for an interior of all iterations (`is_worth_splitting`).
+    PEEL_OPS ops. The gain is estimated for an interior of all iterations (`is_worth_splitting`).
     """
-    if not (has_small_body(op, MOST_OPS) and may_interleave(op)):
+    if not (has_small_body(op, tuning.PEEL_OPS) and may_interleave(op)):
         return False
     sizes = [max(0, last - first) for first, last in ends_of(op)]
     is_known = len(sizes) == len(op.regions[0].params)
@@ -146,11 +144,11 @@ class DecidableOps:
     def along(self, k: int, begin: int, end: int) -> tuple[int, int]:
         """Return the interior of axis k, as its first index and the end.
 
-        Its edges are at most WIDEST iterations and a quarter of the axis wide. Each edge is the
+        Its edges are at most PEEL_EDGE iterations and a quarter of the axis wide. Each edge is the
         narrowest that decides, beside another edge of that width, every `open` op that two such
         edges decide.
         """
-        most = min(WIDEST, (end - begin) // 4)
+        most = min(tuning.PEEL_EDGE, (end - begin) // 4)
         low = high = 0
         for x in self.open:
             if self.is_decided(x, k, (begin + most, end - most)):

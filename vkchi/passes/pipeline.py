@@ -470,7 +470,7 @@ def find_fills(program: Program, caps: Caps) -> dict[str, tuple[MemoryFill, ...]
     Empty on GPUs, and if `VKCHI_PASSES` disables `fills`. A CPU driver executes a fill command
     faster than a small dispatch.
     """
-    if "fills" in disabled_passes() or not caps.is_cpu:
+    if "fills" in disabled_passes() or not caps.fills_by_command:
         return {}
     return {f.name: found for f in program.funcs if (found := fills_of(f))}
 

@@ -23,21 +23,19 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Value, base_memory
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
+from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.types import Array, Ptr, Tensor, u1, with_shape
-
-MOST_LOADS = 4  # in both regions
-MOST_OPS = 16
 
 
 def predicate(fn: Func, caps: Caps) -> Func:
     """Apply `straighten`, unless the device is a CPU."""
-    return fn if caps.is_cpu else straighten(fn)
+    return fn if caps.branches_cheap else straighten(fn)
 
 
 def straighten(fn: Func) -> Func:
-    """If-convert branches that have results, 1 to MOST_LOADS loads from buffers, and at most
-    MOST_OPS ops, all others of them pure."""
+    """If-convert branches that have results, 1 to PREDICATE_LOADS loads from buffers, and at most
+    PREDICATE_OPS ops, all others of them pure."""
     return IfConverter().run(fn)
 
 
@@ -74,10 +72,10 @@ class IfConverter(Rebuilder):
 def is_worth_it(ops: Sequence[Op]) -> bool:
     """True if both regions contain only pure ops and loads from buffers.
 
-    In all there are 1 to MOST_LOADS loads, and at most MOST_OPS ops.
+    In all there are 1 to PREDICATE_LOADS loads, and at most PREDICATE_OPS ops.
     """
     loads = [op for op in ops if op.kind == "load"]
-    if not 0 < len(loads) <= MOST_LOADS or len(ops) > MOST_OPS:
+    if not 0 < len(loads) <= tuning.PREDICATE_LOADS or len(ops) > tuning.PREDICATE_OPS:
         return False
     return all(op.kind == "load" or is_free(op) for op in ops) and all(map(is_global, loads))
 

@@ -28,10 +28,9 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, base_memory, walk
 from vkchi.ir.ops import COMPONENTS, PLAIN_ACCESSES, READS, WRITES
 from vkchi.ir.rebuild import Rebuilder
+from vkchi.target import tuning
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Tensor
-
-FEWEST = 3  # accesses of an element for a gain
 
 
 class ElementAccess(NamedTuple):
@@ -165,11 +164,11 @@ def holds(op: Op, wanted: set[Op]) -> bool:
 def is_worth_it(group: Sequence[ElementAccess]) -> bool:
     """True if replacing an element is profitable.
 
-    It needs FEWEST accesses, at least one under control flow and one unconditional store. The
-    accesses must use at least half of its components, or the whole element, or a dynamic component
-    index.
+    It needs PROMOTE_ACCESSES accesses, at least one under control flow and one unconditional store.
+    The accesses must use at least half of its components, or the whole element, or a dynamic
+    component index.
     """
-    if len(group) < FEWEST or all(a.is_plain for a in group):
+    if len(group) < tuning.PROMOTE_ACCESSES or all(a.is_plain for a in group):
         return False
     if not any(a.is_plain and a.op.kind == "store" for a in group):
         return False

@@ -113,7 +113,7 @@ def emit(b: Builder, extent: Extent, caps: Caps) -> MagicNumbers:
     array, axis = extent
     m, length = (b.emit(kind, array, attr=axis) for kind in MAGIC)
     factor = b.emit("cast", m, type=u64)
-    if caps.is_cpu:
+    if caps.wide_multiply:
         wide = b.emit("add", b.emit("cast", length, type=u64), b.const(31, u64))
         return MagicNumbers(factor, b.emit("and", wide, b.const(u64.bits - 1, u64)))
     return MagicNumbers(factor, b.emit("and", length, b.const(u32.bits - 1, u32)))

@@ -183,7 +183,11 @@ class _Reducer:
                 self.finish_subgroup(b, found)
 
         build_shared(
-            b, op, args, ThreadBudget(threads, subgroup_width(self.caps), self.caps.is_cpu), run
+            b,
+            op,
+            args,
+            ThreadBudget(threads, subgroup_width(self.caps), self.caps.scalar_lanes),
+            run,
         )
         return ()
 

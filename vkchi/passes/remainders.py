@@ -34,7 +34,7 @@ from vkchi.types import i32, u32
 def turn_remainders(fn: Func, caps: Caps) -> Func:
     """Rewrite remainders whose dividend is probably near the divisor's range, on CPUs."""
     loop = find_parallel(fn)
-    if loop is None or not caps.is_cpu:
+    if loop is None or not caps.slow_division:
         return fn
     turns = NearRemainders(loop.regions[0].ops, loop)
     found = {op: turn for op in walk(loop.regions[0]) if (turn := turns.find(op)) is not None}

@@ -24,15 +24,14 @@ from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, Value, walk
 from vkchi.passes.offsets import ArithmeticBuilder, Offset
+from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.types import Scalar, scalar_of
-
-MOST_ROUNDS = 32  # Mesa unrolls no longer loops
 
 
 def spell_rounds(fn: Func, caps: Caps) -> Func:
     """Reassociate offsets shared between iterations, on CPUs."""
-    if not caps.is_cpu:
+    if not caps.scalar_lanes:
         return fn
     rounds = short_loops(fn)
     shared = shared_offsets(fn, rounds) if rounds else {}
@@ -54,14 +53,14 @@ def is_integer(v: Value) -> bool:
 
 
 def short_loops(fn: Func) -> dict[Value, int]:
-    """Return the indices of loops of at most MOST_ROUNDS iterations, outer ones first, with their
+    """Return the indices of loops of at most MESA_UNROLLS iterations, outer ones first, with their
     trip counts."""
     found: dict[Value, int] = {}
     for op in walk(fn.body):
         if op.kind == "for":
             (axis,) = axes_of(op)
             begin, end = constant_int(axis.begin), constant_int(axis.end)
-            if begin is not None and end is not None and end - begin <= MOST_ROUNDS:
+            if begin is not None and end is not None and end - begin <= tuning.MESA_UNROLLS:
                 found[axis.param] = end - begin
     return found
 

@@ -3,8 +3,8 @@
 Drivers recurse over structured control flow, and some use a stack of fixed size: lavapipe of
 Mesa 25 supports 81 nested constructs and crashes at 82. The passes recurse as well.
 
-An `if` that nests deeper than DEEPEST is cut at an inner op K half-way down, if only `if`s lie
-between. The code before K stays. A flag records that K was reached, and K follows the `if`:
+An `if` that nests deeper than DEEPEST_NESTING is cut at an inner op K half-way down, if only `if`s
+lie between. The code before K stays. A flag records that K was reached, and K follows the `if`:
 
     r = if c { A } else { B; s = if d { C } else { K; D }; E }                becomes
     r0, at_e, at_k, b = if c { A } else { B; t, k = if d { C; no } else { yes }; t, yes, k, B's }
@@ -28,15 +28,12 @@ from vkchi.errors import KernelSyntaxError
 from vkchi.ir.core import Func, Op, Param, Region, Result, Value, walk
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
+from vkchi.target import tuning
 from vkchi.tuples import NamedTuple
 from vkchi.types import Ptr, Scalar, Tensor, u1
 
-DEEPEST = 48  # constructs around an op; gradient code adds more
-BEARABLE = 72  # constructs around an op that drivers support; more is an error
-LEAST = 4  # constructs that may nest even inside that many loops
 
-
-def limit_nesting(fn: Func, deepest: int = DEEPEST) -> Func:
+def limit_nesting(fn: Func, deepest: int = tuning.DEEPEST_NESTING) -> Func:
     """Cut `if`s so that at most `deepest` constructs nest, where possible. Returns `fn` itself if
     it is not nested deeper."""
     heights = find_heights(fn.body)
@@ -47,14 +44,14 @@ def limit_nesting(fn: Func, deepest: int = DEEPEST) -> Func:
 
 def check_nesting(fn: Func) -> None:
     """Raise KernelSyntaxError, naming the line, if loops and branches nest too deeply."""
-    heights = find_heights(fn.body)
-    if max(heights.values(), default=0) <= BEARABLE:
+    heights, most = find_heights(fn.body), tuning.DRIVERS_NESTING
+    if max(heights.values(), default=0) <= most:
         return
     op = max(heights, key=heights.__getitem__)
     while inner := [o for region in op.regions for o in region.ops if o.regions]:
         op = max(inner, key=heights.__getitem__)
     raise KernelSyntaxError(
-        f"more than {BEARABLE} loops and branches nest here, which cannot be made flat",
+        f"more than {most} loops and branches nest here, which cannot be made flat",
         op.span,
         help="give part of the work to another kernel, or merge nested loops with ti.ndrange()",
     )
@@ -175,7 +172,7 @@ class NestingLimiter(Rebuilder):
         return None if self.heights[op] <= room else next(self.ways(op, room, room // 2), None)
 
     def room(self) -> int:
-        return max(self.deepest - self.depth, LEAST)
+        return max(self.deepest - self.depth, tuning.LEAST_NESTING)
 
     def ways(self, op: Op, room: int, length: int) -> Iterator[list[PathStep]]:
         """Yield the paths of `length` steps from an `if` to ops that are too deep, in order."""

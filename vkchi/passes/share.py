@@ -24,7 +24,7 @@ Every invocation iterates over the other axes in outer loops:
 
     for o in 0..outer { for k in 0..n { ... } }
 
-    >>> shared = partition_iterations(b, op, args, ThreadBudget(8192, 8, is_cpu=True))
+    >>> shared = partition_iterations(b, op, args, ThreadBudget(8192, 8, has_subgroups=True))
     >>> shared.emit(b, t, body)       # in a `parallel` over shared.threads
 """
 
@@ -47,12 +47,9 @@ from vkchi.ir.iteration_space import (
     space_of,
 )
 from vkchi.ir.ops import NOUNROLL
-from vkchi.passes.cost_model import FEW_ROUNDS, SPARE
+from vkchi.target import tuning
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32, u32
-
-LONG_ROW = 8  # minimum of iterations per invocation in a row, to partition rows
-SHORT_STRIP = 4  # minimum of iterations per invocation in a strip
 
 Body = Callable[[Sequence[Value], Value], None]
 Step = Callable[[Value, Sequence[Value]], Sequence[Value]]
@@ -62,14 +59,14 @@ class ThreadBudget(NamedTuple):
     """Limits of a work distribution.
 
     - `most`: maximum number of invocations, a multiple of `width`.
-    - `width`: invocations that run side by side; `is_cpu` if these are a subgroup of a CPU.
+    - `width`: invocations that run side by side; `has_subgroups` if these are a subgroup of a CPU.
     - `least`: if nonzero, minimum of iterations per invocation, unless their number is a constant.
       The number of invocations is then always `most`, and some may have no iterations.
     """
 
     most: int
     width: int
-    is_cpu: bool
+    has_subgroups: bool
     least: int = 0
 
 
@@ -103,7 +100,7 @@ class RangePartition(NamedTuple):
     - `threads`: number of invocations, an i32; `width` of them run side by side.
     - `most`: maximum of iterations per invocation, an i32.
     - `total`: number of all iterations, a u32; None if each invocation has `most`.
-    - `is_cpu`: as in `ThreadBudget`.
+    - `has_subgroups`: as in `ThreadBudget`.
     - `may_wrap`: offsets may exceed 32 bits.
     """
 
@@ -112,7 +109,7 @@ class RangePartition(NamedTuple):
     width: int
     most: Value
     total: Value | None
-    is_cpu: bool
+    has_subgroups: bool
     may_wrap: bool = False
 
 
@@ -248,7 +245,7 @@ class WorkDistribution(NamedTuple):
         """Append a `for` of `trips` iterations that carries the results of `step`.
 
         On CPUs it is marked as not to be unrolled if its constant maximum trip count exceeds
-        FEW_ROUNDS.
+        CPUS_UNROLL.
         """
         k, carried = Param(i32, "k"), [Param(v.type, "d") for v in first]
         with b.region(k, *carried) as region:
@@ -256,7 +253,7 @@ class WorkDistribution(NamedTuple):
             b.span = None
             b.emit("yield", *following)
         most = constant_int(trips if self.rows is not None else self.share.most)
-        is_rolled = most is not None and most > FEW_ROUNDS and self.share.is_cpu
+        is_rolled = most is not None and most > tuning.CPUS_UNROLL and self.share.has_subgroups
         b.for_(b.const(0, i32), trips, first, region, NOUNROLL if is_rolled else None)
 
     def _following(
@@ -299,7 +296,7 @@ def partition_iterations(
         if rows is not None:
             threads = b.const(rows.groups * rows.width, i32)
             whole = RangePartition(
-                zero, threads, rows.width, b.const(rows.each, i32), None, crowd.is_cpu
+                zero, threads, rows.width, b.const(rows.each, i32), None, crowd.has_subgroups
             )
             return WorkDistribution(whole, space, rows=rows)
         total = iteration_count(b, space)
@@ -312,18 +309,18 @@ def partition_iterations(
 def plan_rows(space: IterationSpace, crowd: ThreadBudget) -> RowPartition | None:
     """Return a partition of rows among a CPU's subgroups.
 
-    None for GPUs, for rows of fewer than LONG_ROW iterations per lane, and for extents that are not
-    positive constants.
+    None for GPUs, for rows of fewer than SHARE_ROW iterations per lane, and for extents that are
+    not positive constants.
     """
     extents = [constant_int(digit.extent) for digit in space.digits]
     known = [n for n in extents if n is not None]
-    if not crowd.is_cpu or len(known) < len(extents) or min(known) < 1:
+    if not crowd.has_subgroups or len(known) < len(extents) or min(known) < 1:
         return None
     count, length, groups = prod(known[:-1]), known[-1], crowd.most // crowd.width
-    if length < LONG_ROW * crowd.width:
+    if length < tuning.SHARE_ROW * crowd.width:
         return None
-    wanted = -(-max(1, groups // SPARE) // count)
-    strips = max(1, min(wanted, length // (SHORT_STRIP * crowd.width)))
+    wanted = -(-max(1, groups // tuning.SPARE) // count)
+    strips = max(1, min(wanted, length // (tuning.SHARE_STRIP * crowd.width)))
     long = -(-length // (strips * crowd.width)) * crowd.width if strips > 1 else length
     strips = -(-length // long)
     each = -(-count * strips // groups)
@@ -364,7 +361,7 @@ def share_range(b: Builder, op: Op, args: Sequence[Value], crowd: ThreadBudget) 
         exact = most * limit == n
         total = None if exact else b.const(n, u32)
         return RangePartition(
-            begin, b.const(limit, i32), crowd.width, b.const(most, i32), total, crowd.is_cpu
+            begin, b.const(limit, i32), crowd.width, b.const(most, i32), total, crowd.has_subgroups
         )
     known = host_length(op) is not None  # the launch checks that it fits i32
     if known and first == 0:
@@ -390,7 +387,7 @@ def share_count(
     # otherwise limit * most is at most 2**32
     may_wrap = crowd.most & (crowd.most - 1) != 0 or crowd.least > 1
     return RangePartition(
-        begin, threads, crowd.width, as_i32(b, most), count, crowd.is_cpu, may_wrap
+        begin, threads, crowd.width, as_i32(b, most), count, crowd.has_subgroups, may_wrap
     )
 
 

@@ -29,6 +29,7 @@ from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value, base_
 from vkchi.ir.ops import LOOPS, PER_INVOCATION, PLACES, TABLE, Effect
 from vkchi.ir.param_names import TEMP
 from vkchi.ir.rebuild import Rebuilder
+from vkchi.target import tuning
 from vkchi.target.shader import SEED
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
@@ -43,7 +44,6 @@ from vkchi.types import (
     with_scalar,
 )
 
-LONGEST_RECOMPUTATION = 64  # ops; a value that takes more is spilled to a temporary
 REPEATABLE = (
     frozenset(
         kind
@@ -230,9 +230,9 @@ class _Costs:
                 self._count(k, op, uses[op])
 
     def allow(self, v: Value, k: int) -> bool:
-        """True if v can be recomputed in segment k with at most LONGEST_RECOMPUTATION ops, and no
+        """True if v can be recomputed in segment k with at most SPLIT_RECOMPUTED ops, and no
         array that it loads may have changed."""
-        return self._ops[v] <= LONGEST_RECOMPUTATION and all(
+        return self._ops[v] <= tuning.SPLIT_RECOMPUTED and all(
             not bases_may_alias(base, written)
             for home, base in self._loads.get(v, ())
             for segment in self.written[home : k + 1]
@@ -247,13 +247,13 @@ class _Costs:
         if op.kind == "load" and isinstance(base_memory(op.args[0]), Param):
             loads = ((k, base_memory(op.args[0])),)
         elif not use.kinds <= REPEATABLE:
-            total = LONGEST_RECOMPUTATION + 1
+            total = tuning.SPLIT_RECOMPUTED + 1
         for v in use.values:
             total += self._ops.get(v, 0)
             loads += self._loads.get(v, ())
         for v in op.results:
-            self._ops[v] = min(total, LONGEST_RECOMPUTATION + 1)
-            if loads and total <= LONGEST_RECOMPUTATION:
+            self._ops[v] = min(total, tuning.SPLIT_RECOMPUTED + 1)
+            if loads and total <= tuning.SPLIT_RECOMPUTED:
                 self._loads[v] = tuple(dict.fromkeys(loads))
 
 

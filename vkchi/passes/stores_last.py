@@ -25,14 +25,13 @@ from vkchi.analysis.variance import is_private
 from vkchi.ir.core import Func, Op, Region, Value, base_memory, used_in
 from vkchi.ir.ops import ATOMICS, SYNCS, WRITES
 from vkchi.ir.rebuild import Rebuilder
+from vkchi.target import tuning
 from vkchi.target.caps import Caps
-
-MOST_WAITING = 8  # maximum of stores waiting at once
 
 
 def keep_stores_back(fn: Func, caps: Caps) -> Func:
     """Move stores below loads, unless the device is a CPU."""
-    if caps.is_cpu:
+    if not caps.loads_block:
         return fn
     return StoreSinker(used_in(fn.body)).run(fn)
 
@@ -60,7 +59,7 @@ class StoreSinker(Rebuilder):
                 out.update(dict.fromkeys((op, *waiting)))
                 continue
             if self.may_wait(op):
-                waiting = [*waiting, op][-MOST_WAITING:]
+                waiting = [*waiting, op][-tuning.STORES_WAITING :]
             elif op.regions or op.kind in SYNCS or op.kind in EXITS or is_write(op):
                 waiting = []
             out[op] = None

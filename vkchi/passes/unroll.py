@@ -29,22 +29,20 @@ from vkchi.ir.core import Func, Op, Param, Value, base_memory
 from vkchi.ir.ops import READS, TABLE, Effect
 from vkchi.ir.rebuild import rebuild_chosen
 from vkchi.passes.tiles import split_into_tiles
+from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, i32, scalar_of
-
-ROUNDS = 4  # unroll factor
-MOST_OPS = 32  # of a body, which is emitted five times
-MOST_LOADED = 8  # scalars loaded per iteration; bounds register pressure
-SHORT = 8  # constant trip count up to which drivers unroll
 
 
 def unroll(fn: Func, caps: Caps) -> Func:
     """Partially unroll serial loops with loads, where `is_worth_it`. Returns `fn` if the device is
     a CPU."""
-    if caps.is_cpu:
+    if caps.scalar_lanes:
         return fn
-    return unroll_loops(fn, lambda loop: UnrollFactor(ROUNDS) if is_worth_it(loop) else None)
+    return unroll_loops(
+        fn, lambda loop: UnrollFactor(tuning.UNROLL_FACTOR) if is_worth_it(loop) else None
+    )
 
 
 class UnrollFactor(NamedTuple):
@@ -66,19 +64,19 @@ def unroll_loops(fn: Func, choose: Callable[[Op], UnrollFactor | None]) -> Func:
 def is_worth_it(loop: Op) -> bool:
     """True if partial unrolling of a loop is profitable.
 
-    Its trip count is not a constant up to SHORT, and its index is an i32. Its body has at most
-    MOST_OPS ops, all of them quiet and without regions. It loads from non-private memory, at most
-    MOST_LOADED registers per iteration.
+    Its trip count is not a constant up to DRIVERS_UNROLL, and its index is an i32. Its body has at
+    most UNROLL_OPS ops, all of them quiet and without regions. It loads from non-private memory, at
+    most UNROLL_LOADED registers per iteration.
     """
     ops = loop.regions[0].ops[:-1]
     (axis,) = axes_of(loop)
     begin, end = constant_int(axis.begin), limit_of(axis.end)
-    if begin is not None and end is not None and end - begin <= SHORT:
+    if begin is not None and end is not None and end - begin <= tuning.DRIVERS_UNROLL:
         return False
-    if axis.param.type is not i32 or len(ops) > MOST_OPS or any(op.regions for op in ops):
+    if axis.param.type is not i32 or len(ops) > tuning.UNROLL_OPS or any(op.regions for op in ops):
         return False
     loaded = [op for op in ops if op.kind in READS and not is_private(base_memory(op.args[0]))]
-    return all(map(is_quiet, ops)) and 0 < sum(map(registers_of, loaded)) <= MOST_LOADED
+    return all(map(is_quiet, ops)) and 0 < sum(map(registers_of, loaded)) <= tuning.UNROLL_LOADED
 
 
 def limit_of(v: Value) -> int | None:

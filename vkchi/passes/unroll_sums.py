@@ -24,9 +24,7 @@ from vkchi.ir.core import Func, Op, Param, Value, used_in, walk
 from vkchi.ir.ops import ATOMICS
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.passes.full_unroll import Unroller, constant_trip_count
-
-MOST_ROUNDS = 64  # each needs its own registers
-MOST_OPS = 1024  # of all iterations; bounds compile time
+from vkchi.target import tuning
 
 
 def unroll_sums(fn: Func) -> Func:
@@ -81,7 +79,10 @@ def loops_of_place(survey: DependenceTest, sums: WrappedSums, write: WriteAccess
 
 def is_short(loop: Op, chosen: set[Op]) -> bool:
     """True if a chosen loop may be unrolled: its iterations, times those of chosen inner loops, are
-    at most MOST_ROUNDS. They have at most MOST_OPS ops together."""
+    at most UNROLL_SUM_ITERATIONS. They have at most UNROLL_SUM_OPS ops together."""
     inner = [op for op in walk(loop.regions[0]) if op in chosen]
     rounds = prod(constant_trip_count(op) or 0 for op in (loop, *inner))
-    return rounds <= MOST_ROUNDS and rounds * sum(1 for _ in walk(loop.regions[0])) <= MOST_OPS
+    return (
+        rounds <= tuning.UNROLL_SUM_ITERATIONS
+        and rounds * sum(1 for _ in walk(loop.regions[0])) <= tuning.UNROLL_SUM_OPS
+    )

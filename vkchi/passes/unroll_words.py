@@ -29,17 +29,16 @@ from vkchi.ir.core import Func, Op, Value, base_memory, find_parallel
 from vkchi.ir.ops import PLAIN_ACCESSES, TABLE, Effect
 from vkchi.passes.broadcast import LikelyDivergence
 from vkchi.passes.cost_model import subgroup_width
-from vkchi.passes.unroll import ROUNDS, UnrollFactor, unroll_loops
+from vkchi.passes.unroll import UnrollFactor, unroll_loops
 from vkchi.passes.walks import StrideOneAccesses, bits_at
+from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.types import i32, u16
-
-MOST_OPS = 160  # of all iterations of a group
 
 
 def unroll_words(fn: Func, caps: Caps) -> Func:
     """Partially unroll serial loops with stride-one accesses, on CPUs."""
-    if not caps.is_cpu:
+    if not caps.scalar_lanes:
         return fn
     return unroll_loops(fn, WordUnrollSelector(fn, subgroup_width(caps)).way)
 
@@ -72,8 +71,12 @@ class WordUnrollSelector:
         ]
         if not accesses or may_mix_up(accesses):
             return None
-        rounds = 2 * ROUNDS if min(map(bits_at, accesses)) < u16.bits else ROUNDS
-        if len(ops) * rounds > MOST_OPS:
+        rounds = (
+            2 * tuning.UNROLL_FACTOR
+            if min(map(bits_at, accesses)) < u16.bits
+            else tuning.UNROLL_FACTOR
+        )
+        if len(ops) * rounds > tuning.UNROLL_WORD_OPS:
             return None
         way = choose_way(axis, accesses, rounds)
         return None if way is None or self.are_alike(accesses) else way
@@ -99,7 +102,7 @@ def choose_way(axis: LoopAxis, accesses: Sequence[Op], rounds: int) -> UnrollFac
     walking = list(filter(walks.is_walking, accesses))
     if 2 * len(walking) < len(accesses):
         return None
-    most = 0 if length is None else min(ROUNDS, length - 2 * rounds + 1)
+    most = 0 if length is None else min(tuning.UNROLL_FACTOR, length - 2 * rounds + 1)
     counts = [sum(walks.is_aligned(op, k) for op in walking) for k in range(max(1, most))]
     best = max(counts)
     return UnrollFactor(rounds, counts.index(best)) if 2 * best >= len(accesses) else None

@@ -12,10 +12,9 @@ from vkchi.analysis.multiples import MOST, PowerOfTwoFactors
 from vkchi.analysis.sums import AffinePolynomials, constant_of, factor_of, terms_of
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Op, Param, Value, attributes_of, base_memory
+from vkchi.target import tuning
 from vkchi.types import Array, scalar_of
 from vkchi.types.layout import step_of_last
-
-WORD = 8  # bytes that a CPU lane loads in one access
 
 
 def stride_along(access: Op, index: Param, sums: AffinePolynomials) -> int | None:
@@ -96,7 +95,7 @@ class StrideOneAccesses:
         *slow, last = place.args[1:]
         known = [self.multiples.of(v) * n for v, n in zip(slow, strides)]
         known.append(self.first(last, skipped) * strides[-1])
-        return min([attributes_of(base).aligned, *[n * size for n in known]]) >= WORD
+        return min([attributes_of(base).aligned, *[n * size for n in known]]) >= tuning.LANE_WORD
 
     def first(self, last: Value, skipped: int) -> int:
         """Return the largest power of two that is proved to divide the last index after `skipped`

@@ -1,11 +1,11 @@
 """Work distribution of loops with more iterations than i32 can count.
 
-    parallel %b, %e {^(%i: i64) body}    becomes    parallel 0, INVOCATIONS {^(%t: i32)
+    parallel %b, %e {^(%i: i64) body}    becomes    parallel 0, WIDE_INVOCATIONS {^(%t: i32)
                                                       for k in 0..rounds { body }}
 
-Each invocation executes every INVOCATIONS-th iteration; iterations are counted as u64. This applies
-if an axis has type i64, or if all extents are constants and their product exceeds i32. Counts
-beyond u64 saturate; such a loop would never end.
+Each invocation executes every WIDE_INVOCATIONS-th iteration; iterations are counted as u64. This
+applies if an axis has type i64, or if all extents are constants and their product exceeds i32.
+Counts beyond u64 saturate; such a loop would never end.
 
 Guarantees: later passes see only `parallel` axes of i32.
 
@@ -22,9 +22,9 @@ from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import LoopAxis, axes_of
 from vkchi.ir.core import Func, Op, Param, Value
 from vkchi.ir.rebuild import Rebuilder, rebuild
+from vkchi.target import tuning
 from vkchi.types import i32, i64, u64
 
-INVOCATIONS = 1 << 16
 INT_MAX = (1 << 31) - 1
 
 
@@ -60,7 +60,7 @@ def build_wide(b: Builder, op: Op, args: Sequence[Value]) -> None:
     t, k = Param(i32, "t"), Param(u64, "k")
     with b.region(t) as outer:
         first = b.emit("cast", t, type=u64)
-        step = b.const(INVOCATIONS, u64)
+        step = b.const(tuning.WIDE_INVOCATIONS, u64)
         rounds = b.emit("trip_count", first, total, step)
         with b.region(k) as inner:
             at = b.emit("add", first, b.emit("mul", k, step))
@@ -68,7 +68,7 @@ def build_wide(b: Builder, op: Op, args: Sequence[Value]) -> None:
             b.emit("yield")
         b.for_(b.const(0, u64), rounds, (), inner)
         b.emit("yield")
-    b.parallel((b.const(0, i32), b.const(INVOCATIONS, i32)), outer)
+    b.parallel((b.const(0, i32), b.const(tuning.WIDE_INVOCATIONS, i32)), outer)
 
 
 def length(b: Builder, begin: Value, end: Value) -> Value:

@@ -8,7 +8,11 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from vkchi.tuples import NamedTuple
+
+N = TypeVar("N", int, float)
 
 KINDS = ("other", "integrated", "discrete", "virtual", "cpu")  # in VkPhysicalDeviceType's order
 
@@ -66,6 +70,67 @@ class Caps(NamedTuple):
     def is_cpu(self) -> bool:
         """True for software drivers, False for GPUs of all kinds."""
         return self.kind == "cpu"
+
+    # Properties of CPUs and GPUs, by which passes choose; each is one that both kinds may change.
+
+    @property
+    def scalar_lanes(self) -> bool:
+        """True if a subgroup is a vector of a thread, whose lanes access memory one by one."""
+        return self.is_cpu
+
+    @property
+    def serial_groups(self) -> bool:
+        """True if a thread runs a workgroup, a subgroup of a row at a time."""
+        return self.is_cpu
+
+    @property
+    def costly_invocations(self) -> bool:
+        """True if starting an invocation costs more than an iteration of a loop."""
+        return self.is_cpu
+
+    @property
+    def slow_compiler(self) -> bool:
+        """True if compiling a dispatch takes as long as many launches."""
+        return self.is_cpu
+
+    @property
+    def branches_cheap(self) -> bool:
+        """True if a branch does not keep later loads from overlapping."""
+        return self.is_cpu
+
+    @property
+    def loads_block(self) -> bool:
+        """True if a load waits for the stores before it; False if code runs out of order."""
+        return not self.is_cpu
+
+    @property
+    def slow_division(self) -> bool:
+        """True if an integer division costs more than a branch."""
+        return self.is_cpu
+
+    @property
+    def wide_multiply(self) -> bool:
+        """True if a 64-bit product costs no more than the upper half of a 32-bit one."""
+        return self.is_cpu
+
+    @property
+    def slow_float_minmax(self) -> bool:
+        """True if float min and max cost more than a comparison and a select."""
+        return self.is_cpu
+
+    @property
+    def wide_subgroups(self) -> bool:
+        """True if subgroups have so many lanes that their communication saves atomics."""
+        return not self.is_cpu
+
+    @property
+    def fills_by_command(self) -> bool:
+        """True if a fill command is faster than a small dispatch."""
+        return self.is_cpu
+
+    def choose(self, pair: tuple[N, N]) -> N:
+        """Return the first value of a pair for a CPU, the second for a GPU."""
+        return pair[0 if self.is_cpu else 1]
 
     @property
     def ballot_fits_word(self) -> bool:
