@@ -50,9 +50,9 @@ def subgroup_width(caps: Caps) -> int:
 # --- loops partitioned among few invocations -----------------------------------------------------
 
 
-def most_threads(caps: Caps, block: int = tuning.BLOCK) -> int:
+def most_threads(caps: Caps, block: int | None = None) -> int:
     """Return the number of invocations that saturates the device: whole workgroups of `block`."""
-    return block * caps.choose(tuning.GROUPS)
+    return (block or tuning.BLOCK) * caps.choose(tuning.GROUPS)
 
 
 def least_threads(caps: Caps) -> int:
