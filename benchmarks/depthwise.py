@@ -72,7 +72,7 @@ def estimates(shape, family):
     """(version, direction) -> cycles per term; empty if the compiler is not installed."""
     import hand
 
-    from vkchi.cache import radv
+    from vkchi.cache.inspection import radv
 
     found, names = {}, ("forward", "backward of k", "backward of w")
     for version in VERSIONS if radv.find_driver() else ():

@@ -436,7 +436,7 @@ def measure(names, kind_name):
 def estimate(names, family):
     """Print rows of instructions and cycles, for general and shape-specialized code."""
     import vkchi as ti
-    from vkchi.cache import radv
+    from vkchi.cache.inspection import radv
     from vkchi.compiler import build_artifact
     from vkchi.ir.shape_specialization import with_shapes
     from vkchi.runtime import current_runtime

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from vkchi.cache import radv
+from vkchi.cache.inspection import radv
 from vkchi.target.caps import Caps
 
 NOTICE = "kernels still run on"  # printed at the end of a process whose device is slow

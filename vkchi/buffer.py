@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import DeviceError, InternalError
-from vkchi.vk.allocator import MemorySpan
-from vkchi.vk.heap import HeapMemory
+from vkchi.vk.memory.allocator import MemorySpan
+from vkchi.vk.memory.heap import HeapMemory
 
 if TYPE_CHECKING:
     from vkchi.device import Device
-    from vkchi.vk.memory_blocks import MemoryBlock
+    from vkchi.vk.memory.blocks import MemoryBlock
 
 
 IMPORTED = 0

@@ -36,16 +36,16 @@ from vkchi.logs import logger
 from vkchi.target.devices import KINDS, RANKS, DeviceInfo, list_names, select_device
 from vkchi.target.memory_handles import Payload
 from vkchi.target.shader import Shader
-from vkchi.vk.external import choose_exporter
-from vkchi.vk.heap import Heap, HeapMemory, Left
 from vkchi.vk.instance import Instance, open_instance
 from vkchi.vk.logical import open_logical
-from vkchi.vk.memory_blocks import LOCAL, SHARED, MemoryBlock, export_block, find_type
+from vkchi.vk.memory.blocks import LOCAL, SHARED, MemoryBlock, export_block, find_type
+from vkchi.vk.memory.external import choose_exporter
+from vkchi.vk.memory.heap import Heap, HeapMemory, Left
+from vkchi.vk.memory.ring import Ring, RingSlice
 from vkchi.vk.physical import Physical, lack_text, read_all
 from vkchi.vk.pipelines import Pipeline, Pipelines, count_push_bytes, required_subgroup
 from vkchi.vk.raw import FORKED, OutOfMemory, forbid_vulkan, load_vulkan
 from vkchi.vk.recorder import CommandRecorder
-from vkchi.vk.ring import Ring, RingSlice
 
 TRASH_BYTES = 4096
 PRESSURE_BYTES = 256 << 20  # pending frees above which `allocate` waits

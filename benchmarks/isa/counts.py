@@ -4,7 +4,7 @@
     benchmarks/isa/counts.py [--family navi31] [--against TREE] [--save FOLDER] [NAME...]
 
 Programs are those of `programs.py` and of the scripts like `everyday.py`. Needs Mesa's RADV
-(`mesa-vulkan-drivers`, called by `vkchi.cache.radv`) and a device to run the programs.
+(`mesa-vulkan-drivers`, called by `vkchi.cache.inspection.radv`) and a device to run the programs.
 
 Figures per shader: issued instructions, those of the vector unit, of memory (vector, scalar,
 local), the same for the innermost loop, and vector registers. Latency and inverse throughput are
@@ -159,7 +159,7 @@ def compiler():
     """The compiler and the shader classes of this checkout, whichever checkout is measured."""
     if str(ROOT) not in sys.path:
         sys.path.insert(0, str(ROOT))
-    from vkchi.cache import radv
+    from vkchi.cache.inspection import radv
     from vkchi.target import shader
 
     return radv, shader

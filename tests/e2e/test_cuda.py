@@ -21,7 +21,8 @@ from vkchi.interop.cuda.driver import Driver, open_driver
 from vkchi.runtime import Runtime, current_runtime, install_runtime
 from vkchi.target.memory_handles import OPAQUE_FD, OPAQUE_WIN32, Payload
 from vkchi.target.options import Options
-from vkchi.vk import external, queue, recorder
+from vkchi.vk import queue, recorder
+from vkchi.vk.memory import external
 
 pytestmark = [
     pytest.mark.device,
@@ -728,7 +729,7 @@ def test_a_device_closes_even_if_every_cuda_call_fails(cu):
 
 
 def test_a_driver_that_makes_no_memory_to_be_given_away_works_as_before(cu, monkeypatch):
-    from vkchi.vk import heap
+    from vkchi.vk.memory import heap
 
     make_block = heap.make_block
 

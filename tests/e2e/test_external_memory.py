@@ -14,9 +14,10 @@ import pytest
 from vkchi.device import open_device
 from vkchi.errors import DeviceError
 from vkchi.target.memory_handles import DMA_BUF, OPAQUE_FD, OPAQUE_WIN32, Payload
-from vkchi.vk import external, memory_blocks, queue
-from vkchi.vk.external import find_exporter
-from vkchi.vk.memory_blocks import export_block
+from vkchi.vk import queue
+from vkchi.vk.memory import blocks, external
+from vkchi.vk.memory.blocks import export_block
+from vkchi.vk.memory.external import find_exporter
 
 pytestmark = pytest.mark.device
 
@@ -154,7 +155,7 @@ def test_import_that_cannot_be_mapped_leaves_the_handle(device, monkeypatch):
     def fails(logical, memory, size_bytes):
         raise DeviceError("mapping memory failed")
 
-    monkeypatch.setattr(memory_blocks, "_map", fails)
+    monkeypatch.setattr(blocks, "_map", fails)
     with pytest.raises(DeviceError, match="mapping"):
         device.import_payload(payload, payload.size_bytes)
     monkeypatch.undo()

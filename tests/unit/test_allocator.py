@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vkchi.vk.allocator import ALIGNMENT_BYTES, Allocator, MemorySpan, round_up
-from vkchi.vk.lifetimes import ReleaseQueue
+from vkchi.vk.memory.allocator import ALIGNMENT_BYTES, Allocator, MemorySpan, round_up
+from vkchi.vk.memory.lifetimes import ReleaseQueue
 from vkchi.vk.raw import OutOfMemory
 
 BLOCK = 1 << 16

@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 
 from tests.unit.test_artifact import SUM
-from vkchi.cache import codec, manifest, query_cache  # they have further records
+from vkchi.cache import (
+    codec,  # they have further records
+    manifest,  # they have further records
+    query_cache,  # they have further records
+)
 from vkchi.cache.codec import RECORDS, Malformed, decode, encode, from_tree, reader, to_tree, writer
 from vkchi.compiler import build_artifact
 from vkchi.ir.text import ir_text, parse_func

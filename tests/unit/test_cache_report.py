@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from vkchi.__main__ import main
-from vkchi.cache import lookup, radv, report, source_links
-from vkchi.cache.source_links import Linked, link
+from vkchi.cache.inspection import lookup, radv, report, source_links
+from vkchi.cache.inspection.source_links import Linked, link
 from vkchi.cache.store import CacheEntry, CacheStore, read_entry
 from vkchi.cache.version import compiler_version
 from vkchi.cli.cache import show_texts
@@ -162,7 +162,7 @@ def test_driver_statistics_are_kept(
     run: Run, store: CacheStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a stand-in for the driver's word; that RADV gives it is tested with `vkchi compile`."""
-    from vkchi.cache import driver_report
+    from vkchi.cache.inspection import driver_report
     from vkchi.vk.statistics import PipelineExecutable
 
     numbers = {"VGPRs": 12, "Spilled VGPRs": 0, "Code size": 52}

@@ -14,7 +14,7 @@ import vkchi as ti
 from tests.devices import MUST_HAVE_RADV, needs_radv
 from vkchi import platform
 from vkchi.__main__ import main
-from vkchi.cache import radv
+from vkchi.cache.inspection import radv
 from vkchi.errors import DeviceError
 from vkchi.target.caps import Caps
 from vkchi.target.described import (

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import vkchi.vk.heap
+import vkchi.vk.memory.heap
 from vkchi.buffer import Buffer
 from vkchi.device import (
     ABANDONED,
@@ -382,7 +382,7 @@ def test_out_of_memory_says_how_much(device: Device, monkeypatch: pytest.MonkeyP
     def refuse(*_: Any) -> Any:
         raise OutOfMemory("full")
 
-    monkeypatch.setattr(vkchi.vk.heap, "make_block", refuse)
+    monkeypatch.setattr(vkchi.vk.memory.heap, "make_block", refuse)
     with pytest.raises(DeviceError, match=r"is out of memory: 512\.0 MiB asked for, .* MiB in"):
         device.allocate(512 << 20)
 

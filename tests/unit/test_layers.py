@@ -261,7 +261,7 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
         ("autodiff.reverse", "vkchi.ir", True),
         ("autodiff.reverse", "vkchi.tape.tape", False),
         ("autodiff.tape", "vkchi.autodiff.reverse", True),
-        ("vk.memory_blocks", "vulkan", True),
+        ("vk.memory.blocks", "vulkan", True),
         ("device", "vkchi.ir.core", False),
         ("frontend.lowering", "vkchi.device", False),
         ("frontend.lowering", "vulkan", False),

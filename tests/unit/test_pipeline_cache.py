@@ -20,7 +20,7 @@ import pytest
 
 from tests.devices import needs_radv
 from tests.unit.test_device import make_shader
-from vkchi.cache import radv
+from vkchi.cache.inspection import radv
 from vkchi.cache.store import CacheStore
 from vkchi.device import Device, open_device
 from vkchi.errors import CacheWarning

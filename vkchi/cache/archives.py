@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Sequence
 from typing import BinaryIO, cast
 
-from vkchi.cache.lookup import by_name
+from vkchi.cache.inspection.lookup import by_name
 from vkchi.cache.store import (
     MOST_ENTRY_BYTES,
     MOST_HEADER_BYTES,

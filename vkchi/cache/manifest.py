@@ -15,10 +15,10 @@ from typing import Any
 
 from vkchi.cache.codec import Malformed, add_records, decode, encode
 from vkchi.cache.compiled import CacheLocation, Compiled, Places
-from vkchi.cache.kept_reads import KeptRead, kept_reads, reads_of
-from vkchi.cache.kernel_survey import KernelSurvey, NoDigestError
-from vkchi.cache.provenance import is_vkchi_module
 from vkchi.cache.store import digest
+from vkchi.cache.survey.kept_reads import KeptRead, kept_reads, reads_of
+from vkchi.cache.survey.kernel_survey import KernelSurvey, NoDigestError
+from vkchi.cache.survey.provenance import is_vkchi_module
 from vkchi.cache.version import is_changed
 from vkchi.fields.storage import Storage
 from vkchi.frontend.argspec import ArgSpec

@@ -19,15 +19,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from vkchi import platform
-from vkchi.cache import listing, lookup
 from vkchi.cache.folder import find_folder
-from vkchi.cache.listing import SHORT, in_time, in_units, printable
-from vkchi.cache.lookup import ANSWERS, SPIRV_VAL, WITHOUT_TEXT, Missing
+from vkchi.cache.inspection import listing, lookup
+from vkchi.cache.inspection.listing import SHORT, in_time, in_units, printable
+from vkchi.cache.inspection.lookup import ANSWERS, SPIRV_VAL, WITHOUT_TEXT, Missing
 from vkchi.cache.store import USUAL, CacheEntry, CacheStore, Damaged, Limits
 from vkchi.cli.tree import FAILURE, SUCCESS, WrongCommandLine
 
 if TYPE_CHECKING:
-    from vkchi.cache.source_links import Linked, Listing
+    from vkchi.cache.inspection.source_links import Linked, Listing
 
 ROOM = 150  # columns for three listings side by side
 GAP = 2  # columns between listings
@@ -162,7 +162,7 @@ def tell_driver(
     store: CacheStore, entry: CacheEntry, body: bytes, device: str, *, with_code: bool
 ) -> None:
     """Print driver statistics of an entry's shaders, or the reason for their absence."""
-    from vkchi.cache.driver_report import query_driver
+    from vkchi.cache.inspection.driver_report import query_driver
     from vkchi.errors import VkchiError
 
     made = lookup.artifact_of(entry, body)
@@ -202,7 +202,7 @@ def report(given: argparse.Namespace) -> int:
     reason why there are none is printed. Returns FAILURE if one of the newest is damaged. Raises
     WrongCommandLine for an unreadable file of timings, Missing if the page cannot be written.
     """
-    from vkchi.cache import report as reports
+    from vkchi.cache.inspection import report as reports
 
     try:
         measured = reports.read_trace(given.timings) if given.timings else {}

@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from vkchi.cache.radv import CompileOutcome, compile_all, read_caps
+from vkchi.cache.inspection.radv import CompileOutcome, compile_all, read_caps
 from vkchi.cli.sample_arguments import find_name, sample_argument
 from vkchi.cli.shader_recorder import ShaderRecord, recording_shaders
 from vkchi.cli.tree import FAILURE, SUCCESS, WrongCommandLine

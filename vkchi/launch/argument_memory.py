@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING
 
-from vkchi.vk.ring import STEP_BYTES
+from vkchi.vk.memory.ring import STEP_BYTES
 from vkchi.vk.sequence import Command, CommandSequence
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Thin layer of checked Vulkan calls over the `vulkan` package.
 
 There are modules for instances, physical and logical devices, queues, pipelines and timestamp
-queries, and several for memory: `allocator`, `memory_blocks`, `heap`, `ring`. `recorder` decides
-when to submit and records barriers.
+queries. `memory` has allocators and lifetimes. `recorder` decides when to submit and records
+barriers.
 
     >>> from vkchi.vk.raw import load_vulkan
     >>> vk = load_vulkan()

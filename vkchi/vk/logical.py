@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from vkchi.interrupts.callbacks import run_each_once
-from vkchi.vk.lifetimes import HandleTable
+from vkchi.vk.memory.lifetimes import HandleTable
 from vkchi.vk.physical import EXTENSIONS, FEATURES, Physical, new_feature_chain
 from vkchi.vk.raw import DeviceCalls, Vulkan
 

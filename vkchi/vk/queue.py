@@ -20,8 +20,8 @@ from time import perf_counter_ns
 from typing import Any
 
 from vkchi.errors import DeviceError
-from vkchi.vk.external import HandleExporter, can_export_timelines, make_timeline
 from vkchi.vk.logical import Logical
+from vkchi.vk.memory.external import HandleExporter, can_export_timelines, make_timeline
 from vkchi.vk.raw import SUCCESS, TIMEOUT
 
 SLICE_NS = 50_000_000  # longest uninterruptible wait

@@ -26,13 +26,13 @@ from typing import Any, Protocol
 from vkchi.compile_state import ArrayGuard, start_progress_line
 from vkchi.errors import DeviceError
 from vkchi.interrupts.locks import release_wholly, restoring
-from vkchi.vk.copy_on_write import CopyOnWriteHooks
-from vkchi.vk.external import find_exporter, make_timeline
 from vkchi.vk.logical import Logical
+from vkchi.vk.memory.copy_on_write import CopyOnWriteHooks
+from vkchi.vk.memory.external import find_exporter, make_timeline
+from vkchi.vk.memory.ring import Ring
 from vkchi.vk.pipelines import BufferFills, Pipeline, Runnable
 from vkchi.vk.queue import SLICE_NS, Outgoing, Queue
 from vkchi.vk.raw import DeviceLost
-from vkchi.vk.ring import Ring
 from vkchi.vk.sequence import COMPUTE_POINT, COMPUTE_STAGE, Command, CommandSequence
 from vkchi.vk.timing import DispatchTiming, Measurement, Timer
 

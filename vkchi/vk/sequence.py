@@ -20,9 +20,9 @@ from typing import Any
 
 from vkchi.tuples import NamedTuple
 from vkchi.vk.logical import Logical
-from vkchi.vk.memory_blocks import HOST, MemoryBlock, make_block
+from vkchi.vk.memory.blocks import HOST, MemoryBlock, make_block
+from vkchi.vk.memory.ring import STEP_BYTES
 from vkchi.vk.pipelines import BufferFills, Pipeline, Runnable
-from vkchi.vk.ring import STEP_BYTES
 
 COMPUTE_POINT = 1  # VK_PIPELINE_BIND_POINT_COMPUTE
 COMPUTE_STAGE = 0x20  # VK_SHADER_STAGE_COMPUTE_BIT

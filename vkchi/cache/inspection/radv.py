@@ -176,7 +176,7 @@ def _compile_from(
 def _run(around: dict[str, str], work: Any) -> tuple[int, list[dict[str, Any]], str]:
     """Run this module in a new process; return its exit status, its JSON lines and its stderr."""
     done = subprocess.run(
-        [sys.executable, "-m", "vkchi.cache.radv"], input=json.dumps(work),
+        [sys.executable, "-m", "vkchi.cache.inspection.radv"], input=json.dumps(work),
         capture_output=True, text=True, check=False, env=around,
     )  # fmt: skip
     lines = done.stdout.split("\n")[:-1]  # drop the last: a killed process may truncate it

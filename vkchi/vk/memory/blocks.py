@@ -24,8 +24,8 @@ from vkchi.errors import DeviceError
 from vkchi.interrupts.local import local
 from vkchi.target.memory_handles import DMA_BUF, OPAQUE_FD, Payload
 from vkchi.tuples import NamedTuple
-from vkchi.vk.external import HandleExporter
 from vkchi.vk.logical import Logical
+from vkchi.vk.memory.external import HandleExporter
 from vkchi.vk.physical import BUFFER_USAGE, HOST_ALLOCATION
 from vkchi.vk.raw import OUT_OF_HOST_MEMORY, OutOfMemory
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from vkchi.cache.codec import Malformed
-from vkchi.cache.kernel_survey import KernelSurvey, NoDigestError
+from vkchi.cache.survey.kernel_survey import KernelSurvey, NoDigestError
 from vkchi.frontend.state.captured_values import (
     OF_PARENTS,
     Path,

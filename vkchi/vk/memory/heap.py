@@ -27,11 +27,9 @@ from vkchi.errors import DeviceError
 from vkchi.interrupts.callbacks import finalize_after_all, run_each_once
 from vkchi.target.memory_handles import Payload
 from vkchi.tuples import NamedTuple
-from vkchi.vk.allocator import Allocator, MemorySpan, round_up
-from vkchi.vk.external import HandleExporter
-from vkchi.vk.lifetimes import ReleaseQueue, RetainedObjects
 from vkchi.vk.logical import Logical
-from vkchi.vk.memory_blocks import (
+from vkchi.vk.memory.allocator import Allocator, MemorySpan, round_up
+from vkchi.vk.memory.blocks import (
     MIB,
     MemoryBlock,
     MemoryPlacement,
@@ -41,6 +39,8 @@ from vkchi.vk.memory_blocks import (
     read_budget,
     tell_file_limit,
 )
+from vkchi.vk.memory.external import HandleExporter
+from vkchi.vk.memory.lifetimes import ReleaseQueue, RetainedObjects
 from vkchi.vk.raw import OutOfMemory
 
 EVER = 1 << 62  # later than any submission

@@ -17,7 +17,7 @@ from typing import Any
 from vkchi.errors import InternalError
 from vkchi.tuples import NamedTuple
 from vkchi.vk.logical import Logical
-from vkchi.vk.memory_blocks import HOST, MemoryBlock, make_block
+from vkchi.vk.memory.blocks import HOST, MemoryBlock, make_block
 from vkchi.vk.queue import Queue
 
 STEP_BYTES = 64

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vkchi.cache.radv import CompileOutcome, compile_all
+from vkchi.cache.inspection.radv import CompileOutcome, compile_all
 from vkchi.cache.store import CacheStore
 from vkchi.errors import VkchiError
 from vkchi.target.artifact import Artifact

@@ -15,14 +15,14 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from vkchi import platform
-from vkchi.cache.listing import SHORT
+from vkchi.cache.inspection.listing import SHORT
 from vkchi.cache.store import CacheEntry, CacheStore, Damaged, read_entry
 from vkchi.cache.version import compiler_version
 from vkchi.errors import CompilationError, VkchiError
 from vkchi.interrupts.local import local
 
 if TYPE_CHECKING:
-    from vkchi.cache.source_links import Linked
+    from vkchi.cache.inspection.source_links import Linked
     from vkchi.target.artifact import Artifact
 
 SPIRV_VAL = ("spirv-val", "--target-env", "vulkan1.3", "--scalar-block-layout", "-")
@@ -113,7 +113,7 @@ def body_of(store: CacheStore, entry: CacheEntry) -> bytes:
 
 def artifact_of(entry: CacheEntry, body: bytes) -> Artifact:
     """Decode an entry's artifact. Raises Missing if that fails."""
-    from vkchi.cache.source_links import open_body
+    from vkchi.cache.inspection.source_links import open_body
 
     try:
         return open_body(entry.header, body)[0]
@@ -135,7 +135,7 @@ def answers_of(entry: CacheEntry, body: bytes) -> list[str]:
 def artifacts_in(header: Mapping[str, object], body: bytes) -> list[Artifact]:
     """Decode all artifacts of an entry; return [] for driver pipelines. Raises Malformed."""
     if header.get("kind") not in WITHOUT_TEXT:
-        from vkchi.cache.source_links import open_body
+        from vkchi.cache.inspection.source_links import open_body
 
         return [open_body(header, body)[0]]
     if header["kind"] != ANSWERS:
@@ -149,7 +149,7 @@ def linked_of(entry: CacheEntry, body: bytes) -> Linked:
     """Return an entry's source, IR and SPIR-V with links between their lines. Raises Missing if it
     cannot be decoded."""
     from vkchi.cache.codec import Malformed
-    from vkchi.cache.source_links import link
+    from vkchi.cache.inspection.source_links import link
 
     try:
         return link(entry.header, body)
@@ -211,7 +211,7 @@ def sources_of(store: CacheStore, entry: CacheEntry) -> dict[str, str]:
     """
     if entry.header.get("kind") != "kernel":
         return {}
-    from vkchi.cache.source_links import open_body
+    from vkchi.cache.inspection.source_links import open_body
 
     try:
         sources = open_body(entry.header, body_of(store, entry))[1]

@@ -35,7 +35,8 @@ from types import (
 )
 from typing import Any
 
-from vkchi.cache.provenance import (
+from vkchi.cache.store import digest
+from vkchi.cache.survey.provenance import (
     OWN,
     PLAIN,
     STATELESS,
@@ -45,7 +46,7 @@ from vkchi.cache.provenance import (
     is_vkchi_module,
     may_be_user_supplied,
 )
-from vkchi.cache.referenced_names import (
+from vkchi.cache.survey.referenced_names import (
     CHANGING,
     REACHING,
     TYPED,
@@ -57,8 +58,7 @@ from vkchi.cache.referenced_names import (
     without_comments,
     words_of,
 )
-from vkchi.cache.static_getattr import held_by, own_or_held
-from vkchi.cache.store import digest
+from vkchi.cache.survey.static_getattr import held_by, own_or_held
 from vkchi.errors import VkchiError
 from vkchi.fields.storage import Storage
 from vkchi.frontend.argspec import ArgSpec

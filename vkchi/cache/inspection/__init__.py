@@ -1,0 +1,1 @@
+"""Entries of the cache for people: lists, an HTML page, reports of drivers."""
