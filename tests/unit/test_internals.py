@@ -99,6 +99,7 @@ def test_references_exist(page: Path) -> None:
 
 
 def test_every_package_has_a_page() -> None:
+    """A page covers the packages inside of those that it names."""
     covered = {
         name
         for page in PAGES
@@ -106,7 +107,8 @@ def test_every_package_has_a_page() -> None:
         for name in QUOTED.findall(line)
     }
     packages = {".".join(path.relative_to(ROOT).parts) for path in FOLDERS}
-    assert covered == packages
+    assert covered <= packages
+    assert {name for name in packages if name.count(".") == 1} <= covered
 
 
 def test_every_page_is_in_the_index_and_the_site() -> None:
