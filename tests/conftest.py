@@ -21,6 +21,7 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import gc
+import importlib
 import os
 import re
 import shutil
@@ -113,6 +114,15 @@ def allow_many_files() -> None:
 
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def pytest_collection() -> None:
+    """On an emulated system (`scripts/as-system`), import vkchi, which begins the emulation.
+
+    Test modules then see that system from their first import on.
+    """
+    if os.environ.get("EMULATED_SYSTEM"):
+        importlib.import_module("vkchi")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from tests.e2e.torture import Trace
 from vkchi import compile_state as module
+from vkchi import platform
 from vkchi.compile_state import (
     RECURSION_LIMIT,
     CompileState,
@@ -154,7 +155,7 @@ def test_a_terminal_shows_progress_of_slow_compilations(stream, is_told, monkeyp
         while is_told and "compiling advect" not in stream.getvalue() and time.monotonic() < end:
             time.sleep(0.01)
     assert bool(re.search(r"vkchi: compiling advect, \d+ s", stream.getvalue())) == is_told
-    assert stream.getvalue().endswith("\r\x1b[K") == is_told
+    assert stream.getvalue().endswith(platform.clearing(stream)) == is_told
 
 
 def test_quick_compile_is_not_reported(monkeypatch):

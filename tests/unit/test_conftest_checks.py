@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -98,7 +99,10 @@ def test_a_clean_session_passes(tmp_path: Path) -> None:
     assert "1 passed" in run.stdout
 
 
-needs_timeout = pytest.mark.skipif(find_spec("pytest_timeout") is None, reason="no pytest-timeout")
+needs_timeout = pytest.mark.skipif(
+    find_spec("pytest_timeout") is None or not hasattr(signal, "SIGALRM"),
+    reason="no pytest-timeout, or no signal by which it ends a test alone",
+)
 
 
 @needs_timeout
@@ -149,6 +153,10 @@ def run_script(folder: Path, slow: str) -> tuple[subprocess.CompletedProcess[str
     return run, log.read_text(encoding="utf-8").splitlines()
 
 
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="scripts/test is for Linux")
+
+
+@needs_linux
 def test_each_test_has_a_limit(tmp_path: Path) -> None:
     run, calls = run_script(tmp_path, slow="nothing")
     assert run.returncode == 0, run.stderr
@@ -158,6 +166,7 @@ def test_each_test_has_a_limit(tmp_path: Path) -> None:
     assert calls[-1].startswith("-m pytest") and "--numprocesses" not in calls[-1]
 
 
+@needs_linux
 def test_a_run_that_does_not_end_says_so(tmp_path: Path) -> None:
     run, calls = run_script(tmp_path, slow="--validation")
     assert run.returncode == 124

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the script is Debian's")
 
 ROOT = Path(__file__).parents[2]
 OLD = "software\t1.3.230\tllvmpipe (LLVM 15.0.6, 256 bits)\tllvmpipe Mesa 22.3.6 (LLVM 15.0.6)"
