@@ -364,7 +364,7 @@ def augment(cx: Lowering, n: ast.expr, target: Any, op: str, x: Any) -> None:
         store_target(cx, target, operator_lowering.binary(cx, op, target.load(cx), x))
         return
     var = cx.act.find(n.id) if isinstance(n, ast.Name) else None
-    into = into_variable(cx, var) if var is not None else ConversionTarget(f"`{ast.unparse(n)}`")
+    into = into_variable(cx, var) if var is not None else ConversionTarget(n)
     v = coerce(cx, x, t, n.id if isinstance(n, ast.Name) else "", into=into)
     if is_shared(cx, target):
         old = target.atomic(cx, _ATOMIC[op], cx.b.emit("neg", v) if op == "-" else v)

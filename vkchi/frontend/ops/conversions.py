@@ -66,12 +66,12 @@ class PendingCaution(NamedTuple):
 class ConversionTarget(NamedTuple):
     """The target of a conversion, for cautions about it.
 
-    `words` describe it; by default the source of the current expression does. For a variable
-    `name`, `origin` is its declaration and `source` that of its function. `help` replaces the usual
-    help.
+    `words` describe it, or are its expression; by default the source of the current expression
+    does. For a variable `name`, `origin` is its declaration and `source` that of its function.
+    `help` replaces the usual help.
     """
 
-    words: str = ""
+    words: str | ast.expr = ""
     help: str = ""
     name: str = ""
     origin: Span | None = None
@@ -263,7 +263,8 @@ def add_caution(
 def target_phrase(cx: Context, into: ConversionTarget) -> str:
     """Return the phrase for the target: its words, the source of the expression, or "here"."""
     if into.words:
-        return f"in {into.words}"
+        words = into.words
+        return f"in {words if isinstance(words, str) else f'`{ast.unparse(words)}`'}"
     span = cx.span
     text = source_line(span)[span.col - 1 : span.end_col - 1] if span.line == span.end_line else ""
     return f"in `{text}`" if 0 < len(text) <= LONGEST else "here"
