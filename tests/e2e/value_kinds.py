@@ -21,7 +21,7 @@ import vkchi as ti
 from vkchi.errors import CompilationError, VkchiError
 from vkchi.frontend.calls.tables import CALLS, CallHandler
 from vkchi.frontend.lowering import lower_kernel
-from vkchi.frontend.values.operands import is_static
+from vkchi.frontend.values.kinds import is_static
 from vkchi.ir.core import Value
 from vkchi.ir.verify import verify
 from vkchi.runtime import current_runtime

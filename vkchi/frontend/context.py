@@ -43,9 +43,9 @@ from vkchi.frontend.state.scope import (
     Var,
 )
 from vkchi.frontend.state.user_code_errors import access_error, foreign_traceback, user_code_error
-from vkchi.frontend.values.operands import is_target
+from vkchi.frontend.values.kinds import kind_of
 from vkchi.frontend.values.references import ArrayRef
-from vkchi.frontend.values.trees import children_of, has_leaf, is_container, map_leaves, refilled
+from vkchi.frontend.values.trees import children_of, has_leaf, map_leaves, refilled
 from vkchi.interrupts.local import local
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Param, Value
@@ -176,15 +176,16 @@ class Lowering:
         value = self.ref(n)
         if isinstance(value, Value):
             return value
-        if is_container(value):
-            return self.at(n, lambda cx: cx.read_all(value))
-        return self.at(n, value.load) if is_target(value) else value
+        found = kind_of(value)
+        if found.is_target:
+            return self.at(n, value.load)
+        return self.at(n, lambda cx: cx.read_all(value)) if found.is_container else value
 
     def read_all(self, tree: Any) -> Any:
         """Return the tree with every Target replaced by its loaded value."""
-        if not has_leaf(tree, is_target):
+        if not has_leaf(tree, lambda leaf: kind_of(leaf).is_target):
             return tree
-        return map_leaves(tree, lambda leaf: leaf.load(self) if is_target(leaf) else leaf)
+        return map_leaves(tree, lambda leaf: leaf.load(self) if kind_of(leaf).is_target else leaf)
 
     def at(self, n: ast.expr, f: Callable[[Lowering], Any]) -> Any:
         """Return `f(self)`, evaluated with n as the current expression."""
@@ -341,7 +342,7 @@ class Lowering:
 
     def iterate(self, x: Any, begin: Callable[[Any], Iterable[Any]] = iter) -> Iterator[Any]:
         """Yield the items of an object, and record that the kernel reads them."""
-        take = self.branch if is_container(x) or isinstance(x, MappingView) else self.part
+        take = self.branch if kind_of(x).is_container or isinstance(x, MappingView) else self.part
         has_path = isinstance(x, list | tuple) and begin is iter
         self.dependencies.iterated(x)
         self.looked_into(x)
@@ -380,7 +381,7 @@ class Lowering:
     def _widened(self, value: Any) -> Any:
         if isinstance(value, Matrix):
             return value.captured(self.options.default_fp, self.options.default_ip)
-        if not is_container(value):  # parts of a named tuple are read as attributes
+        if not kind_of(value).is_container:  # parts of a named tuple are read as attributes
             return value
         old = children_of(value)
         new = [self.found(x) for x in old]
@@ -543,11 +544,4 @@ def has_same_numbers(read: Any, found: Any) -> bool:
 
 def array_like(cx: Lowering, x: Any) -> ArrayRef | None:
     """Return x as an array in a kernel; None if x is neither an ArrayRef nor a field."""
-    if isinstance(x, ArrayRef):
-        return x
-    return cx.array_of(x) if is_field(x) else None
-
-
-def is_field(x: Any) -> bool:
-    """True if x is a Python object that stands for an array."""
-    return hasattr(type(x), "__vkchi_array__")
+    return kind_of(x).array(cx, x)

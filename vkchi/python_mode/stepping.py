@@ -40,10 +40,10 @@ from vkchi.frontend.control.spaces import LoopSpace, bounds_of, indices_of, para
 from vkchi.frontend.lowering import HANDLERS
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.state.scope import CONDITIONAL, UNSET, VARIABLE, LoopScope, Var
+from vkchi.frontend.values.kinds import kind_of
 from vkchi.frontend.values.trees import (
     aligned,
     children_of,
-    is_container,
     same_branches,
     with_branches,
 )
@@ -168,10 +168,14 @@ def convert_leaves(cx: Run, x: Any, like: Any) -> Any:
 
     Other parts of x are unchanged.
     """
-    if is_container(like) and same_branches(like, x):
+    if kind_of(like).is_container and same_branches(like, x):
         pairs = zip(children_of(like), aligned(like, x))
         return with_branches(x, [convert_leaves(cx, part, other) for other, part in pairs])
-    if not isinstance(like, Value) or is_container(x) or getattr(x, "type", None) is like.type:
+    if (
+        not isinstance(like, Value)
+        or kind_of(x).is_container
+        or getattr(x, "type", None) is like.type
+    ):
         return x
     assert isinstance(like.type, Scalar | Tensor)
     return operator_lowering.value(cx, x, like.type)

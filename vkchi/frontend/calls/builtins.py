@@ -20,17 +20,17 @@ from vkchi.frontend.ops import methods, operator_lowering
 from vkchi.frontend.ops.elementwise_calls import ELEMENTWISE, is_plain, round_to_even
 from vkchi.frontend.ops.trace import traced
 from vkchi.frontend.values.kinds import (
-    PLAIN,
     check_supported,
     defines,
+    is_static,
     kind_of,
     name_of,
     unsupported_use,
 )
 from vkchi.frontend.values.objects import call_method, method_called
-from vkchi.frontend.values.operands import is_static, weak
+from vkchi.frontend.values.operands import weak
 from vkchi.frontend.values.references import ArrayRef, Context
-from vkchi.frontend.values.struct_values import first_array, is_struct_array
+from vkchi.frontend.values.struct_values import first_array
 from vkchi.frontend.values.texts import RuntimeString, format_parts, joined
 from vkchi.frontend.values.trees import StructValue
 from vkchi.interrupts.local import local
@@ -64,7 +64,7 @@ def _convert(python: type, dtype: Any) -> Handler:
             method = method_called(x, name)
             if method is not None:
                 return call(cx, call_method(cx, method))
-        is_plain = kind_of(x) is PLAIN and not isinstance(x, np.ndarray)
+        is_plain = not kind_of(x).helps and not isinstance(x, np.ndarray)
         if is_plain and any(defines(x, name) for name in names):
             return cx.run_python(python, (x,))
         return operator_lowering.cast(cx, x, dtype)
@@ -74,7 +74,7 @@ def _convert(python: type, dtype: Any) -> Handler:
 
 def _bool(cx: Any, x: Any = False) -> Any:
     """Lower `bool(x)`: by component for a vector, otherwise the truth of x."""
-    is_number = isinstance(x, Value | Matrix) or operator_lowering.is_target(x)
+    is_number = isinstance(x, Value | Matrix) or kind_of(x).is_target
     return operator_lowering.cast(cx, x, u1) if is_number else condition_of(cx, x)
 
 
@@ -84,13 +84,13 @@ def _text_by(conversion: str) -> Handler:
 
 
 def _length(cx: Any, x: Any) -> Any:
-    if is_struct_array(x):
+    if kind_of(x).is_struct_array:
         x = first_array(cx, x)
     if isinstance(x, ArrayRef):
         if x.type.ndim == 0:
             raise cx.fail("an array without axes has no `len`", help="its element is x[None]")
         return x.shape(cx)[0]
-    v = x.load(cx) if operator_lowering.is_target(x) else x
+    v = x.load(cx) if kind_of(x).is_target else x
     check_supported(cx, v, "length")
     if isinstance(v, Value):
         assert isinstance(v.type, Tensor)
@@ -108,7 +108,7 @@ def _length(cx: Any, x: Any) -> Any:
 
 def _items(cx: Any, x: Any) -> list[Any] | None:
     """Return the items of a Python iterable; None for a kernel value or Target."""
-    if isinstance(x, Value) or operator_lowering.is_target(x):
+    if kind_of(x).has_type:
         return None
     return items_of(cx, x)
 

@@ -23,7 +23,7 @@ from vkchi.frontend.calls.intrinsics import METHODS, call_type
 from vkchi.frontend.calls.peek import is_static_call, peek
 from vkchi.frontend.calls.tables import find_call
 from vkchi.frontend.calls.varying import note_varying
-from vkchi.frontend.context import Lowering, array_like, is_field
+from vkchi.frontend.context import Lowering, array_like
 from vkchi.frontend.control.assign import assign_to
 from vkchi.frontend.control.iteration import items_of
 from vkchi.frontend.ops import numpy_calls, operator_lowering
@@ -36,19 +36,24 @@ from vkchi.frontend.syntax.facts import LIST_CHANGES, RECEIVER, SOMEWHERE
 from vkchi.frontend.values import array_methods
 from vkchi.frontend.values.activity_calls import LIST_METHODS
 from vkchi.frontend.values.cell_activity import ListRef
-from vkchi.frontend.values.kinds import describe, function_kind, name_of, unsupported_use
+from vkchi.frontend.values.kinds import (
+    describe,
+    function_kind,
+    is_static,
+    kind_of,
+    name_of,
+    unsupported_use,
+)
 from vkchi.frontend.values.objects import ALONE, SPECIAL, init_of, is_makeable, make_object
-from vkchi.frontend.values.operands import is_static, is_target
 from vkchi.frontend.values.places import attribute_of, list_item, lvalue
-from vkchi.frontend.values.references import ArrayRef, InlineOnly
+from vkchi.frontend.values.references import InlineOnly
 from vkchi.frontend.values.struct_values import (
     construct_struct,
-    is_struct_array,
     record_in,
 )
 from vkchi.frontend.values.targets import VariableTarget
 from vkchi.frontend.values.texts import format_text
-from vkchi.frontend.values.trees import StructValue, is_container, leaves, records_in
+from vkchi.frontend.values.trees import StructValue, leaves, records_in
 from vkchi.hooks import PYTHON_SCOPE
 from vkchi.ir.core import Value
 from vkchi.lang.compile_time import static
@@ -66,10 +71,6 @@ _READING = {
     list: ("index", "count", "copy", "__len__"),
     dict: ("items", "keys", "values", "get", "copy", "__len__"),
 }
-
-
-def is_array(x: Any) -> bool:
-    return isinstance(x, ArrayRef) or is_field(x) or is_struct_array(x)
 
 
 def is_in(x: Any, known: set[Any]) -> bool:
@@ -163,7 +164,7 @@ def reference(cx: Lowering, n: ast.expr) -> Any:
         return target if isinstance(target.get(), Value | StructValue) else target.get()
     if isinstance(target, VariableTarget):
         held = target.get()
-        return target if isinstance(held, Value) or is_container(held) else held
+        return target if isinstance(held, Value) or kind_of(held).is_container else held
     return target
 
 
@@ -193,14 +194,14 @@ def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
     """
     base = cx.ref(f.value)
     record = record_in(base)
-    if record is not None and not is_array(record):
+    if record is not None and not kind_of(record).is_array:
         if leaves(record) and isinstance(f.value, ast.Name | ast.Attribute | ast.Subscript):
             base = lvalue(cx, f.value)
         return call_object(cx, n, cx.at(f, lambda cx: attribute_of(cx, base, f.attr)))
-    held = list_item(cx, base, []) if is_array(base) and f.attr in LIST_METHODS else base
+    held = list_item(cx, base, []) if kind_of(base).is_array and f.attr in LIST_METHODS else base
     if isinstance(held, ListRef):
         return call_list_of_field(cx, n, held, f.attr)
-    if isinstance(base, Value) or is_target(base):
+    if kind_of(base).has_type:
         if f.attr == "fill":
             return fill_value(cx, n, f)
         return call_method(cx, n, base, f.attr)
@@ -209,14 +210,14 @@ def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
             f"`{f.attr}` cannot be called on {name_of(base)}",
             help="pass it to the kernel, or call it outside",
         )
-    if is_array(base):
+    if kind_of(base).is_array:
         if f.attr in array_methods.METHODS:
             args, kwargs = lower_arguments(cx, n)
             cx.tables.call(cx, array_methods.METHODS[f.attr], (base, *args), kwargs)
             return None
         if f.attr in array_methods.REFUSED:
             raise cx.fail(f"`{f.attr}` is for Python scope", help="call it outside the kernel")
-    if is_container(base):
+    if kind_of(base).is_container:
         return call_list_method(cx, n, f, base)
     if isinstance(base, str) and f.attr == "format":
         return format_text(cx, base, *lower_arguments(cx, n))
@@ -447,7 +448,7 @@ def call_intrinsic(
         if not operator_lowering.is_watched(cx, known, *args, *kwargs.values()):
             return known
     if callee not in _UNCONVERTED:
-        args = [array_like(cx, x) if is_field(x) else x for x in args]
+        args = [array_like(cx, x) if kind_of(x).is_field else x for x in args]
     try:
         return call.handler(cx, *args, **kwargs)
     except TypeError as e:
@@ -577,7 +578,7 @@ def touches_kernels(fn: FunctionType, seen: set[Any]) -> bool:
     if _is_library(fn):
         return False
     for obj in referred_names(fn).values():
-        if is_array(obj) or isinstance(obj, Function) or function_kind(obj) is not None:
+        if kind_of(obj).is_array or isinstance(obj, Function) or function_kind(obj) is not None:
             return True
         if isinstance(obj, ModuleType) and obj.__name__.partition(".")[0] == "vkchi":
             return True

@@ -19,11 +19,13 @@ from vkchi.frontend.control.iteration import Begin, items_of, lazy_items
 from vkchi.frontend.control.loop_limits import check_step
 from vkchi.frontend.state.reports import lower_print
 from vkchi.frontend.values.activity_calls import ACTIVITY_FORMS
-from vkchi.frontend.values.kinds import TENSOR, kind_of
-from vkchi.frontend.values.operands import check_constants, is_static
+from vkchi.frontend.values.kinds import is_static
+from vkchi.frontend.values.operands import check_constants
 from vkchi.frontend.values.references import RangeOf
+from vkchi.ir.core import Value
 from vkchi.lang.compile_time import loop_config, static
 from vkchi.target.shader import range_length
+from vkchi.types import Tensor
 
 Form = Callable[[Lowering, list[Any], dict[str, Any]], Any]
 UNROLL_LIMIT = 1 << 16
@@ -58,9 +60,13 @@ def lower_iterable(cx: Lowering, n: ast.expr) -> Any:
 def _static(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if kwargs or not args:
         raise cx.fail("ti.static takes values, without names", help="write ti.static(x)")
-    if len(args) > 1 or cx.call_node is not cx.iterated or kind_of(args[0]) is not TENSOR:
+    if len(args) > 1 or cx.call_node is not cx.iterated or not _is_tensor(args[0]):
         check_constants(cx, args)
     return args[0] if len(args) == 1 else args
+
+
+def _is_tensor(x: Any) -> bool:
+    return isinstance(x, Value) and isinstance(x.type, Tensor)
 
 
 def check_unrolled(cx: Lowering, count: int, help: str) -> None:

@@ -16,17 +16,17 @@ from typing import Any, get_args, get_origin
 from vkchi.errors import KernelCallError, KernelSyntaxError
 from vkchi.frontend.calls.recursion import give_up, is_too_deep
 from vkchi.frontend.context import Lowering, plain_number
-from vkchi.frontend.control.assign import coerce, has_parts, kind_of, variable_value
+from vkchi.frontend.control.assign import coerce, has_parts, kind_of_variable, variable_value
 from vkchi.frontend.ops.conversions import ConversionTarget
 from vkchi.frontend.state.scope import PASSED, REAL, REFERENCE, UNSET, VARIABLE, Activation, Var
 from vkchi.frontend.state.user_code_errors import foreign_traceback
 from vkchi.frontend.syntax.facts import always_leaves, function_assigns, function_rebinds
 from vkchi.frontend.syntax.source import Source, source_of
-from vkchi.frontend.values.kinds import describe, function_kind, name_of
-from vkchi.frontend.values.operands import WeakNumbers, dtype_of, is_target, operand, weak
+from vkchi.frontend.values.kinds import describe, function_kind, kind_of, name_of
+from vkchi.frontend.values.operands import WeakNumbers, dtype_of, operand, weak
 from vkchi.frontend.values.struct_values import Receiver, fit_member, is_places
 from vkchi.frontend.values.targets import VariableTarget
-from vkchi.frontend.values.trees import StructValue, is_container
+from vkchi.frontend.values.trees import StructValue
 from vkchi.interrupts.local import local
 from vkchi.ir.core import Value
 from vkchi.span import Span
@@ -244,7 +244,7 @@ def declare_argument(
             check_referred(cx, name, note, x)
         declare_reference(act, name, x, depth, span)
         return
-    if is_target(x):
+    if kind_of(x).is_target:
         x = x.get() if isinstance(x, VariableTarget) else x.load(cx)
     if isinstance(note, StructType):
         x = fit_member(cx, note, x, name, what="argument")
@@ -256,7 +256,7 @@ def declare_argument(
         x = coerce(cx, x, t, name, verb="pass", into=into)
     elif not (is_plain and is_passed_as_it_is(x) and not function_assigns(act.source, name)):
         x = variable_value(cx, x)
-    kind = kind_of(x)
+    kind = kind_of_variable(x)
     if kind == VARIABLE and act.is_plain:
         kind = PASSED if has_parts(x) or not function_rebinds(act.source, name) else VARIABLE
     act.declare(Var(name, x, kind, depth, span))
@@ -267,7 +267,7 @@ def is_passed_as_it_is(x: Any) -> bool:
 
     A plain Python function that does not assign the parameter receives them unconverted.
     """
-    return weak(x) is not None or is_container(x)
+    return weak(x) is not None or kind_of(x).is_container
 
 
 _NOTES = (None, int, float, bool, Any, inspect.Parameter.empty)
@@ -301,7 +301,7 @@ def check_referred(cx: Lowering, name: str, note: ref, x: Any) -> None:
     Raises KernelTypeError.
     """
     want = annotated_type(cx, note.tp)
-    if not is_target(x):
+    if not kind_of(x).is_target:
         raise cx.fail(
             f"`{name}` is passed by reference, and this call gives a value for it",
             help="pass a variable or an element of an array",
@@ -326,7 +326,7 @@ def declare_reference(act: Activation, name: str, x: Any, depth: int, span: Span
         act.blocks[-1][name] = x.var
         return
     kind = REFERENCE
-    if is_target(x) or is_places(x) or (is_receiver and isinstance(x, StructValue)):
+    if kind_of(x).is_target or is_places(x) or (is_receiver and isinstance(x, StructValue)):
         kind = PASSED if is_copy else VARIABLE
     act.declare(Var(name, x, kind, depth, span))
 

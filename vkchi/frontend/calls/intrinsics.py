@@ -13,7 +13,7 @@ from typing import Any
 from vkchi.errors import CompilationError, KernelCallError, KernelTypeError
 from vkchi.frontend.calls import builtins
 from vkchi.frontend.calls.tables import CALLS, METHODS, CallHandler, Handler
-from vkchi.frontend.ops import elementwise_calls, methods, operator_lowering
+from vkchi.frontend.ops import elementwise_calls, methods
 from vkchi.frontend.ops.conversions import convert_value
 from vkchi.frontend.ops.debug_checks import watch_atomic
 from vkchi.frontend.ops.tensor_attributes import component_indices
@@ -29,7 +29,7 @@ from vkchi.frontend.ops.tensor_construction import (
     make_zero,
 )
 from vkchi.frontend.ops.trace import traced
-from vkchi.frontend.values.kinds import describe, name_of
+from vkchi.frontend.values.kinds import describe, kind_of, name_of
 from vkchi.frontend.values.operands import check_constants
 from vkchi.frontend.values.references import Context, Target
 from vkchi.frontend.values.struct_values import make_record
@@ -80,7 +80,7 @@ def atomic(fn: Function) -> Handler:
 
 
 def _check_atomic(cx: Context, name: str, kind: str, x: Any) -> Target:
-    if not operator_lowering.is_target(x):
+    if not kind_of(x).is_target:
         given = describe(x.type) if isinstance(x, Value) else name_of(x)
         raise cx.fail(
             f"the first argument of `{name}` must be something that can be assigned to",
@@ -138,7 +138,7 @@ def _nothing(cx: Context, *hints: Any) -> None:
 
 
 def _ndrange(cx: Context, *args: Any) -> ndrange:
-    plain = [x.load(cx) if operator_lowering.is_target(x) else x for x in args]
+    plain = [x.load(cx) if kind_of(x).is_target else x for x in args]
     try:
         made = ndrange(*plain)
     except CompilationError as e:

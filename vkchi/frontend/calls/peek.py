@@ -12,8 +12,8 @@ from typing import Any
 
 from vkchi.compile_state import ArrayGuard
 from vkchi.frontend.context import Lowering
+from vkchi.frontend.values.kinds import kind_of
 from vkchi.frontend.values.objects import is_computed
-from vkchi.frontend.values.operands import is_target
 from vkchi.frontend.values.references import ArrayRef
 from vkchi.frontend.values.struct_values import peek_member
 from vkchi.frontend.values.trees import StructValue
@@ -43,7 +43,7 @@ def part_seen(base: Any, name: str) -> Any:
     """
     if isinstance(base, StructValue):
         return peek_member(base, name)
-    if base is None or isinstance(base, Value | ArrayRef) or is_target(base):
+    if base is None or isinstance(base, Value | ArrayRef) or kind_of(base).is_target:
         return None
     try:
         if not is_computed(base, name):

@@ -20,7 +20,8 @@ from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.state.scope import Activation
 from vkchi.frontend.syntax.source import source_of
-from vkchi.frontend.values.operands import is_target, value, weak
+from vkchi.frontend.values.kinds import kind_of
+from vkchi.frontend.values.operands import value, weak
 from vkchi.frontend.values.struct_values import Receiver
 from vkchi.ir.core import Value
 from vkchi.types import Scalar, Tensor
@@ -78,7 +79,7 @@ def is_another(act: Activation, name: str, x: Any) -> bool:
     """
     if weak(x) is not None:
         return True
-    if isinstance(x, Value | Receiver) or is_target(x):
+    if isinstance(x, Value | Receiver) or kind_of(x).is_target:
         return False
     var = act.blocks[0].get(name)
     return var is None or var.value is not x

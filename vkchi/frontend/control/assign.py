@@ -20,7 +20,7 @@ from vkchi.frontend.ops.debug_checks import watch_atomic
 from vkchi.frontend.state.identity import join_objects
 from vkchi.frontend.state.scope import CHANGING, CONSTANT, PASSED, SHARED, VARIABLE, Var
 from vkchi.frontend.syntax.facts import bottom_names
-from vkchi.frontend.values.kinds import check_supported, describe, name_of
+from vkchi.frontend.values.kinds import check_supported, describe, kind_of, name_of
 from vkchi.frontend.values.objects import add_member, is_makeable
 from vkchi.frontend.values.operands import WeakNumbers, operand, own_type, put_into, weak
 from vkchi.frontend.values.places import lvalue
@@ -36,7 +36,6 @@ from vkchi.frontend.values.trees import (
     StructValue,
     aligned,
     children_of,
-    is_container,
     is_same,
     map_leaves,
     same_branches,
@@ -69,14 +68,14 @@ def _own_leaf(cx: Lowering, leaf: Any) -> Any:
     return operator_lowering.value(cx, leaf) if weak(leaf) is not None else leaf
 
 
-def kind_of(x: Any) -> str:
+def kind_of_variable(x: Any) -> str:
     """Return a new variable's kind: VARIABLE for kernel values and containers, else CONSTANT."""
-    return VARIABLE if isinstance(x, Value) or is_container(x) else CONSTANT
+    return VARIABLE if isinstance(x, Value) or kind_of(x).is_container else CONSTANT
 
 
 def has_parts(x: Any) -> bool:
     """True if x can be changed in part, which in Python every alias of x would see."""
-    return is_container(x) or (isinstance(x, Value) and isinstance(x.type, Tensor))
+    return kind_of(x).is_container or (isinstance(x, Value) and isinstance(x.type, Tensor))
 
 
 # --- assignment ----------------------------------------------------------------------------------
@@ -150,7 +149,7 @@ def assign_name(cx: Lowering, name: str, x: Any, *, is_static: bool = False) -> 
         cx.declare(name, x, CONSTANT)
     else:
         held = variable_value(cx, x)
-        cx.declare(name, held, kind_of(held))
+        cx.declare(name, held, kind_of_variable(held))
 
 
 def assign_var(cx: Lowering, var: Var, x: Any) -> None:
@@ -161,7 +160,7 @@ def assign_var(cx: Lowering, var: Var, x: Any) -> None:
     """
     if var.kind == CONSTANT and var.depth == len(cx.frames):
         var.value = variable_value(cx, x)
-        var.kind = kind_of(var.value)
+        var.kind = kind_of_variable(var.value)
         return
     if var.kind not in (PASSED, SHARED):  # these can be rebound
         cx.check_assignable(var)
@@ -257,7 +256,7 @@ def fit_held_type(cx: Lowering, old: Any, x: Any, name: str, var: Var | None = N
         x = x.to_list()
     if isinstance(old, StructValue):
         x = StructValue(x) if isinstance(x, dict) else as_record(cx, x)
-    if is_container(old) and (same_branches(old, x) or _both_sequences(old, x)):
+    if kind_of(old).is_container and (same_branches(old, x) or _both_sequences(old, x)):
         pairs = zip(children_of(old), aligned(old, x))
         made = with_branches(old, [fit_held_type(cx, a, b, name, var) for a, b in pairs])
         if isinstance(made, StructValue):
@@ -280,7 +279,7 @@ def _both_sequences(a: Any, b: Any) -> bool:
 
 
 def _holding(x: Any) -> str:
-    is_counted = is_container(x) and not isinstance(x, StructValue)
+    is_counted = kind_of(x).is_container and not isinstance(x, StructValue)
     return f"{name_of(x)} of {len(x)}" if is_counted else name_of(x)
 
 

@@ -20,12 +20,12 @@ from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.state.identity import join_iterations
 from vkchi.frontend.state.scope import CHANGING, UNSET, VARIABLE, LoopScope, Var
 from vkchi.frontend.syntax.facts import names_assigned, names_of_indices, returns
+from vkchi.frontend.values.kinds import kind_of
 from vkchi.frontend.values.references import MemoryTarget
 from vkchi.frontend.values.targets import roots_of
 from vkchi.frontend.values.trees import (
     aligned,
     children_of,
-    is_container,
     is_same,
     leaves,
     map_leaves,
@@ -117,7 +117,7 @@ def check_carried(cx: Lowering, arm: Arm, variables: Sequence[Var]) -> None:
             continue
         if var in flags:
             continue
-        if not is_container(new):
+        if not kind_of(new).is_container:
             raise InternalError(f"{cx.span.place}: `{var.name}` changes in a loop unnoticed")
         raise cx.fail(
             f"`{var.name}` holds something else after an iteration than before",

@@ -35,15 +35,16 @@ from vkchi.frontend.values.kinds import (
     describe,
     function_kind,
     is_iterable,
+    is_static,
+    kind_of,
     name_of,
     unsupported_use,
 )
 from vkchi.frontend.values.objects import operate, operate_alone
-from vkchi.frontend.values.operands import is_static
 from vkchi.frontend.values.places import lower_attribute, lower_name, lower_subscript
 from vkchi.frontend.values.references import Deferred
 from vkchi.frontend.values.texts import Part, RuntimeString, format_parts, joined, percent_text
-from vkchi.frontend.values.trees import StructValue, is_container
+from vkchi.frontend.values.trees import StructValue
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix
 from vkchi.types import Scalar, Tensor, scalar_of, shape_of
@@ -250,7 +251,7 @@ def compare(cx: Lowering, op: ast.cmpop, x: Any, y: Any) -> Any:
 
 
 def _holds_values(x: Any) -> bool:
-    return is_container(x) and not isinstance(x, dict) and not is_static(x)
+    return kind_of(x).is_container and not isinstance(x, dict) and not is_static(x)
 
 
 def _is_in_static(cx: Lowering) -> bool:

@@ -16,11 +16,11 @@ from typing import Any
 
 from vkchi.errors import KernelSyntaxError, KernelTypeError
 from vkchi.frontend.calls.peek import is_static_call
-from vkchi.frontend.context import Lowering, is_field
+from vkchi.frontend.context import Lowering
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.state.scope import CONDITIONAL, UNSET, Var
 from vkchi.frontend.syntax.facts import always_leaves, may_leave
-from vkchi.frontend.values.kinds import check_supported, describe, name_of
+from vkchi.frontend.values.kinds import check_supported, describe, kind_of, name_of
 from vkchi.frontend.values.operands import common_scalar, operand, own_type, weak
 from vkchi.frontend.values.references import ArrayRef
 from vkchi.frontend.values.struct_values import as_record
@@ -28,7 +28,6 @@ from vkchi.frontend.values.trees import (
     StructValue,
     aligned,
     children_of,
-    is_container,
     is_same,
     map_leaves,
     same_branches,
@@ -135,7 +134,7 @@ def is_cheap(arm: Arm) -> bool:
     return (
         not arm.changed
         and not arm.calls
-        and not is_container(arm.value)
+        and not kind_of(arm.value).is_container
         and len(ops) <= CHEAP_OPS
         and all(TABLE[op.kind].effect is Effect.PURE for op in ops)
     )
@@ -170,7 +169,7 @@ class PathMerge:
         if a is UNSET or b is UNSET:
             set_one = b if a is UNSET else a
             return map_leaves(set_one, lambda v: self._half(v, name, is_first=b is UNSET))
-        if is_container(a) or is_container(b):
+        if kind_of(a).is_container or kind_of(b).is_container:
             if not same_branches(a, b):
                 raise self._differ(a, b, name)
             pairs = zip(children_of(a), aligned(a, b))
@@ -242,9 +241,9 @@ def _shape(x: Any) -> tuple[int, ...]:
 def _word(x: Any) -> str:
     if isinstance(x, str | bool | int | float):
         return repr(x)
-    if isinstance(x, ArrayRef) or is_field(x):
+    if isinstance(x, ArrayRef) or kind_of(x).is_field:
         return "an array"
-    is_counted = is_container(x) and not isinstance(x, StructValue)
+    is_counted = kind_of(x).is_container and not isinstance(x, StructValue)
     return f"{name_of(x)} of {len(x)}" if is_counted else name_of(x)
 
 

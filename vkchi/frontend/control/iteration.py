@@ -17,6 +17,7 @@ from vkchi.frontend.values.kinds import (
     check_supported,
     defines,
     is_iterable,
+    kind_of,
     name_of,
     unsupported_use,
 )
@@ -63,7 +64,7 @@ def own_items(cx: Lowering, x: Any, use: str) -> list[Any] | None:
 
     Raises KernelTypeError or KernelSyntaxError, as `items_of`, if x is not iterable.
     """
-    if operator_lowering.is_target(x):
+    if kind_of(x).is_target:
         x = x.load(cx)
     check_supported(cx, x, use)
     if isinstance(x, Value):

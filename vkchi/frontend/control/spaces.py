@@ -30,7 +30,7 @@ from vkchi.frontend.control.loop_limits import (
 from vkchi.frontend.values.cell_activity import ActivityTest, guard_of
 from vkchi.frontend.values.kinds import is_iterable, kind_of, name_of, unsupported_use
 from vkchi.frontend.values.references import RangeOf
-from vkchi.frontend.values.struct_values import first_array, is_struct_array
+from vkchi.frontend.values.struct_values import first_array
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Value, is_wide
 from vkchi.lang.ndrange import grouped, ndrange
@@ -92,7 +92,7 @@ def space_of(cx: Lowering, x: Any) -> LoopSpace:
         return LoopSpace(tuple(axes), "ndrange")
     if hasattr(type(x), "__vkchi_space__"):  # a block of a field tree
         return LoopSpace(x.__vkchi_space__(), "array", guard=guard_of(cx, x))
-    array = first_array(cx, x) if is_struct_array(x) else array_like(cx, x)
+    array = first_array(cx, x) if kind_of(x).is_struct_array else array_like(cx, x)
     if array is not None:
         extents: tuple[Any, ...] = array.shape(cx)
         if is_wide(array.value):
@@ -117,7 +117,7 @@ def cannot_loop(cx: Lowering, x: Any) -> Exception:
             f"cannot loop over {len(x)} ranges in one {type(x).__name__}",
             help=f"loop over all pairs of their indices: {_as_ndrange(x)}",
         )
-    is_unrolled = not kind_of(x).helps and is_iterable(x)
+    is_unrolled = not kind_of(x).helps_of(x) and is_iterable(x)
     return (
         cx.fail(
             f"cannot loop over {name_of(x)} at run time",

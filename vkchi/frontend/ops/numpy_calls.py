@@ -14,7 +14,8 @@ from typing import Any
 from vkchi.frontend.calls.peek import peek
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.ops import operator_lowering
-from vkchi.frontend.values.operands import WeakNumbers, constant, is_static, weak_scalar
+from vkchi.frontend.values.kinds import is_static
+from vkchi.frontend.values.operands import WeakNumbers, constant, weak_scalar
 from vkchi.types import scalar_of_dtype
 from vkchi.types.lazy_numpy import np
 

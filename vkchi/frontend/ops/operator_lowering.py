@@ -21,7 +21,7 @@ from vkchi.frontend.ops.debug_checks import emit_checked, negate_checked
 from vkchi.frontend.ops.power import constant_power, power
 from vkchi.frontend.state.captured_values import is_object
 from vkchi.frontend.state.user_code_errors import access_error, foreign_traceback
-from vkchi.frontend.values.kinds import describe, name_of, unsupported_use
+from vkchi.frontend.values.kinds import describe, is_static, kind_of, name_of, unsupported_use
 from vkchi.frontend.values.operands import (
     Operand,
     WeakNumbers,
@@ -31,8 +31,6 @@ from vkchi.frontend.values.operands import (
     components,
     constant,
     dtype_of,
-    is_static,
-    is_target,
     operand,
     own_type,
     tensor_of,
@@ -62,7 +60,7 @@ from vkchi.types.lazy_numpy import np
 
 __all__ = [
     "binary", "cast", "compare", "components", "constant", "describe", "dtype_of", "is_static",
-    "is_target", "name_of", "operand", "select", "tensor_of", "as_condition", "unary", "value",
+    "name_of", "operand", "select", "tensor_of", "as_condition", "unary", "value",
 ]  # fmt: skip
 
 
@@ -194,7 +192,7 @@ def is_python(x: Any) -> bool:
 
     Lists qualify even if they hold kernel values: they are joined and repeated as in Python.
     """
-    return not isinstance(x, Value) and not is_target(x)
+    return not kind_of(x).has_type
 
 
 def folds(x: Any, y: Any) -> bool:

@@ -17,9 +17,9 @@ from vkchi.errors import KernelSyntaxError, KernelTypeError, nearest_name
 from vkchi.frontend.calls.tables import METHODS, Handler
 from vkchi.frontend.values.kinds import (
     ARRAY,
+    FIELD,
     OUTSIDE_ARRAY,
     OUTSIDE_TEXTURE,
-    STRUCTS,
     describe,
     kind_of,
 )
@@ -111,10 +111,6 @@ def find_attribute(name: str) -> Handler | None:
 _OF_ARRAYS = ["shape", "dtype", "grad", "n", "m"]
 
 
-def is_array(obj: Any) -> bool:
-    return kind_of(obj) in (ARRAY, STRUCTS)
-
-
 def names_of(obj: Any, *, is_private: bool) -> list[str]:
     """Return the attribute names of a Python object; for a module, its `__all__` if defined.
 
@@ -133,7 +129,7 @@ def is_own_module(obj: Any) -> bool:
 def hint_for_attribute(obj: Any, name: str) -> str:
     if isinstance(obj, ModuleType) and name in METHODS:
         return f"it is a method of vectors and matrices: v.{name}(...)"
-    if is_array(obj) and name in METHODS:
+    if kind_of(obj).is_array and name in METHODS:
         return f"of an element it is x[i].{name}(...); over all elements, write a loop"
     if kind_of(obj) in (OUTSIDE_ARRAY, OUTSIDE_TEXTURE):
         return kind_of(obj).helps["index"]
@@ -144,9 +140,9 @@ def hint_for_attribute(obj: Any, name: str) -> str:
         help = help_for_name(name, names)
         if help:
             return help
-    close = nearest_name(name, names) if kind_of(obj) is not ARRAY else ""
+    close = nearest_name(name, names) if kind_of(obj) not in (ARRAY, FIELD) else ""
     if isinstance(obj, ModuleType):  # constants and classes come last
         names = sorted(names, key=lambda known: not known[:1].islower())
-    names = _OF_ARRAYS if is_array(obj) else names
+    names = _OF_ARRAYS if kind_of(obj).is_array else names
     known = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     return f"did you mean `{close}`?" if close else f"it has {known or 'no public attributes'}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.errors import KernelCallError, KernelTypeError
-from vkchi.frontend.values.kinds import describe, name_of
+from vkchi.frontend.values.kinds import describe, is_static, kind_of, name_of
 from vkchi.frontend.values.operands import (
     Operand,
     WeakNumbers,
@@ -20,8 +20,6 @@ from vkchi.frontend.values.operands import (
     components,
     constant,
     dtype_of,
-    is_static,
-    is_target,
     operand,
     own_type,
     tensor_of,
@@ -161,7 +159,7 @@ def _scalar(cx: Context, dt: Any) -> Scalar:
 
 def _extent(cx: Context, n: Any, what: str) -> int:
     if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
-        given = "a value of the kernel" if isinstance(n, Value) or is_target(n) else repr(n)
+        given = "a value of the kernel" if kind_of(n).has_type else repr(n)
         raise cx.fail(
             f"{what} must be a positive compile-time constant, not {given}",
             kind=KernelTypeError,

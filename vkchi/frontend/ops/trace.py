@@ -16,6 +16,7 @@ from vkchi.frontend.calls.tables import CALLS, METHODS, Handler
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.ops.tensor_attributes import find_attribute
 from vkchi.frontend.ops.tensor_construction import call_type
+from vkchi.frontend.values.kinds import kind_of
 from vkchi.frontend.values.operands import components
 from vkchi.frontend.values.references import Context
 from vkchi.ir.core import Value
@@ -108,7 +109,7 @@ def wrap(cx: Context, x: Any) -> Any:
             if operator_lowering.is_static(x)
             else Tracer(cx, operator_lowering.value(cx, x))
         )
-    return Tracer(cx, x.load(cx)) if operator_lowering.is_target(x) else x
+    return Tracer(cx, x.load(cx)) if kind_of(x).is_target else x
 
 
 def traced(python: Callable[..., Any] | None) -> Handler:

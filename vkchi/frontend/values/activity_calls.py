@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vkchi.errors import KernelIndexError
-from vkchi.frontend.context import Lowering, array_like, is_field
+from vkchi.frontend.context import Lowering, array_like
 from vkchi.frontend.ops.debug_checks import guard_indices
 from vkchi.frontend.values.cell_activity import (
     ListRef,
@@ -28,9 +28,9 @@ from vkchi.frontend.values.cell_activity import (
     number_at,
     put_item,
 )
-from vkchi.frontend.values.kinds import name_of
+from vkchi.frontend.values.kinds import kind_of, name_of
 from vkchi.frontend.values.places import array_index, flatten_indices
-from vkchi.frontend.values.struct_values import fit_member, is_struct_array
+from vkchi.frontend.values.struct_values import fit_member
 from vkchi.frontend.values.trees import leaves
 from vkchi.ir.core import Value
 from vkchi.lang import sparse_cells
@@ -53,7 +53,7 @@ def block_of(cx: Lowering, x: Any, name: str, kinds: Sequence[str]) -> Any:
     if kind in kinds:
         check_usable(cx, x)
         return x
-    given = f"a {kind} one" if kind else "a field" if is_field(x) else name_of(x)
+    given = f"a {kind} one" if kind else "a field" if kind_of(x).is_field else name_of(x)
     words = f"{', '.join(kinds[:-1])} or {kinds[-1]}" if len(kinds) > 1 else kinds[0]
     raise cx.fail(
         f"ti.{name} needs a {words} block, not {given}",
@@ -196,7 +196,7 @@ def fit(cx: Lowering, array: Any, value: Any) -> Any:
 
     Raises KernelTypeError.
     """
-    if is_struct_array(array):
+    if kind_of(array).is_struct_array:
         return fit_member(cx, array.__vkchi_type__, value, "val", what=ITEM)
     found = array_like(cx, array)
     assert found is not None

@@ -1,26 +1,29 @@
-"""Kinds of compile-time values: the operations that each does not support, and words for messages.
+"""Kinds of compile-time values: how the frontend handles a value, and words for messages.
 
 The kind of a Python object depends on its class alone, since the attributes of a user's object may
-have any name. A kind supports every use that is not a key of its `helps`.
+have any name. A kind supports every use that is not a key of its `helps`. Modules that define a
+class of values add its kind to KINDS.
 
+    kind_of(x).is_static(x)                 # True if x is a compile-time constant
     check_supported(cx, x, "truth")      # KernelTypeError: a whole array is neither true nor false
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import CompilationError, KernelSyntaxError, KernelTypeError
-from vkchi.frontend.values.references import ArrayRef, Context, RangeOf
-from vkchi.frontend.values.trees import StructValue
-from vkchi.ir.core import Value
+from vkchi.ir.core import Op, Param, Result, Value
 from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.lang.struct import Struct
-from vkchi.tuples import NamedTuple
-from vkchi.types import Scalar, Tensor, Type, is_quantised, scalar_of, shape_of
+from vkchi.types import Scalar, Tensor, Type, scalar_of, shape_of
 from vkchi.types.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from vkchi.frontend.values.references import ArrayRef, Context
 
 # Uses of a value: the sentence for a kind that does not support it, and the default help.
 USES = {
@@ -42,15 +45,164 @@ USES = {
 _SYNTAX = ("unpack",)  # uses that raise KernelSyntaxError
 
 
-class Kind(NamedTuple):
-    """A kind of values.
+class Kind:
+    """A kind of values. Its methods take a value of the kind.
 
-    `noun` is its word in messages, "" for that of `name_of`. `helps` maps unsupported uses to help
+    `noun` is its word in messages, "" for that of `name`. `helps` maps unsupported uses to help
     texts, "" for the default in USES.
     """
 
-    noun: str = ""
-    helps: Mapping[str, str] = {}
+    has_type = False  # a kernel value or a Target: x.type is its IR type
+    is_target = False  # an assignable reference that has not been read yet
+    is_container = False  # a tree with branches
+    is_array = False  # a whole array, or an array of structs
+    is_field = False  # a Python object that stands for an array
+    is_struct_array = False  # an array of structs: a captured field, or an argument
+
+    def __init__(self, noun: str = "", helps: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.noun, self.helps = noun, helps
+
+    def helps_of(self, x: Any) -> Mapping[str, str]:
+        return self.helps
+
+    def help_for(self, cx: Context, x: Any, use: str) -> str:
+        """Return the help text for an unsupported use."""
+        return self.helps_of(x).get(use) or USES[use][1]
+
+    def name(self, x: Any) -> str:
+        """Return the words for x in messages; a function is named in backquotes."""
+        cls = type(x)
+        if cls in _WORDS:
+            return _WORDS[cls]
+        if cls is np.ndarray:
+            return "a numpy array"
+        name = getattr(x, "__name__", None) if callable(x) else None
+        if isinstance(name, str):
+            return f"`{name}`"
+        word = cls.__name__
+        return f"an {word}" if word[0] in "aeiouAEIOU" else f"a {word}"
+
+    def is_static(self, x: Any) -> bool:
+        """True if x is a compile-time constant: a Python object that contains no kernel value and
+        no Deferred."""
+        return True
+
+    def array(self, cx: Context, x: Any) -> ArrayRef | None:
+        """Return x as an array in a kernel; None if it is not one array."""
+        return None
+
+    def of_subclass(self, cls: type) -> Kind:
+        """Return the kind of a subclass of a class of this kind."""
+        return self
+
+    def children(self, x: Any) -> list[Any]:
+        """Return the branches of a container."""
+        raise NotImplementedError
+
+    def keys(self, x: Any) -> Any:
+        """Return the keys of a container, None for a sequence."""
+        return None
+
+    def with_children(self, x: Any, items: Sequence[Any]) -> Any:
+        """Return a container of the same kind as x with these branches."""
+        raise NotImplementedError
+
+
+_WORDS: dict[type, str] = {
+    str: "a string", dict: "a dict", set: "a set", type(None): "None", complex: "a complex",
+}  # fmt: skip
+
+
+class NounKind(Kind):
+    """A kind whose noun is the name of its values."""
+
+    def name(self, x: Any) -> str:
+        return self.noun
+
+
+class MarkedKind(Kind):
+    """A kind whose classes have the name of their objects in `__vkchi_name__`."""
+
+    def name(self, x: Any) -> str:
+        return str(x.__vkchi_name__)
+
+
+class DeferredKind(NounKind):
+    """A kind of values that contain kernel values which functions of `trees` do not find."""
+
+    def is_static(self, x: Any) -> bool:
+        return False
+
+
+class TargetKind(DeferredKind):
+    has_type = is_target = True
+
+    def name(self, x: Any) -> str:
+        return Kind.name(self, x)
+
+
+class ValueKind(Kind):
+    """Kernel values: `helps` are those of scalars, TENSOR_HELPS of vectors and matrices."""
+
+    has_type = True
+
+    def helps_of(self, x: Any) -> Mapping[str, str]:
+        return TENSOR_HELPS if isinstance(x.type, Tensor) else self.helps
+
+    def name(self, x: Any) -> str:
+        return f"a {describe(x.type)}" if isinstance(x.type, Scalar | Tensor) else f"an {x.type}"
+
+    def is_static(self, x: Any) -> bool:
+        return False
+
+
+class TypeKind(Kind):
+    def name(self, x: Any) -> str:
+        return f"the type {x}" if isinstance(x, Type) else f"{x!r}, a type that fields alone have"
+
+
+class ArrayKind(Kind):
+    is_array = True
+
+    def name(self, x: Any) -> str:
+        return "an array (index it)"
+
+    def help_for(self, cx: Context, x: Any, use: str) -> str:
+        over = OVER_ARRAYS.get(cx.called) if use == "items" else None
+        return over or super().help_for(cx, x, use)
+
+    def array(self, cx: Context, x: Any) -> ArrayRef | None:
+        return x  # type: ignore[no-any-return]
+
+
+class FieldKind(ArrayKind):
+    is_field = True
+
+    def array(self, cx: Context, x: Any) -> ArrayRef | None:
+        return cx.array_of(x)
+
+
+class StructArrayKind(Kind):
+    is_array = is_struct_array = True
+
+    def name(self, x: Any) -> str:
+        return "an array of structs (index it)"
+
+
+class StructKind(NounKind):
+    """Structs of Python."""
+
+    def members(self, x: Any) -> list[str]:
+        return Struct._names(x)
+
+    def help_for(self, cx: Context, x: Any, use: str) -> str:
+        help = f"use its members ({', '.join(self.members(x))})"
+        return help + (", or write a method" if use in ("number", "truth", "compare") else "")
+
+
+class SpaceKind(NounKind):
+    def is_static(self, x: Any) -> bool:
+        return is_static(x.inner if isinstance(x, grouped) else x.bounds)
 
 
 def _all_but(*meant: str, help: str = "", **helps: str) -> dict[str, str]:
@@ -59,7 +211,10 @@ def _all_but(*meant: str, help: str = "", **helps: str) -> dict[str, str]:
 
 
 PLAIN = Kind()
-SCALAR = Kind(
+TARGET = TargetKind()
+TYPE = TypeKind()
+TENSOR_HELPS = {"call": "", "search": "write (v == x).any()"}
+VALUE = ValueKind(
     "",
     _all_but(
         "number", "truth", "compare", "print",
@@ -67,8 +222,7 @@ SCALAR = Kind(
         search="compare it with `==`",
     ),
 )  # fmt: skip
-TENSOR = Kind("", {"call": "", "search": "write (v == x).any()"})
-ARRAY = Kind(
+ARRAY = ArrayKind(
     "a whole array",
     _all_but(
         "loop", "index", "length", help="index it: x[i]",
@@ -90,24 +244,25 @@ OVER_ARRAYS = {
     "all": "for i in x: ti.atomic_and(b, x[i] != 0); or in Python, x.to_numpy().all()",
     "sorted": "sort it in Python: ti.algorithms.parallel_sort(x)",
 }
-STRUCTS = Kind(
+FIELD = FieldKind(ARRAY.noun, ARRAY.helps)
+STRUCTS = StructArrayKind(
     "a whole array of structs",
     {**ARRAY.helps, "number": "index it: x[i].a", "truth": "index it: x[i].a"},
 )
 _PASS = "pass it to the kernel as an argument: x: ti.types.ndarray()"
-OUTSIDE_ARRAY = Kind("", _all_but(help=_PASS))
-OUTSIDE_TEXTURE = Kind(
+OUTSIDE_ARRAY = MarkedKind("", _all_but(help=_PASS))
+OUTSIDE_TEXTURE = MarkedKind(
     "", _all_but(help="pass it as an argument: t: ti.types.texture(num_dimensions=2)")
 )
-TEXTURE = Kind(
+TEXTURE = MarkedKind(
     "", _all_but("loop", help="read a texel: t.fetch(i, 0), or t.load(i) of a ti.types.rw_texture")
 )
-BUILDER = Kind("", _all_but("index", help="add to an entry: A[i, j] += x"))
-BLOCK = Kind(
+BUILDER = MarkedKind("", _all_but("index", help="add to an entry: A[i, j] += x"))
+BLOCK = NounKind(
     "a block of a field tree", _all_but("loop", help="use a field in it: x[i], or loop: for i in x")
 )
-STRUCT = Kind("a struct", _all_but("length", "index", "print", "items", "unpack"))
-RANGE = Kind(
+STRUCT = StructKind("a struct", _all_but("length", "index", "print", "items", "unpack"))
+RANGE = DeferredKind(
     "a range of kernel values",
     _all_but(
         "loop", help="loop over it at run time: for i in range(n)",
@@ -118,8 +273,10 @@ RANGE = Kind(
         items="loop over it at run time: for i in range(n)",
     ),
 )  # fmt: skip
-SPACE = Kind("a loop space", _all_but("loop", "items", "unpack", help="loop over it: for i in x"))
-TEXT = Kind(
+SPACE = SpaceKind(
+    "a loop space", _all_but("loop", "items", "unpack", help="loop over it: for i in x")
+)
+TEXT = DeferredKind(
     "a string with kernel values",
     _all_but(
         "print",
@@ -129,31 +286,38 @@ TEXT = Kind(
     ),
 )
 
+# Class -> kind of its objects, and of those of its subclasses.
 KINDS: dict[type, Kind] = {
-    ArrayRef: ARRAY, RangeOf: RANGE, ndrange: SPACE, grouped: SPACE, Struct: STRUCT,
-    StructValue: STRUCT,
+    Op: VALUE, Param: VALUE, Result: VALUE, Value: VALUE, Type: TYPE, Struct: STRUCT,
+    ndrange: SPACE, grouped: SPACE,
+} | dict.fromkeys((bool, int, float, str, type(None), object), PLAIN)  # fmt: skip
+# Attribute of a class -> kind of its objects.
+_MARKS: dict[str, Kind] = {
+    "__vkchi_array__": FIELD, "__vkchi_name__": OUTSIDE_ARRAY, "__vkchi_struct__": STRUCTS,
+    "sparse_path": BLOCK, "adds_slots": TYPE,
 }  # fmt: skip
 
 
 @lru_cache(1024)  # classes of users, too
-def _kind_of_class(cls: Any) -> Kind:
-    for base in cls.__mro__:
-        if base in KINDS:
-            return KINDS[base]
-    if hasattr(cls, "__vkchi_array__"):
-        return ARRAY
-    if hasattr(cls, "__vkchi_name__"):
-        return OUTSIDE_ARRAY if hasattr(cls, "__getitem__") else OUTSIDE_TEXTURE
-    if hasattr(cls, "__vkchi_struct__"):
-        return STRUCTS
-    return BLOCK if hasattr(cls, "sparse_path") else PLAIN
+def _find_kind(cls: Any) -> Kind:
+    bases = cls.__mro__[:-1]
+    found = next((KINDS[base] for base in bases if base in KINDS), None)
+    if found is not None:
+        return found.of_subclass(cls)
+    found = next((made for mark, made in _MARKS.items() if hasattr(cls, mark)), PLAIN)
+    has_items = hasattr(cls, "__getitem__")
+    return OUTSIDE_TEXTURE if found is OUTSIDE_ARRAY and not has_items else found
 
 
 def kind_of(x: Any) -> Kind:
-    if isinstance(x, Value):
-        return TENSOR if isinstance(x.type, Tensor) else SCALAR
     cls: Any = type(x)
-    return _kind_of_class(cls)
+    return KINDS.get(cls) or _find_kind(cls)
+
+
+def is_static(x: Any) -> bool:
+    """True if x is a compile-time constant: a Python object that contains no kernel value and no
+    Deferred."""
+    return kind_of(x).is_static(x)
 
 
 def check_supported(cx: Context, x: Any, use: str, arg: int | None = None) -> None:
@@ -161,30 +325,20 @@ def check_supported(cx: Context, x: Any, use: str, arg: int | None = None) -> No
 
     Raises KernelTypeError, or KernelSyntaxError for "unpack".
     """
-    if use in kind_of(x).helps:
+    if use in kind_of(x).helps_of(x):
         raise unsupported_use(cx, x, use, arg=arg)
 
 
 def unsupported_use(
     cx: Context, x: Any, use: str, sentence: str = "", arg: int | None = None
 ) -> CompilationError:
-    kind, (words, help) = kind_of(x), USES[use]
-    if isinstance(x, StructValue | Struct):
-        help = f"use its members ({', '.join(_members(x))})"
-        help += ", or write a method" if use in ("number", "truth", "compare") else ""
-    helps = kind.helps
-    if use == "items" and kind is ARRAY and cx.called in OVER_ARRAYS:
-        helps = {use: OVER_ARRAYS[cx.called]}
+    found = kind_of(x)
     return cx.fail(
-        sentence or words.format(kind.noun or name_of(x)),
+        sentence or USES[use][0].format(found.noun or found.name(x)),
         kind=KernelSyntaxError if use in _SYNTAX else KernelTypeError,
-        help=helps.get(use) or help,
+        help=found.help_for(cx, x, use),
         arg=arg,
     )
-
-
-def _members(x: Any) -> list[str]:
-    return list(x.keys()) if isinstance(x, StructValue) else Struct._names(x)
 
 
 def defines(x: Any, name: str) -> bool:
@@ -213,42 +367,5 @@ def describe(t: Type) -> str:
 
 
 def name_of(x: Any) -> str:
-    """Return the words for a value in messages: `a string`, `the type f32`.
-
-    A function is named in backquotes.
-    """
-    if isinstance(x, Type):
-        return f"the type {x}"
-    if is_quantised(x):
-        return f"{x!r}, a type that fields alone have"
-    words = {
-        str: "a string",
-        dict: "a dict",
-        set: "a set",
-        type(None): "None",
-        complex: "a complex",
-        np.ndarray: "a numpy array",
-    }
-    if isinstance(x, StructValue):
-        word = f"an object of {x.type.__name__}" if isinstance(x.type, type) else "a struct"
-        return f"{word} of {', '.join(x.keys())}" if len(x) else word
-    cls = type(x)
-    if hasattr(cls, "__vkchi_name__"):
-        return str(x.__vkchi_name__)
-    if hasattr(cls, "__vkchi_struct__"):
-        return "an array of structs (index it)"
-    if hasattr(cls, "__vkchi_type__"):
-        return "a struct"
-    if cls in words:
-        return words[cls]
-    if isinstance(x, ArrayRef) or hasattr(cls, "__vkchi_array__"):
-        return "an array (index it)"
-    if isinstance(x, Value):
-        return f"a {describe(x.type)}" if isinstance(x.type, Scalar | Tensor) else f"an {x.type}"
-    if kind_of(x).noun:
-        return kind_of(x).noun
-    name = getattr(x, "__name__", None) if callable(x) else None
-    if isinstance(name, str):
-        return f"`{name}`"
-    word = cls.__name__
-    return f"an {word}" if word[0] in "aeiouAEIOU" else f"a {word}"
+    """Return the words for a value in messages: `a string`, `the type f32`."""
+    return kind_of(x).name(x)

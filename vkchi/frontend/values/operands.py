@@ -18,13 +18,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from vkchi.errors import KernelTypeError
-from vkchi.frontend.values.kinds import describe, name_of, unsupported_use
-from vkchi.frontend.values.references import Assignable, Context, Deferred
-from vkchi.frontend.values.trees import StructValue, children_of
+from vkchi.frontend.values.kinds import describe, kind_of, name_of, unsupported_use
+from vkchi.frontend.values.references import Context
 from vkchi.interrupts.local import local
 from vkchi.ir.core import Value, bits_of
 from vkchi.lang.matrix import Matrix
-from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
     DefaultTensor,
@@ -66,24 +64,10 @@ Operand = Value | WeakNumbers
 # --- predicates and types ----------------------------------------------------------------------
 
 
-def is_target(x: Any) -> bool:
-    """True if x is an assignable reference that has not been read yet."""
-    return isinstance(x, Assignable)
-
-
-def is_static(x: Any) -> bool:
-    """True if x is a compile-time constant: a Python object that contains no Value or Deferred."""
-    if isinstance(x, list | tuple | dict | StructValue):
-        return all(map(is_static, children_of(x)))
-    if isinstance(x, ndrange):
-        return is_static(x.bounds)
-    return is_static(x.inner) if isinstance(x, grouped) else not isinstance(x, Value | Deferred)
-
-
 def check_constants(cx: Context, args: Sequence[Any]) -> None:
     """Check the arguments of `ti.static`. Raises KernelTypeError for a kernel value or Target."""
     for k, x in enumerate(args):
-        if isinstance(x, Value) or is_target(x):
+        if kind_of(x).has_type:
             raise cx.fail(
                 "`ti.static` needs a compile-time constant",
                 kind=KernelTypeError,
@@ -143,7 +127,7 @@ def operand(cx: Context, x: Any) -> Operand:
     """
     if isinstance(x, Value):
         return x
-    if is_target(x):
+    if kind_of(x).is_target:
         loaded: Value = x.load(cx)
         return loaded
     found = weak(x)

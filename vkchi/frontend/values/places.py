@@ -22,7 +22,7 @@ from vkchi.errors import (
     Unsupported,
 )
 from vkchi.frontend.calls.tables import METHODS
-from vkchi.frontend.context import Lowering, array_like, is_field
+from vkchi.frontend.context import Lowering, array_like
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.ops.debug_checks import guard_component, guard_indices
 from vkchi.frontend.ops.tensor_attributes import (
@@ -38,11 +38,12 @@ from vkchi.frontend.values.kinds import (
     defines,
     describe,
     function_kind,
+    is_static,
+    kind_of,
     name_of,
     unsupported_use,
 )
 from vkchi.frontend.values.objects import SuperProxy, is_computed
-from vkchi.frontend.values.operands import is_static, is_target
 from vkchi.frontend.values.quantised_elements import QuantisedTarget
 from vkchi.frontend.values.references import ORIGIN, ArrayRef, Deferred, MemoryTarget
 from vkchi.frontend.values.sparse_builders import SparseRef
@@ -50,7 +51,6 @@ from vkchi.frontend.values.struct_values import (
     element_of,
     first_array,
     is_of_class,
-    is_struct_array,
     member_array,
     member_of,
     record_in,
@@ -64,7 +64,6 @@ from vkchi.frontend.values.targets import (
     component,
     extract,
 )
-from vkchi.frontend.values.trees import is_container
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.struct import Struct
@@ -92,7 +91,7 @@ def lower_attribute(cx: Lowering, n: ast.Attribute) -> Any:
 def member_of_item(cx: Lowering, array: Any, inner: ast.Subscript, name: str) -> Any:
     """Lower `array[...].name`; for an array of structs, as `array.name[...]`."""
     indices = lower_indices(cx, inner.slice)
-    member = member_array(cx, array, name) if is_struct_array(array) else None
+    member = member_array(cx, array, name) if kind_of(array).is_struct_array else None
     if member is not None:
         return cx.at(inner, lambda cx: item_of(cx, member, indices))
     return attribute_of(cx, cx.at(inner, lambda cx: item_of(cx, array, indices)), name)
@@ -112,7 +111,7 @@ def lvalue(cx: Lowering, n: ast.expr) -> Any:
         var = cx.act.find(n.id)
         if var is None:
             return cx.capture(n.id)
-        return var.value if is_target(var.value) else VariableTarget(var)
+        return var.value if kind_of(var.value).is_target else VariableTarget(var)
     if isinstance(n, ast.Attribute):
         if isinstance(n.value, ast.Subscript):
             inner, array = n.value, lvalue(cx, n.value.value)
@@ -144,9 +143,9 @@ def attribute_of(cx: Lowering, base: Any, name: str) -> Any:
         base = base.get()
     if isinstance(base, ArrayRef):
         return array_attribute(cx, base, name)
-    if isinstance(base, Value) or is_target(base):
+    if kind_of(base).has_type:
         return tensor_attribute(cx, base, name)
-    if is_container(base) and type(base) in (list, tuple, dict):
+    if kind_of(base).is_container and type(base) in (list, tuple, dict):
         raise cx.fail(
             f"{name_of(base)} has no attribute `{name}` in a kernel", help=_of_container(base, name)
         )
@@ -247,7 +246,7 @@ def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
             kind=KernelNameError,
             help=hint_for_attribute(obj, name),
         ) from None
-    if value is None and name in ("grad", "dual") and is_field(obj):
+    if value is None and name in ("grad", "dual") and kind_of(obj).is_field:
         raise cx.fail("this field has no gradient", help="make it with needs_grad=True")
     if isinstance(value, Value | Deferred):  # from a dict whose items are attributes
         return value
@@ -307,22 +306,22 @@ def item_of(cx: Lowering, base: Any, indices: list[Any]) -> Any:
     """Return `base[indices]`, as a Target if base is in memory or a variable."""
     if isinstance(base, VariableTarget) and not isinstance(base.get(), Value):
         held = base.get()
-        if is_container(held) and not is_struct_array(held):
+        if kind_of(held).is_container and not kind_of(held).is_struct_array:
             return container_item(cx, base, held, indices)
         base = held
     found = list_item(cx, base, indices)
     if found is not None:
         return found
-    if is_struct_array(base):
+    if kind_of(base).is_struct_array:
         return element_of(cx, base, lambda array: array_item(cx, array, indices))
     if isinstance(base, SparseRef):
         return base.cell(cx, indices)
     array = array_like(cx, base)
     if array is not None:
         return array_item(cx, array, indices)
-    if isinstance(base, Value) or is_target(base):
+    if kind_of(base).has_type:
         return tensor_item(cx, base, indices)
-    if is_container(base):
+    if kind_of(base).is_container:
         return container_item(cx, None, base, indices)
     if isinstance(base, Matrix) and not all(map(_is_static_index, indices)):
         return tensor_item(cx, operator_lowering.value(cx, base), indices)
@@ -331,7 +330,7 @@ def item_of(cx: Lowering, base: Any, indices: list[Any]) -> Any:
 
 def list_item(cx: Lowering, base: Any, indices: list[Any]) -> ListRef | None:
     """Return `base[indices]` if it is a list of a dynamic block, else None."""
-    first = first_array(cx, base) if is_struct_array(base) else array_like(cx, base)
+    first = first_array(cx, base) if kind_of(base).is_struct_array else array_like(cx, base)
     if first is None or node_of(first) is None:
         return None
     return list_of(first, base, flatten_indices(cx, [k for k in indices if k is not None]))
@@ -371,7 +370,7 @@ def container_item(cx: Lowering, slot: VariableTarget | None, held: Any, indices
     key = indices[0] if len(indices) == 1 else tuple(indices)
     item = _item(cx, held, key)
     if slot is not None and not isinstance(key, slice):
-        return item if is_target(item) else ItemTarget(slot, key)
+        return item if kind_of(item).is_target else ItemTarget(slot, key)
     return cx.branch(held, ("item", key), item)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.errors import CompilationError
+from vkchi.frontend.values.kinds import ARRAY, KINDS, RANGE, TARGET
 from vkchi.ir.builder import Builder
 from vkchi.ir.cas_loops import emit_cas_loop
 from vkchi.ir.core import Op, Value, base_memory
@@ -186,3 +187,6 @@ class ArrayRef(InlineOnly):
         if self.type.shape is not None:
             return self.type.shape
         return tuple(cx.b.emit("shape", self.value, attr=k) for k in range(self.type.ndim))
+
+
+KINDS |= {Assignable: TARGET, RangeOf: RANGE, ArrayRef: ARRAY}

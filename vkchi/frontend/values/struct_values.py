@@ -16,11 +16,17 @@ from vkchi.errors import KernelNameError, nearest_name
 from vkchi.frontend.context import Lowering, array_like
 from vkchi.frontend.ops.conversions import ConversionTarget, convert
 from vkchi.frontend.ops.tensor_construction import construct
-from vkchi.frontend.values.kinds import KINDS, STRUCTS, describe, name_of
-from vkchi.frontend.values.operands import is_target, operand, own_type, value
-from vkchi.frontend.values.references import ArrayRef
+from vkchi.frontend.values.kinds import KINDS, STRUCTS, Kind, describe, kind_of, name_of
+from vkchi.frontend.values.operands import operand, own_type, value
+from vkchi.frontend.values.references import ArrayRef, Context
 from vkchi.frontend.values.targets import ItemTarget, VariableTarget
-from vkchi.frontend.values.trees import StructValue, children_of, has_leaf, is_container, map_leaves
+from vkchi.frontend.values.trees import (
+    StructValue,
+    StructValueKind,
+    children_of,
+    has_leaf,
+    map_leaves,
+)
 from vkchi.lang.struct import Struct, bind_members, is_struct_copy, members_of
 from vkchi.types import Scalar, Tensor, shape_of
 from vkchi.types.struct_types import METHODS_KEY, StructType
@@ -34,7 +40,14 @@ class StructOfArrays(StructValue):
     __slots__ = ()
 
 
-KINDS[StructOfArrays] = STRUCTS
+class StructOfArraysKind(StructValueKind):
+    is_array = is_struct_array = True
+
+    def help_for(self, cx: Context, x: Any, use: str) -> str:
+        return Kind.help_for(self, cx, x, use)
+
+
+KINDS[StructOfArrays] = StructOfArraysKind(STRUCTS.noun, STRUCTS.helps)
 
 
 class Receiver:
@@ -72,12 +85,11 @@ def record_in(x: Any) -> StructValue | None:
 
 def is_places(x: Any) -> bool:
     """True if x is a container, and all its leaves are Targets, of which there is at least one."""
-    return is_container(x) and len(x) > 0 and not has_leaf(x, lambda leaf: not is_target(leaf))
-
-
-def is_struct_array(x: Any) -> bool:
-    """True if x is an array of structs: a captured field of structs, or an argument."""
-    return isinstance(x, StructOfArrays) or hasattr(type(x), "__vkchi_struct__")
+    return (
+        kind_of(x).is_container
+        and len(x) > 0
+        and not has_leaf(x, lambda leaf: not kind_of(leaf).is_target)
+    )
 
 
 def as_record(cx: Lowering, x: Any) -> Any:
@@ -167,7 +179,7 @@ def _own_member(cx: Lowering, x: Any) -> Any:
         return map_leaves(x, lambda leaf: _own_member(cx, leaf))
     if isinstance(x, dict):
         return make_record(cx, x)
-    return x if isinstance(x, ArrayRef) or hasattr(type(x), "__vkchi_array__") else value(cx, x)
+    return x if isinstance(x, ArrayRef) or kind_of(x).is_field else value(cx, x)
 
 
 # --- members and methods -------------------------------------------------------------------------
@@ -186,7 +198,7 @@ def member_of(cx: Lowering, base: Any, held: StructValue, name: str) -> Any:
     """
     if name in held.members:
         item = held[name]
-        is_value = not is_target(item) and not isinstance(item, ArrayRef | StructOfArrays)
+        is_value = not kind_of(item).is_target and not isinstance(item, ArrayRef | StructOfArrays)
         return ItemTarget(base, name) if isinstance(base, VariableTarget) and is_value else item
     if name in held.methods:
         return method_of(cx, base, held, name)
@@ -262,7 +274,9 @@ def arrays_of(cx: Lowering, x: Any) -> StructValue:
     members = {}
     for name, array in arrays.items():
         cx.dependencies.read_part(x, ("attr", name), array)
-        members[name] = arrays_of(cx, array) if is_struct_array(array) else array_like(cx, array)
+        members[name] = (
+            arrays_of(cx, array) if kind_of(array).is_struct_array else array_like(cx, array)
+        )
     return StructOfArrays(members, t.methods, t)
 
 
@@ -285,7 +299,7 @@ def first_array(cx: Lowering, x: Any) -> ArrayRef:
     while not isinstance(found, ArrayRef):
         if isinstance(found, StructOfArrays):
             found = children_of(found)[0]
-        elif hasattr(type(found), "__vkchi_struct__"):
+        elif kind_of(found).is_struct_array:
             arrays = found.__vkchi_struct__()[1]
             name = next(iter(arrays))
             found = member_array(cx, found, name)

@@ -16,10 +16,9 @@ from typing import Any
 
 from vkchi.errors import KernelSyntaxError, KernelTypeError
 from vkchi.frontend.state.user_code_errors import foreign_traceback
-from vkchi.frontend.values.kinds import KINDS, TEXT, check_supported, describe, name_of
-from vkchi.frontend.values.operands import is_target
+from vkchi.frontend.values.kinds import KINDS, TEXT, check_supported, describe, kind_of, name_of
 from vkchi.frontend.values.references import Context, Deferred
-from vkchi.frontend.values.trees import StructValue, children_of, is_container
+from vkchi.frontend.values.trees import StructValue, children_of
 from vkchi.interrupts.local import local
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix
@@ -96,7 +95,7 @@ def print_parts(cx: Context, x: Any, arg: int | None = None) -> list[Part]:
     Raises KernelTypeError for kinds without output, such as arrays, at the call's argument `arg` if
     given.
     """
-    if is_target(x):
+    if kind_of(x).is_target:
         x = x.load(cx)
     check_supported(cx, x, "print", arg)
     if isinstance(x, Value):
@@ -105,7 +104,7 @@ def print_parts(cx: Context, x: Any, arg: int | None = None) -> list[Part]:
         return list(x.parts)
     if isinstance(x, Matrix):
         x = x.to_list()
-    if is_container(x):
+    if kind_of(x).is_container:
         return _shown_items(cx, x)
     return [static_text(cx, x)]
 
@@ -143,11 +142,11 @@ def format_parts(cx: Context, x: Any, spec: str = "", conversion: str = "") -> l
 
     Raises KernelTypeError where the format does not fit.
     """
-    if is_target(x):
+    if kind_of(x).is_target:
         x = x.load(cx)
     if isinstance(x, Value):
         return [ReplacementField(x, spec_for(cx, x, spec))]
-    if isinstance(x, RuntimeString) or (is_container(x) and not _is_python(x)):
+    if isinstance(x, RuntimeString) or (kind_of(x).is_container and not _is_python(x)):
         if spec:
             raise cx.fail(
                 f"the format {spec!r} is for a number, a vector or a matrix", kind=KernelTypeError
@@ -167,9 +166,9 @@ def format_parts(cx: Context, x: Any, spec: str = "", conversion: str = "") -> l
 
 def _is_python(x: Any) -> bool:
     """True if the tree contains no kernel value and no struct."""
-    if is_container(x):
+    if kind_of(x).is_container:
         return not isinstance(x, StructValue) and all(map(_is_python, children_of(x)))
-    return not isinstance(x, Value | RuntimeString) and not is_target(x)
+    return not isinstance(x, Value | RuntimeString) and not kind_of(x).is_target
 
 
 def spec_for(cx: Context, v: Value, spec: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from typing import Any
 
+from vkchi.frontend.values.kinds import KINDS, STRUCT, Kind, StructKind, is_static, kind_of
 from vkchi.interrupts.local import local
 from vkchi.ir.core import Value
 
@@ -49,28 +50,71 @@ class StructValue:
         return type(self)(dict(self.members), self.methods, self.type, self.objects)
 
 
-_CONTAINERS = (list, dict, StructValue)
+class ContainerKind(Kind):
+    """Lists and tuples, without subclasses of tuples."""
+
+    is_container = True
+
+    def of_subclass(self, cls: type) -> Kind:
+        return NAMED_TUPLE if issubclass(cls, tuple) else self
+
+    def is_static(self, x: Any) -> bool:
+        return all(map(is_static, self.children(x)))
+
+    def children(self, x: Any) -> list[Any]:
+        return list(x)
+
+    def with_children(self, x: Any, items: Sequence[Any]) -> Any:
+        return tuple(items) if type(x) is tuple else list(items)
 
 
-def is_container(x: Any) -> bool:
-    """True for lists, dicts and StructValues, also of subclasses, and for tuples that are no
-    subclass."""
-    return isinstance(x, _CONTAINERS) or type(x) is tuple
+class NamedTupleKind(ContainerKind):
+    """Subclasses of tuples: their parts are read as attributes."""
+
+    is_container = False
+
+
+class DictKind(ContainerKind):
+    def keys(self, x: Any) -> Any:
+        return x.keys()
+
+    def children(self, x: Any) -> list[Any]:
+        return list(x.values())
+
+    def with_children(self, x: Any, items: Sequence[Any]) -> Any:
+        return dict(zip(x, items)) if type(x) is dict else refilled(x, items)
+
+
+class StructValueKind(StructKind, ContainerKind):
+    def name(self, x: Any) -> str:
+        word = f"an object of {x.type.__name__}" if isinstance(x.type, type) else "a struct"
+        return f"{word} of {', '.join(x.keys())}" if len(x) else word
+
+    def members(self, x: Any) -> list[str]:
+        return list(x.members)
+
+    def keys(self, x: Any) -> Any:
+        return x.members.keys()
+
+    def children(self, x: Any) -> list[Any]:
+        return list(x.members.values())
+
+    def with_children(self, x: Any, items: Sequence[Any]) -> Any:
+        return type(x)(dict(zip(x.members, items)), x.methods, x.type, x.objects)
+
+
+CONTAINER, DICT, NAMED_TUPLE = ContainerKind(), DictKind(), NamedTupleKind()
+STRUCT_VALUE = StructValueKind(STRUCT.noun, STRUCT.helps)
+KINDS |= {list: CONTAINER, tuple: CONTAINER, dict: DICT, StructValue: STRUCT_VALUE}
 
 
 def children_of(tree: Any) -> list[Any]:
-    if isinstance(tree, StructValue):
-        return list(tree.members.values())
-    return list(tree.values()) if isinstance(tree, dict) else list(tree)
+    return kind_of(tree).children(tree)
 
 
 def with_branches(tree: Any, items: Sequence[Any]) -> Any:
     """Return a container of the same kind as `tree` with these children."""
-    if isinstance(tree, StructValue):
-        return type(tree)(dict(zip(tree.members, items)), tree.methods, tree.type, tree.objects)
-    if isinstance(tree, dict):
-        return dict(zip(tree, items)) if type(tree) is dict else refilled(tree, items)
-    return tuple(items) if type(tree) is tuple else list(items)
+    return kind_of(tree).with_children(tree, items)
 
 
 def refilled(tree: Any, items: Sequence[Any]) -> Any:
@@ -93,14 +137,16 @@ def refilled(tree: Any, items: Sequence[Any]) -> Any:
 
 
 def map_leaves(tree: Any, f: Callable[[Any], Any]) -> Any:
-    if is_container(tree):
-        return with_branches(tree, [map_leaves(item, f) for item in children_of(tree)])
-    return f(tree)
+    found = kind_of(tree)
+    if not found.is_container:
+        return f(tree)
+    return found.with_children(tree, [map_leaves(item, f) for item in found.children(tree)])
 
 
 def has_leaf(tree: Any, holds: Callable[[Any], bool]) -> bool:
-    if is_container(tree):
-        return any(has_leaf(item, holds) for item in children_of(tree))
+    found = kind_of(tree)
+    if found.is_container:
+        return any(has_leaf(item, holds) for item in found.children(tree))
     return holds(tree)
 
 
@@ -108,7 +154,8 @@ def records_in(tree: Any) -> Iterator[StructValue]:
     """Yield the structs in a tree, including nested ones."""
     if isinstance(tree, StructValue):
         yield tree
-    for item in children_of(tree) if is_container(tree) else ():
+    found = kind_of(tree)
+    for item in found.children(tree) if found.is_container else ():
         yield from records_in(item)
 
 
@@ -145,12 +192,15 @@ def same_branches(a: Any, b: Any) -> bool:
 
     Their children may differ. The order of keys is irrelevant.
     """
-    if isinstance(a, dict | StructValue):
-        return isinstance(b, dict if isinstance(a, dict) else StructValue) and a.keys() == b.keys()
-    return type(a) is type(b) and is_container(a) and len(a) == len(b)
+    found = kind_of(a)
+    keys = found.keys(a)
+    if keys is not None:
+        base = StructValue if isinstance(a, StructValue) else dict
+        return isinstance(b, base) and keys == b.keys()
+    return type(a) is type(b) and found.is_container and len(a) == len(b)
 
 
 def aligned(a: Any, b: Any) -> list[Any]:
     """Return the children of b in the order of a, which has the same branches."""
-    keys = a.keys() if isinstance(a, dict | StructValue) else None
+    keys = kind_of(a).keys(a)
     return list(b) if keys is None else [b[key] for key in keys]
