@@ -34,7 +34,7 @@ MEMBERS = {
     "LoadedModule": "kernel",
     "LoadedKernel": "grad",
     "Module": "add_field add_graph add_kernel add_kernel_template archive save",
-    "SparseMatrix": "build_from_ndarray mmwrite shape to_numpy transpose",
+    "SparseMatrix": "build_from_ndarray from_scipy mmwrite shape to_numpy to_scipy transpose",
     "SparseMatrixBuilder": "build print_triplets",
     "Canvas": "circles contour lines scene set_background_color set_image triangles vector_field",
     "Scene": "ambient_light lines mesh mesh_instance particles point_light set_camera",

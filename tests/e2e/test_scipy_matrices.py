@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
+from vkchi.public_members import public_members
 
 sparse = pytest.importorskip("scipy.sparse")
 
@@ -22,6 +23,7 @@ def test_there_and_back(form: str, dtype: type) -> None:
     np.testing.assert_array_equal(back.toarray(), given.toarray())
     back.data[:] = 0  # a copy
     np.testing.assert_array_equal(made.to_numpy(), given.toarray())
+    assert {"from_scipy", "to_scipy"} <= (public_members(ti.linalg.SparseMatrix) or set())
 
 
 def test_duplicates_integers_and_no_entries() -> None:
