@@ -22,13 +22,13 @@ import pytest
 from tests.analyses import ANALYSES
 from vkchi.autodiff.results import GradientRequest
 from vkchi.autodiff.strip_mine import strip_mine
+from vkchi.calls.gradients import differentiate, forward_func, simplify_for_gradient
 from vkchi.cli.ir import apply_pass
 from vkchi.errors import CompilationError, InternalError
 from vkchi.ir.core import Func, Op, base_memory, walk
 from vkchi.ir.ops import READS, WRITES
 from vkchi.ir.text import parse, print_func, print_program
 from vkchi.ir.verify import verify, verify_program
-from vkchi.tape.gradients import differentiate, forward_func, simplify_for_gradient
 
 GOLDEN = Path(__file__).parent / "golden"
 ERROR = re.compile(r"; error: (.*)$")

@@ -95,7 +95,7 @@ DIFFERENTIATION = (
     "frontend.lowering", "frontend.context", "passes", "spirv", "compiler", "analysis.footprint",
     "analysis.alias", "autodiff.primal", "autodiff.rules", "autodiff.reverse", "autodiff.forward",
     "autodiff.reaching", "ir.ops", "ir.text", "ir.parse", "ir.builder", "ir.verify",
-    "races.meeting", "races.conflicts", "tape.questions", "tape.gradients", "tape.variants",
+    "races.meeting", "races.conflicts", "calls.questions", "calls.gradients", "calls.variant",
 )  # fmt: skip
 
 

@@ -19,11 +19,11 @@ from tests.unit.differentiate import backward, count_cells, make_buffer
 from vkchi.autodiff.forward import differentiate_forward
 from vkchi.autodiff.results import GradientRequest
 from vkchi.autodiff.reverse import GradientFunc
+from vkchi.calls.gradients import differentiate
 from vkchi.ir.core import Func
 from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
 from vkchi.passes.pipeline import PASSES
-from vkchi.tape.gradients import differentiate
 
 __all__ = ["fields"]  # the fixture
 BATCHES = int(os.environ.get("VKCHI_FUZZ", "10"))

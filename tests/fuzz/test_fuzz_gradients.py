@@ -25,6 +25,7 @@ from tests.unit.differentiate import backward
 from vkchi.autodiff.gradient_checks import check_repeatable
 from vkchi.autodiff.results import GradientRequest
 from vkchi.autodiff.reverse import GradientFunc, differentiate_reverse
+from vkchi.calls.gradients import simplify_for_gradient
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.lowering import lower_kernel
 from vkchi.ir.core import Func
@@ -32,7 +33,6 @@ from vkchi.ir.interp import run_reference
 from vkchi.ir.ops import TABLE, OpRow
 from vkchi.passes.pipeline import PASSES
 from vkchi.runtime import current_runtime
-from vkchi.tape.gradients import simplify_for_gradient
 from vkchi.types import i32
 
 Arrays = dict[str, Any]

@@ -15,13 +15,13 @@ from vkchi.autodiff.buffers import SaveBuffer
 from vkchi.autodiff.forward import differentiate_forward
 from vkchi.autodiff.results import GradientRequest
 from vkchi.autodiff.reverse import GradientFunc, differentiate_reverse
+from vkchi.calls.gradients import simplify_for_gradient
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.lowering import lower_kernel
 from vkchi.ir.core import Func, Param
 from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
 from vkchi.passes.pipeline import PASSES
-from vkchi.tape.gradients import simplify_for_gradient
 from vkchi.target.options import Options
 from vkchi.types import Array, Tensor, f64, scalar_of_dtype
 from vkchi.types.array_attributes import ArrayArgument

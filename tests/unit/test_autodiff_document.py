@@ -34,7 +34,7 @@ def sentences(tree: ast.AST) -> Iterator[ast.expr]:
 def patterns() -> list[str]:
     """The messages as regular expressions."""
     found = []
-    folders = [ROOT / "vkchi" / name for name in ("autodiff", "tape", "races")]
+    folders = [ROOT / "vkchi" / name for name in ("autodiff", "calls", "tape", "races")]
     for path in sorted(path for folder in folders for path in folder.glob("*.py")):
         for x in sentences(ast.parse(path.read_text(encoding="utf-8"))):
             parts = x.values if isinstance(x, ast.JoinedStr) else [x]

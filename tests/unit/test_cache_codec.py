@@ -15,11 +15,12 @@ from vkchi.cache import (
     query_cache,  # they have further records
 )
 from vkchi.cache.codec import RECORDS, Malformed, decode, encode, from_tree, reader, to_tree, writer
+from vkchi.calls import facts as kernel_facts
+from vkchi.calls import questions
 from vkchi.compiler import build_artifact
 from vkchi.ir.text import ir_text, parse_func
 from vkchi.races import finder, meeting
 from vkchi.span import Span
-from vkchi.tape import derived, questions
 from vkchi.target.artifact import Artifact, Interface
 from vkchi.target.caps import FULL
 from vkchi.target.options import Options
@@ -40,7 +41,7 @@ def test_every_field_has_a_form():
             assert reader(form) and writer(form), form
 
 
-@pytest.mark.parametrize("asked, module", [(derived, questions), (finder, meeting)])
+@pytest.mark.parametrize("asked, module", [(kernel_facts, questions), (finder, meeting)])
 def test_forms_of_answers_are_those_of_the_functions(asked, module):
     for name, found in vars(asked.facts).items():
         (question,), function = found.args, getattr(module, name)

@@ -13,10 +13,10 @@ from tests.unit.programs import kernels_of
 from vkchi.autodiff.primal import is_smooth_array
 from vkchi.autodiff.results import GradientRequest
 from vkchi.autodiff.reverse import differentiate_reverse
+from vkchi.calls.gradients import simplify_for_gradient
 from vkchi.errors import VkchiError
 from vkchi.ir.text import parse, print_func
 from vkchi.passes.pipeline import load_pass
-from vkchi.tape.gradients import simplify_for_gradient
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PROGRAMS = sorted((GOLDEN / "frontend").glob("*.py"))

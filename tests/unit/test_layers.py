@@ -39,7 +39,8 @@ DEVICE = ("device buffer vk runtime reports",)
 L4 = ("fields ndarray interop",)
 LANGUAGE = ("frontend lang",)
 L5 = ("compiler cache",)
-L6 = ("kernel launch signature python_mode tape races texture tools operators",)
+CALLS = ("launch signature calls races",)
+L6 = ("kernel launch.crosscheck python_mode tape texture tools operators",)
 ALGORITHMS = ("algorithms linalg gui ui graph aot",)
 L7 = ("__init__ public_names math __main__ cli compat",)
 
@@ -58,9 +59,10 @@ TABLE = (
     Row(L4, (*UP_TO_1, "device buffer runtime")),
     Row(LANGUAGE, UP_TO_2),
     Row(L5, UP_TO_4),
-    Row(L6, UP_TO_5),
-    Row(ALGORITHMS, (*UP_TO_5, *L6)),
-    Row(L7, (*UP_TO_5, *L6, *ALGORITHMS)),
+    Row(CALLS, UP_TO_5),
+    Row(L6, (*UP_TO_5, *CALLS)),
+    Row(ALGORITHMS, (*UP_TO_5, *CALLS, *L6)),
+    Row(L7, (*UP_TO_5, *CALLS, *L6, *ALGORITHMS)),
 )
 
 # Third-party packages, and the units that may import them. numpy: every row but the first.

@@ -7,7 +7,7 @@ Func and records each access as an `AccessAction` specifies. Uses:
   records the largest number that it finds there. Source: Taichi's documentation, global data access
   rule 1;
 - `instrument_stores`: a store marks its element in `NAME..marks`. Accesses after which a second run
-  of the kernel may have a different result are recorded (`tape.recompute_safety` selects them).
+  of the kernel may have a different result are recorded (`autodiff.recompute_safety` selects them).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ gradient is one Func with the kernel's arguments and an array `NAME..adjoint` fo
 differentiable array NAME that it needs. It runs on the memory from before the kernel's call; the
 launcher binds a copy where that memory has changed. An *invariant* array holds the kernel's results
 instead. The gradient reads the same values there as the kernel, and omits the kernel's writes to it
-(see `tape.recompute_safety`).
+(see `autodiff.recompute_safety`).
 
 1. Recomputation: segments 1 … n-1 run again on copies of the memory that they write
    (`.scratch.N`, one copy per segment). So memory is available as each segment found it. The last

@@ -33,12 +33,12 @@ from vkchi.target.shader import REPORTS
 
 if TYPE_CHECKING:
     from vkchi.cache.compiled import Compiled
+    from vkchi.calls.facts import PlanCaches
     from vkchi.ir.core import Func
     from vkchi.launch.specialization import Build
     from vkchi.races.watch import RaceWatch
     from vkchi.reports.delivery import ReportBuffer
     from vkchi.span import Span
-    from vkchi.tape.derived import PlanCaches
     from vkchi.target.artifact import Interface
 
 
@@ -214,7 +214,7 @@ class Plan:
     @cached_property
     def derived(self) -> PlanCaches:
         """Caches of variants of the kernel that tapes and debug mode make."""
-        from vkchi.tape.derived import PlanCaches  # lazy: most programs have no gradients
+        from vkchi.calls.facts import PlanCaches  # lazy: most programs have no gradients
 
         return PlanCaches(self.executable.artifact.name, self.home)
 

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from vkchi.algorithms.array_kernels import make_like
+from vkchi.calls.call import LaunchRequest as Launch
 from vkchi.errors import GradientError
 from vkchi.fields.elements import ArrayAccess
 from vkchi.fields.storage import Storage
@@ -25,7 +26,6 @@ from vkchi.kernel import BoundKernel, Kernel, launch_or_record
 from vkchi.launch import Plan
 from vkchi.runtime import current_runtime
 from vkchi.span import user_span
-from vkchi.tape.calls import LaunchRequest as Launch
 from vkchi.tape.custom import Recorded
 from vkchi.tape.kernel_grad import run_gradient
 from vkchi.tuples import NamedTuple

@@ -273,7 +273,7 @@ def find_written(plan: Plan, args: object) -> frozenset[str]:
 
 
 def find_used(plan: Plan, args: object) -> frozenset[str]:
-    from vkchi.tape.derived import facts  # rarely used, slow to import
+    from vkchi.calls.facts import facts  # rarely used, slow to import
 
     return facts.arrays_used(plan)
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from vkchi.calls.call import LaunchRequest, describe_call
+from vkchi.calls.facts import facts
+from vkchi.calls.variant import Variant
 from vkchi.errors import TensorGradientError
 from vkchi.fields.array_snapshots import lock_writers
 from vkchi.fields.storage import Storage
@@ -12,10 +15,7 @@ from vkchi.kernel import launch_or_record
 from vkchi.launch import NOTHING_SHARED, Plan
 from vkchi.operators.field_snapshots import FieldSnapshots
 from vkchi.signature.bound import ImportedArray
-from vkchi.tape.calls import LaunchRequest, describe_call
-from vkchi.tape.derived import facts
 from vkchi.tape.mutation_log import first_load, is_redefined
-from vkchi.tape.variants import Variant
 
 
 def run_with_snapshots(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from vkchi.calls.call import describe_call, leaf_arguments
+from vkchi.calls.gradients import simplify_for_gradient
 from vkchi.errors import DeviceError, KernelRaceWarning, warn_at
 from vkchi.interop import host_views
 from vkchi.interrupts.locks import restoring
@@ -18,8 +20,6 @@ from vkchi.ndarray import Ndarray
 from vkchi.races.detector import ConflictGroup
 from vkchi.races.meeting import KernelRaces
 from vkchi.races.race import memory_name, race_message
-from vkchi.tape.calls import describe_call, leaf_arguments
-from vkchi.tape.gradients import simplify_for_gradient
 
 
 class DetectingPlan(Plan):
@@ -33,7 +33,9 @@ class DetectingPlan(Plan):
         There is no detection in a repetition (`again`), or if memory is short.
         """
         shared = shared_names(self, args)
-        races = self.derived.watch.find(shared, lambda: make_races(self.func, dict(shared)))
+        races = self.derived.find(
+            "debug_races", shared, lambda: make_races(self.func, dict(shared))
+        )
         if again is not None or not races.conflicts:
             return super().launch(args, again)
         with restoring(self.runtime.lock), self.runtime.lock:

@@ -26,12 +26,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from vkchi.autodiff.results import GradientSpec
+from vkchi.calls.call import KernelCall
+from vkchi.calls.facts import CachedQueries
+from vkchi.calls.facts import facts as tape_facts
 from vkchi.errors import DeviceError, GradientError
 from vkchi.fields.storage import Storage
 from vkchi.races.race import Found, Race, UndecidedRace, memory_name
-from vkchi.tape.calls import KernelCall
-from vkchi.tape.derived import CachedQueries
-from vkchi.tape.derived import facts as tape_facts
 
 if TYPE_CHECKING:
     from vkchi.races import meeting as facts
@@ -139,7 +139,7 @@ class RaceFinder:
         both = {name: writes[name] for name in trial.needs if name in writes}
         if not both:
             return False
-        from vkchi.tape.staleness import find_stale  # rarely needed
+        from vkchi.calls.staleness import find_stale  # rarely needed
 
         return find_stale(call, None, both, frozenset()) is not None
 

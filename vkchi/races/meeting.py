@@ -13,6 +13,10 @@ from vkchi.autodiff.gradient_checks import is_adjoint
 from vkchi.autodiff.primal import ActivityAnalysis, name_under
 from vkchi.autodiff.reaching import ReachingWrites
 from vkchi.autodiff.results import GradientSpec
+from vkchi.calls.call import KernelCall
+from vkchi.calls.facts import Case, Names
+from vkchi.calls.gradients import simplify_for_gradient
+from vkchi.calls.questions import given_in, live
 from vkchi.ir.core import Func, Op, Param, Value, base_memory, walk
 from vkchi.ir.ops import WRITES
 from vkchi.ir.param_names import ADJOINT
@@ -26,10 +30,6 @@ from vkchi.races.detector import (
 )
 from vkchi.races.race import Race, UndecidedRace, memory_name
 from vkchi.races.trials import ObservedRun, TrialRun
-from vkchi.tape.calls import KernelCall
-from vkchi.tape.derived import Case, Names
-from vkchi.tape.gradients import simplify_for_gradient
-from vkchi.tape.questions import given_in, live
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def races_of(plan: Plan, spec: GradientSpec | None, names: Names, all_: bool) ->
         gradient = live(plan, spec).func if spec is not None else None
         return KernelRaces(simplify_for_gradient(plan.func, names), names, gradient, all_=all_)
 
-    return plan.derived.races.find((spec, names, all_), make)
+    return plan.derived.find("races", (spec, names, all_), make)
 
 
 def may_race(plan: Plan, spec: GradientSpec | None, names: Names, all_: bool) -> bool:
@@ -146,7 +146,8 @@ def observed_variant(call: KernelCall, doubt: UndecidedRace, func: Func) -> Obse
     """
     plan, spec = call.plan, doubt.spec
     gradient = live(plan, spec).func if spec is not None else None
-    races = plan.derived.races_in_run.find(
+    races = plan.derived.find(
+        "races_in_run",
         (func, doubt.names, spec, doubt.all_),
         lambda: KernelRaces(
             simplify_for_gradient(func, frozenset()), doubt.names, gradient, all_=doubt.all_

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vkchi.autodiff.gradient_checks import find_nondeterministic
+from vkchi.calls.call import KernelCall, leaf_arguments
+from vkchi.calls.variant import Variant
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
 from vkchi.ir.core import Param, used_in
 from vkchi.races.detector import RACED, ConflictGroup, Detector
 from vkchi.races.race import Found
-from vkchi.tape.calls import KernelCall, leaf_arguments
-from vkchi.tape.variants import Variant
 from vkchi.types import Array, Scalar, Tensor, i32
 from vkchi.types.lazy_numpy import np
 

@@ -22,13 +22,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from vkchi.cache.codec import add_records
+from vkchi.calls.facts import CachedQueries, Case, case_of
 from vkchi.compile_state import compiling
 from vkchi.errors import DeviceError, warn_at
 from vkchi.interop import host_views
 from vkchi.ir.core import Op, Value, walk
 from vkchi.races.race import memory_name, race_message
 from vkchi.span import PACKAGE, Span
-from vkchi.tape.derived import CachedQueries, Case, case_of
 from vkchi.target.cautions import KINDS, Caution
 from vkchi.tuples import NamedTuple
 
@@ -78,7 +78,7 @@ if not TYPE_CHECKING:
 def candidates_of(plan: Plan) -> RaceCandidates:
     from vkchi.races.suspects import race_candidates
 
-    return plan.derived.suspects.find(None, lambda: race_candidates(plan.func))
+    return plan.derived.find("suspects", None, lambda: race_candidates(plan.func))
 
 
 def numbers_of_loops(plan: Plan) -> dict[Span | None, int]:
@@ -132,7 +132,7 @@ def lengths(plan: Plan, case: Case) -> dict[int, int]:
 
 def case_of_launch(plan: Plan, args: tuple[Any, ...]) -> Case:
     """Integers and shapes of a launch; nothing is bound or copied."""
-    from vkchi.tape.calls import leaf_arguments
+    from vkchi.calls.call import leaf_arguments
 
     arrays: dict[str, Shaped] = dict(plan.fields(args))
     numbers: dict[str, int] = {}
@@ -209,10 +209,10 @@ def try_loop(plan: Plan, args: tuple[Any, ...], loop: int) -> Iterator[Proven]:
 
     Nothing if memory is short, or if the copies would exceed MOST_BYTES.
     """
+    from vkchi.calls.call import describe_call
     from vkchi.races.detector import DetectorOptions, group_by_lines, instrument_races
     from vkchi.races.trials import InstrumentedVariant
     from vkchi.races.witness import IF, WitnessSearch
-    from vkchi.tape.calls import describe_call
 
     numbers, found = numbers_of_loops(plan), candidates_of(plan)
     given, shapes = case_of_launch(plan, args)

@@ -15,12 +15,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from vkchi.autodiff.results import DerivativeOutflow, GradientSpec, Spans
+from vkchi.calls.call import KernelCall
+from vkchi.calls.facts import facts
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
-from vkchi.tape.calls import CallAdjoints, KernelCall, plan_gradient
-from vkchi.tape.derived import facts
+from vkchi.tape.adjoints import CallAdjoints
 from vkchi.tape.ledger import Fills, Index, Ledger, PythonFill
 from vkchi.tape.lost_gradients import covering
+from vkchi.tape.plan import plan_gradient
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:

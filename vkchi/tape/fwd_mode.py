@@ -13,13 +13,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from vkchi.calls.call import LaunchRequest
+from vkchi.calls.facts import facts
 from vkchi.errors import KernelRuntimeError
 from vkchi.fields.storage import Storage
 from vkchi.hooks import python_scope
 from vkchi.races.finder import check_forward_race
 from vkchi.runtime import current_runtime
-from vkchi.tape.calls import LaunchRequest, clear_arrays
-from vkchi.tape.derived import facts
+from vkchi.tape.adjoints import clear_arrays
 from vkchi.tape.ledger import Index
 from vkchi.tape.log import clear_elements
 from vkchi.tape.recording import Recording
@@ -91,7 +92,7 @@ class FwdMode(Recording):
                 self.param.dual.fill(0)
 
     def launch_noted(self, given: LaunchRequest) -> Any:
-        from vkchi.tape.variants import plan_forward
+        from vkchi.calls.variant import plan_forward
 
         call = given.call
         duals = {k: d for k, a in call.arrays.items() if (d := a.companion("dual")) is not None}

@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from vkchi.calls.call import KernelCall, LaunchRequest
+from vkchi.calls.facts import facts
+from vkchi.calls.variant import plan_forward
 from vkchi.errors import ArgumentError, Unsupported
 from vkchi.fields.storage import Storage
 from vkchi.hooks import python_scope
@@ -19,16 +22,14 @@ from vkchi.ir.param_names import DUAL
 from vkchi.races.finder import check_gradient_race as check_race
 from vkchi.races.race import Found
 from vkchi.runtime import Runtime, current_runtime
-from vkchi.tape.calls import CallAdjoints, KernelCall, LaunchRequest, plan_gradient
-from vkchi.tape.derived import facts
+from vkchi.tape.adjoints import CallAdjoints
 from vkchi.tape.ledger import Index
 from vkchi.tape.log import ConstantOverwrite, clear_elements
-from vkchi.tape.plan import GradientPlan
+from vkchi.tape.plan import GradientPlan, plan_gradient
 from vkchi.tape.recording import Recording
 from vkchi.tape.requirements import check_alone, check_array, check_loss, check_run, numbers_like
 from vkchi.tape.steps import RecordedCall
 from vkchi.tape.tape import clear_all_gradients
-from vkchi.tape.variants import plan_forward
 from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np
 

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 from vkchi.analysis.boxes import Box, boxes_may_intersect, is_inside
 from vkchi.autodiff.results import CompiledGradient, MarkedOp
+from vkchi.calls.call import KernelCall, LaunchRequest, check_numbers, describe_call
+from vkchi.calls.facts import facts
 from vkchi.errors import GradientError, GradientWarning, warn_at
 from vkchi.fields.array_snapshots import lock_writers
 from vkchi.fields.storage import Storage
@@ -22,17 +24,8 @@ from vkchi.races.finder import RaceFinder
 from vkchi.races.finder import check_gradient_race as check_race
 from vkchi.signature.bound import ImportedArray
 from vkchi.span import Span
-from vkchi.tape.calls import (
-    CallAdjoints,
-    KernelCall,
-    LaunchRequest,
-    check_numbers,
-    count_once,
-    describe_call,
-    plan_gradient,
-)
-from vkchi.tape.derived import facts
-from vkchi.tape.plan import GradientPlan
+from vkchi.tape.adjoints import CallAdjoints, count_once
+from vkchi.tape.plan import GradientPlan, plan_gradient
 from vkchi.tuples import NamedTuple
 
 
@@ -66,7 +59,7 @@ def fit_gradient(call: KernelCall, gradients: CallAdjoints) -> ValidGradient:
     both = {k: writes[k] for k in needs if k in writes and boxes_may_intersect(needs[k], writes[k])}
     if not both:
         return ValidGradient(made, needs, set())
-    from vkchi.tape.staleness import find_stale, find_stored
+    from vkchi.calls.staleness import find_stale, find_stored
 
     invariant = facts.invariant(call.plan, made.spec, frozenset(both), frozenset(call.arrays))
     if invariant is None:
@@ -208,6 +201,6 @@ def check_depth(call: KernelCall) -> None:
     The gradient does not check that, so the kernel runs once on copies.
     """
     if any(site.kind == "depth" for site in call.plan.sites.values()):
-        from vkchi.tape.variants import Variant  # few kernels have a depth check
+        from vkchi.calls.variant import Variant  # few kernels have a depth check
 
         Variant(call, call.plan.executable.artifact).dry_run(call, {})

@@ -35,8 +35,7 @@ from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
-    Values = np.ndarray[Any, Any]
-    Memory = Storage | Values
+    from vkchi.calls.call import Memory, Values
 Index = tuple[int, ...]
 Note = tuple[str, Span | None]
 

@@ -29,13 +29,13 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.boxes import Box
 from vkchi.autodiff.results import WORDS, FlowTargets, Spans, lost_derivative_error, raise_or_warn
+from vkchi.calls.call import KernelCall, LaunchRequest
+from vkchi.calls.facts import Case, facts
 from vkchi.errors import GradientError
 from vkchi.fields.elements import ArrayAccess
 from vkchi.fields.storage import Storage
 from vkchi.interop import host_views
 from vkchi.span import Span, is_ours, user_span
-from vkchi.tape.calls import KernelCall, LaunchRequest
-from vkchi.tape.derived import Case, facts
 from vkchi.tape.ledger import (
     Account,
     Fills,
@@ -51,8 +51,8 @@ from vkchi.tape.ledger import (
 from vkchi.tape.log import TapeStep
 
 if TYPE_CHECKING:
+    from vkchi.calls.call import Memory
     from vkchi.launch import Plan
-    from vkchi.tape.ledger import Memory
 
 NONE: frozenset[str] = frozenset()
 
@@ -421,7 +421,7 @@ def use_of(launch: KernelCall | LaunchRequest, name: str, box: Box) -> InputUse:
 
 
 def first_read(plan: Plan, name: str) -> Span | None:
-    from vkchi.tape.questions import footprint  # only needed for an error
+    from vkchi.calls.questions import footprint  # only needed for an error
 
     return footprint(plan, "reads").span_of(name)
 

@@ -26,20 +26,19 @@ from vkchi.analysis.boxes import (
     is_inside,
     with_known_axes,
 )
+from vkchi.calls.call import LaunchRequest, integer_arguments
+from vkchi.calls.facts import case_of, facts
 from vkchi.errors import GradientError
 from vkchi.fields.elements import ArrayAccess
 from vkchi.fields.storage import Storage
 from vkchi.interop import host_views
 from vkchi.launch import Plan
 from vkchi.span import Span, user_span
-from vkchi.tape.calls import LaunchRequest, integer_arguments
-from vkchi.tape.derived import case_of, facts
 from vkchi.tape.ledger import Account, HostAccount, Ledger, LoggedWrite, MemoryAccount, box_at
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from vkchi.tape.calls import KernelCall
-    from vkchi.tape.ledger import Memory, Values
+    from vkchi.calls.call import KernelCall, Memory, Values
 
     Left = tuple[Values, Values]  # a numpy array and its saved contents
 
@@ -230,7 +229,7 @@ def full_of(array: Storage) -> Box:
 
 
 def first_load(plan: Plan, name: str) -> Span | None:
-    from vkchi.tape.questions import footprint  # only needed for an error
+    from vkchi.calls.questions import footprint  # only needed for an error
 
     return footprint(plan, "loads").span_of(name)
 
@@ -240,7 +239,7 @@ def is_redefined(given: LaunchRequest, key: str) -> bool:
 
     It may run the kernel on copies.
     """
-    from vkchi.tape.staleness import find_stale
+    from vkchi.calls.staleness import find_stale
 
     call, plan = given.call, given.plan
     both = (facts.touched(plan, kinds, call.case) for kinds in ("loads", "writes"))

@@ -8,27 +8,30 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.boxes import Box
-from vkchi.autodiff.results import CompiledGradient, GradientSpec, SaveBufferSize
+from vkchi.autodiff.results import CompiledGradient, GradientRequest, GradientSpec, SaveBufferSize
 from vkchi.cache.query_cache import text_of
+from vkchi.calls.call import types_apart
+from vkchi.calls.facts import does_warn, facts
 from vkchi.errors import DeviceError, GradientError
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
-from vkchi.ir.param_names import COUNT, DUAL, WIDTH
+from vkchi.ir.param_names import ADJOINT, COUNT, DUAL, WIDTH
 from vkchi.launch import Plan
 from vkchi.launch.executable import Arrays, Executable, count_reader
+from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime
 from vkchi.span import Span
-from vkchi.tape.derived import does_warn, facts
 from vkchi.target.shader import compile_count
 from vkchi.types import WIDE_FROM, Array, i32, scalar_of
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from vkchi.autodiff.replay_log import ReplayedOp
+    from vkchi.calls.call import KernelCall
+    from vkchi.calls.gradients import GradientIR
+    from vkchi.calls.repeated import RepeatedTapedCall
     from vkchi.ir.core import Func
-    from vkchi.tape.calls import KernelCall
-    from vkchi.tape.gradients import GradientIR
-    from vkchi.tape.repeated_taped_calls import RepeatedTapedCall
+    from vkchi.tape.adjoints import CallAdjoints
     from vkchi.tape.replays import ReplayLog
     from vkchi.target.artifact import Artifact
     from vkchi.target.caps import Caps
@@ -134,7 +137,7 @@ class GradientPlan:
 
     def _give_shapes(self) -> None:
         def build(fn: Func, options: Options, caps: Caps) -> Artifact:
-            from vkchi.tape.gradients import build_exact  # import takes 0.1 s
+            from vkchi.calls.gradients import build_exact  # import takes 0.1 s
 
             return build_exact(fn, options, caps)
 
@@ -143,7 +146,7 @@ class GradientPlan:
 
     @property
     def live(self) -> GradientIR:
-        from vkchi.tape.questions import live  # imports the IR; rarely needed
+        from vkchi.calls.questions import live  # imports the IR; rarely needed
 
         return live(self.plan, self.spec)
 
@@ -279,3 +282,50 @@ class GradientPlan:
         cells = {name: Storage(self.runtime, i32, ()) for name in names}
         counting.launch(counting.bind(args, {**given, **copies, **cells}))
         return {name: int(cell.read(())) for name, cell in cells.items()}
+
+
+def plan_gradient(
+    call: KernelCall,
+    gradients: CallAdjoints,
+    invariant: frozenset[str] = frozenset(),
+    constant: frozenset[str] = frozenset(),
+    *,
+    is_second: bool = False,
+) -> GradientPlan:
+    """Return the gradient of a call, memoized per plan. Raises GradientError.
+
+    Arrays in `invariant` hold the contents that the kernel left, not those it found. Arrays in
+    `constant` hold no derivative before the call. With `is_second`, the result is the directional
+    derivative of the gradient.
+    """
+    is_plain = not (invariant or constant or is_second)
+    repeated = call.repeated if is_plain else None
+    found = repeated.gradient(gradients.arrays) if repeated is not None else None
+    if found is not None:
+        return found
+    check_aliases(call)
+    request = GradientRequest(gradients.names, invariant, constant, call.missing)
+    types = tuple(types_apart(call, gradients.arrays, ADJOINT).items())
+    spec = GradientSpec(request, types, is_second)
+    made = call.plan.derived.find(
+        "gradient", spec, lambda: GradientPlan(call.plan, call.args, spec)
+    )
+    if repeated is not None:
+        repeated.note_gradient(gradients.arrays, made)
+    return made
+
+
+def check_aliases(call: KernelCall) -> None:
+    """Raise GradientError if two parameters are one array, except for ndarrays it only reads."""
+    seen: dict[int, str] = {}
+    for name, array in call.arrays.items():
+        key = id(array.whole)
+        if key in seen and (
+            {name, seen[key]} & call.plan.written or not isinstance(array, Ndarray)
+        ):
+            raise GradientError(
+                f"{call.name}(): `{seen[key]}` and `{name}` are the same memory, whose gradient "
+                "would be counted for one of them only", call.plan.func.span,
+                help="pass it once, or copy one of them",
+            )  # fmt: skip
+        seen[key] = name

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from vkchi.analysis.boxes import Box
 from vkchi.autodiff.results import WORDS, DerivativeOutflow
 from vkchi.fields.elements import ArrayAccess, Elements
+from vkchi.calls.call import KernelCall, LaunchRequest
 from vkchi.fields.storage import Storage
 from vkchi.interop import host_views
 from vkchi.interrupts.safe_context import SafeContext
@@ -20,7 +21,7 @@ from vkchi.ndarray import Ndarray
 from vkchi.races.finder import RaceFinder
 from vkchi.runtime import Runtime
 from vkchi.span import user_span
-from vkchi.tape.calls import CallAdjoints, KernelCall, LaunchRequest
+from vkchi.tape.adjoints import CallAdjoints
 from vkchi.tape.constant_arrays import ConstantArrays
 from vkchi.tape.hosted import HostFunction, HostStep, IdentityFunction
 from vkchi.tape.ledger import (
@@ -44,7 +45,7 @@ from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from vkchi.tape.ledger import Memory, Values
+    from vkchi.calls.call import Memory, Values
     from vkchi.tape.plan import GradientPlan
 
 

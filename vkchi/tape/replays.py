@@ -7,12 +7,12 @@ from vkchi.analysis.loop_bounds import sums_under
 from vkchi.autodiff.buffers import save_buffer_size
 from vkchi.autodiff.gradient_checks import nondeterminism_error
 from vkchi.autodiff.replay_log import record_draws
+from vkchi.calls.call import KernelCall
+from vkchi.calls.variant import Variant
 from vkchi.fields.storage import Storage
 from vkchi.ir.interval_rules import type_range
 from vkchi.launch.executable import count_reader
-from vkchi.tape.calls import KernelCall
 from vkchi.tape.plan import BufferShape, GradientPlan, new_buffer
-from vkchi.tape.variants import Variant
 from vkchi.target.shader import compile_count
 from vkchi.types import Scalar
 

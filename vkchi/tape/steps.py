@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from vkchi.calls.call import KernelCall
+from vkchi.calls.facts import facts
 from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
@@ -18,19 +20,19 @@ from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.struct import Struct
 from vkchi.races.finder import check_gradient_race as check_race
 from vkchi.races.race import Found, UndecidedRace
-from vkchi.tape.calls import CallAdjoints, KernelCall
-from vkchi.tape.derived import facts
+from vkchi.tape.adjoints import CallAdjoints
 from vkchi.tape.log import State, TapeStep
 from vkchi.tape.mutation_log import MutationLog
 from vkchi.tape.snapshots import Snapshots
 
 if TYPE_CHECKING:
+    from vkchi.calls.call import Values
+    from vkchi.calls.variant import Variant
     from vkchi.ir.core import Func
     from vkchi.races.trials import ObservedRun
-    from vkchi.tape.ledger import Ledger, Values
+    from vkchi.tape.ledger import Ledger
     from vkchi.tape.plan import GradientPlan
     from vkchi.tape.replays import ReplayLog
-    from vkchi.tape.variants import Variant
 
 
 class CallStep(TapeStep):

@@ -20,6 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.boxes import Box
 from vkchi.autodiff.results import GradientSpec
+from vkchi.calls.call import (
+    HostCopies,
+    KernelCall,
+    LaunchRequest,
+    check_numbers,
+    copied_where_read,
+    integer_arguments,
+    leaf_arguments,
+)
+from vkchi.calls.facts import case_of, facts
 from vkchi.errors import DataAccessError, KernelAssertionError, KernelRuntimeError, VkchiError
 from vkchi.hooks import python_scope
 from vkchi.interop import host_views
@@ -29,21 +39,8 @@ from vkchi.launch import Plan
 from vkchi.races.finder import race_error as refuse_race
 from vkchi.races.race import Found, UndecidedRace
 from vkchi.runtime import current_runtime
-from vkchi.tape.calls import (
-    CallAdjoints,
-    HostCopies,
-    KernelCall,
-    LaunchRequest,
-    check_leaves,
-    check_numbers,
-    clear_arrays,
-    copied_where_read,
-    integer_arguments,
-    leaf_arguments,
-    make_grads,
-)
+from vkchi.tape.adjoints import CallAdjoints, check_leaves, clear_arrays, make_grads
 from vkchi.tape.constant_arrays import flows_of, plan_where_known, undecided_fills
-from vkchi.tape.derived import case_of, facts
 from vkchi.tape.ledger import Fills
 from vkchi.tape.log import State
 from vkchi.tape.recording import FunctionContext, Recording

@@ -17,16 +17,17 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from vkchi.calls.call import KernelCall, repeat_call
+from vkchi.calls.repeated import find_repeated
 from vkchi.fields.storage import Storage
-from vkchi.tape.calls import KernelCall, adjoints_of, repeat_call
+from vkchi.tape.adjoints import adjoints_of
 from vkchi.tape.log import TapeStep
-from vkchi.tape.repeated_taped_calls import find_repeated
 
 if TYPE_CHECKING:
+    from vkchi.calls.repeated import RepeatedTapedCall
     from vkchi.fields.elements import ArrayAccess
     from vkchi.launch import Plan
     from vkchi.tape.plan import GradientPlan
-    from vkchi.tape.repeated_taped_calls import RepeatedTapedCall
     from vkchi.tape.snapshots import SnapshotCopy
     from vkchi.tape.steps import RecordedCall
 

@@ -6,15 +6,15 @@ from typing import Any
 
 from vkchi.autodiff.instrument import Instrumented, instrument_reads
 from vkchi.autodiff.primal import name_under
+from vkchi.calls.call import KernelCall
+from vkchi.calls.variant import Variant
 from vkchi.errors import DataAccessError
 from vkchi.fields.storage import Storage
 from vkchi.ir.core import Func, Op, Param
 from vkchi.ir.param_names import NOTED
 from vkchi.launch.executable import Arrays
 from vkchi.span import Span
-from vkchi.tape.calls import KernelCall
 from vkchi.tape.ledger import Account, Ledger
-from vkchi.tape.variants import Variant
 from vkchi.types import Array, i32
 
 Read = tuple[str, Span | None]
@@ -35,7 +35,7 @@ def run_watched(call: KernelCall, ledger: Ledger, func: Func, own: Arrays) -> An
         reads.extend((call.name, op.span) for op in made.reads)
         return made, Variant(call, made.func)
 
-    made, variant = plan.derived.watched.find((names, func), make)
+    made, variant = plan.derived.find("watched", (names, func), make)
     noted = Storage(plan.runtime, i32, (max(1, len(made.ops)),))
     watching = {p.name: flags_of(ledger.open(call.arrays[name]), p)
                 for name, p in made.shadows.items()}  # fmt: skip

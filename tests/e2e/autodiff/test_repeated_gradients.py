@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import vkchi as ti
+from vkchi.calls.repeated import buffers_of
 from vkchi.errors import ArgumentError, KernelOverflowWarning
 from vkchi.launch.executable import Executable
 from vkchi.launch.prepared import Prepared
-from vkchi.tape.repeated_taped_calls import buffers_of
 
 F1 = ti.types.ndarray(ti.f32, 1)
 

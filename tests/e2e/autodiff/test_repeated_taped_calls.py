@@ -1,5 +1,5 @@
 """Recorded calls of the same objects as one before take a shorter way
-(`tape.repeated_taped_calls`), and have the same gradients."""
+(`calls.repeated`), and have the same gradients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_power(x: ti.types.ndarray(), a: ti.f32, k: ti.i32, loss: ti.types.ndarra
 @pytest.fixture
 def repeats(monkeypatch) -> list[str]:
     """Names of kernels whose calls were like one before."""
-    from vkchi.tape import calls
+    from vkchi.calls import call as calls
     from vkchi.tape.traces import Trace
 
     found, repeat, follow = [], calls.repeat_call, Trace.launch

@@ -11,9 +11,10 @@ import pytest
 
 import vkchi as ti
 from tests.e2e.autodiff.slopes import X, field, is_near, make
+from vkchi.calls import questions
 from vkchi.device import Device
 from vkchi.errors import DeviceError
-from vkchi.tape import plan, questions
+from vkchi.tape import plan
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Queries of a kernel's IR: footprints, gradients, data flow between arrays.
 
-Other modules call them through `derived.facts`, which caches the results. A result is plain data
+Other modules call them through `facts.facts`, which caches the results. A result is plain data
 and depends only on the kernel and the arguments. `live` returns a gradient as IR.
 """
 
@@ -17,6 +17,7 @@ from vkchi.autodiff.buffers import save_buffer_size
 from vkchi.autodiff.instrument import STORES, instrument_stores
 from vkchi.autodiff.primal import ActivityAnalysis, BitDependence, is_smooth_array, name_under
 from vkchi.autodiff.reaching import ArrayShape, OutflowAnalysis, ReachingWrites, spans_of
+from vkchi.autodiff.recompute_safety import find_invariant, find_reading
 from vkchi.autodiff.results import (
     PUT_THERE,
     CompiledGradient,
@@ -29,18 +30,17 @@ from vkchi.autodiff.results import (
     lost_derivative_error,
     raise_or_warn,
 )
-from vkchi.compiler import build_artifact
-from vkchi.ir.core import Op, Param, Value, base_memory, used_in, walk
-from vkchi.ir.ops import READS, WRITES, Effect, effect_of
-from vkchi.tape.derived import Case, Names
-from vkchi.tape.gradients import (
+from vkchi.calls.facts import Case, Names
+from vkchi.calls.gradients import (
     GradientIR,
     build_forward,
     build_gradient,
     build_strip_mined,
     put_in_place,
 )
-from vkchi.tape.recompute_safety import find_invariant, find_reading
+from vkchi.compiler import build_artifact
+from vkchi.ir.core import Op, Param, Value, base_memory, used_in, walk
+from vkchi.ir.ops import READS, WRITES, Effect, effect_of
 from vkchi.target.artifact import Artifact
 from vkchi.types import Array
 
@@ -69,7 +69,7 @@ def footprint(plan: Plan, kinds: str, spec: GradientSpec | None = None) -> Footp
     if spec is not None:
         return live(plan, spec).needs if kinds == "loads" else live(plan, spec).writes
     arrays = (p for p in plan.func.params if isinstance(p.type, Array))
-    return plan.derived.footprints.find(kinds, lambda: Footprint(plan.func, arrays, KINDS[kinds]))
+    return plan.derived.find("footprint", kinds, lambda: Footprint(plan.func, arrays, KINDS[kinds]))
 
 
 def touched(
@@ -140,7 +140,9 @@ def depends_on_order(plan: Plan) -> bool:
 def live(plan: Plan, spec: GradientSpec) -> GradientIR:
     """A gradient as IR, memoized per plan. Raises GradientError."""
     options, caps = plan.runtime.options, plan.runtime.device.caps
-    return plan.derived.live.find(spec, lambda: build_gradient(plan.func, spec, options, caps))
+    return plan.derived.find(
+        "gradient_ir", spec, lambda: build_gradient(plan.func, spec, options, caps)
+    )
 
 
 def differentiated(plan: Plan, spec: GradientSpec) -> CompiledGradient:
@@ -201,7 +203,7 @@ def outflow(
     if isinstance(by, GradientSpec):
         found = live(plan, by).made.outflows
     else:
-        found = plan.derived.outflows.find(by, lambda: OutflowAnalysis(plan.func, by))
+        found = plan.derived.find("outflow", by, lambda: OutflowAnalysis(plan.func, by))
     return found.of(*given_in(case), constant)
 
 
@@ -234,7 +236,7 @@ def marked(plan: Plan, spec: GradientSpec | None, names: Names, invariant: Names
 
 
 def reach(plan: Plan) -> ReachingWrites:
-    return plan.derived.reach.find(None, lambda: ReachingWrites(plan.func))
+    return plan.derived.find("reach", None, lambda: ReachingWrites(plan.func))
 
 
 def covering(plan: Plan, name: str, box: Box, case: Case) -> int | None:

@@ -1,19 +1,19 @@
 """Memoization per kernel: analyses and derived kernels that tapes and debug mode need.
 
-`facts` runs the queries of `tape.questions`. A query is a function of a plan and of plain values,
+`facts` runs the queries of `calls.questions`. A query is a function of a plan and of plain values,
 and its result is plain data. Unless the query may warn, its result is usually stored on disk
 (`cache.query_cache`). So the module that reads the IR is only imported for new queries.
-`PlanCaches` holds those results, and one table per kind of object that is not stored on disk.
+`PlanCaches` holds those results, and objects that are not stored on disk.
 
     facts.touched(plan, "writes", case_of({"t": 3}, {"x": x}))        # {"x": ((3, 3), (0, 7))}
-    call.plan.derived.gradients.find(spec, make)
+    call.plan.derived.find("gradient", spec, make)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from vkchi.analysis.boxes import Shaped
 from vkchi.autodiff.results import GradientSpec
@@ -23,23 +23,13 @@ from vkchi.hooks import Place, load_place
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from vkchi.analysis.footprint import Footprint
-    from vkchi.autodiff.instrument import Instrumented
-    from vkchi.autodiff.reaching import OutflowAnalysis, ReachingWrites
     from vkchi.cache.compiled import CacheLocation
-    from vkchi.ir.core import Func
+    from vkchi.calls import questions as facts
+    from vkchi.calls.repeated import RepeatedTapedCall
     from vkchi.launch import Plan
-    from vkchi.races.meeting import KernelRaces
-    from vkchi.races.suspects import RaceCandidates
-    from vkchi.tape import questions as facts
-    from vkchi.tape.gradients import GradientIR
-    from vkchi.tape.plan import GradientPlan
-    from vkchi.tape.repeated_taped_calls import RepeatedTapedCall
     from vkchi.tape.traces import TraceNode
-    from vkchi.tape.variants import ForwardPlan, Variant
 
-__all__ = ["CachedQueries", "Case", "PlanCaches", "MemoTable", "Names", "case_of", "facts"]
-K = TypeVar("K")
+__all__ = ["CachedQueries", "Case", "PlanCaches", "Names", "case_of", "facts"]
 V = TypeVar("V")
 MOST_NOTES = 256  # limit on `repeated` calls examined per plan
 Names = frozenset[str]
@@ -112,7 +102,7 @@ def does_warn(about: object) -> bool:
 
 if not TYPE_CHECKING:
     facts = CachedQueries(
-        "tape.questions",
+        "calls.questions",
         {
             "along": "ForwardKernel", "arrays_used": "Names", "check_reached": "None",
             "depends_on_order": "bool", "differentiated": "CompiledGradient",
@@ -128,20 +118,8 @@ if not TYPE_CHECKING:
     )  # fmt: skip
 
 
-class MemoTable(Generic[K, V]):
-    def __init__(self, title: str) -> None:
-        self.title = title
-        self.found: dict[K, V] = {}
-
-    def find(self, key: K, make: Callable[[], V]) -> V:
-        if key not in self.found:
-            with compiling(self.title):
-                self.found[key] = make()
-        return self.found[key]
-
-
 class PlanCaches:
-    """Memoization tables of one kernel plan.
+    """Memoization for one kernel plan.
 
     - `repeated`: data shared by calls of the same arrays. `notes_left` more calls may be examined.
     - `traces`: root of the traces of tapes that begin with this kernel.
@@ -154,20 +132,13 @@ class PlanCaches:
         self.repeated: dict[tuple[int, ...], RepeatedTapedCall] = {}
         self.notes_left = MOST_NOTES
         self.traces: TraceNode | None = None
-        self.footprints: MemoTable[str, Footprint] = MemoTable(title)
-        self.gradients: MemoTable[GradientSpec, GradientPlan] = MemoTable(title)
-        self.live: MemoTable[GradientSpec, GradientIR] = MemoTable(title)
-        self.forward: MemoTable[tuple[str, Names], ForwardPlan] = MemoTable(title)
-        self.outflows: MemoTable[Names, OutflowAnalysis] = MemoTable(title)
-        self.marked: MemoTable[tuple[GradientSpec | None, Names, Names], Variant] = MemoTable(title)
-        self.watched: MemoTable[tuple[Names, Func], tuple[Instrumented, Variant]] = MemoTable(title)
-        self.races: MemoTable[tuple[GradientSpec | None, Names, bool], KernelRaces] = MemoTable(
-            title
-        )
-        self.races_in_run: MemoTable[tuple[Func, Names, GradientSpec | None, bool], KernelRaces] = (
-            MemoTable(title)
-        )
-        self.reach: MemoTable[None, ReachingWrites] = MemoTable(title)
-        self.suspects: MemoTable[None, RaceCandidates] = MemoTable(title)
-        self.watch: MemoTable[tuple[tuple[str, str], ...], KernelRaces] = MemoTable(title)
         self.warned: dict[Any, Any] = {}
+        self.found: dict[tuple[str, Hashable], Any] = {}
+
+    def find(self, kind: str, key: Hashable, make: Callable[[], V]) -> V:
+        """Return the object of this kind and key; `make` builds it once."""
+        found: V | None = self.found.get((kind, key))
+        if found is None:
+            with compiling(self.title):
+                found = self.found[kind, key] = make()
+        return found

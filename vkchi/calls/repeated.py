@@ -23,9 +23,9 @@ from vkchi.launch.prepared import Prepared
 from vkchi.launch.repeated_calls import RepeatedCall, cache_call
 
 if TYPE_CHECKING:
+    from vkchi.calls.facts import Case
     from vkchi.launch import Plan
     from vkchi.launch.executable import Arrays, Executable
-    from vkchi.tape.derived import Case
     from vkchi.tape.plan import GradientPlan
 
 MOST_REPEATED = 16  # cached kinds of calls per plan
@@ -68,7 +68,7 @@ class RepeatedTapedCall:
         return {name: args[k] for name, k in self.scalars if isinstance(args[k], int)}
 
     def case(self, numbers: Mapping[str, int]) -> Case:
-        """Key for `derived.facts`. Calls with equal integers usually share one object, for faster
+        """Key for `facts`. Calls with equal integers usually share one object, for faster
         lookups."""
         key = tuple(numbers.items())
         found = self.cases.get(key)

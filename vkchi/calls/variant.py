@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from vkchi.calls.call import KernelCall, types_apart
+from vkchi.calls.facts import facts
 from vkchi.errors import GradientError
 from vkchi.interrupts.locks import restoring
 from vkchi.ir.param_names import DUAL
 from vkchi.launch.executable import Arrays
 from vkchi.signature.bound import notify_torch, written_imports
-from vkchi.tape.calls import KernelCall, types_apart
-from vkchi.tape.derived import facts
 from vkchi.target.artifact import Artifact
 from vkchi.target.shader import REPORTS
 
@@ -113,4 +113,4 @@ def plan_forward(call: KernelCall, duals: Arrays, of: str) -> ForwardPlan:
     Raises GradientError.
     """
     key = of, frozenset(duals)
-    return call.plan.derived.forward.find(key, lambda: ForwardPlan(call, duals))
+    return call.plan.derived.find("forward", key, lambda: ForwardPlan(call, duals))

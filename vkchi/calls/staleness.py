@@ -10,11 +10,11 @@ from types import MappingProxyType
 
 from vkchi.analysis.boxes import Box
 from vkchi.autodiff.results import GradientSpec, MarkedOp
+from vkchi.calls.call import KernelCall
+from vkchi.calls.facts import facts
+from vkchi.calls.variant import Variant
 from vkchi.fields.storage import Storage
 from vkchi.ir.param_names import NOTED
-from vkchi.tape.calls import KernelCall
-from vkchi.tape.derived import facts
-from vkchi.tape.variants import Variant
 from vkchi.types import Array, i32, shape_of
 from vkchi.types.lazy_numpy import np
 
@@ -38,7 +38,7 @@ def find_stale(
     plan, names = call.plan, frozenset(written)
     made = facts.marked(plan, spec, names, invariant)
     key = spec, names, invariant
-    variant = plan.derived.marked.find(key, lambda: Variant(call, made.artifact))
+    variant = plan.derived.find("marked", key, lambda: Variant(call, made.artifact))
     noted = Storage(plan.runtime, i32, (max(1, len(made.ops)),))
     own = {shadow: start_marks(call.arrays[name], t, None if name in invariant else written[name])
            for name, (shadow, t) in made.shadows.items()}  # fmt: skip
@@ -57,8 +57,8 @@ def find_stored(call: KernelCall, names: frozenset[str]) -> dict[str, Storage]:
         return {}
     none: frozenset[str] = frozenset()
     made = facts.marked(call.plan, None, names, none)
-    variant = call.plan.derived.marked.find(
-        (None, names, none), lambda: Variant(call, made.artifact)
+    variant = call.plan.derived.find(
+        "marked", (None, names, none), lambda: Variant(call, made.artifact)
     )
     own = {name: start_marks(call.arrays[name], t, None) for name, (_, t) in made.shadows.items()}
     noted = Storage(call.plan.runtime, i32, (max(1, len(made.ops)),))

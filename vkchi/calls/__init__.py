@@ -1,0 +1,1 @@
+"""Kernel calls for tapes and race detection: their arguments, facts, variants."""
