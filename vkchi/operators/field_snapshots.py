@@ -1,7 +1,7 @@
 """Snapshots of the fields that an operator's gradient reads, taken in the forward pass.
 
 Fields are no arguments, so torch does not save them. Their contents are copied on write
-(`fields.array_snapshots`), so the gradient sees the state of its call.
+(`fields.versions`), so the gradient sees the state of its call.
 
 `FieldSnapshots` is the snapshot of one call. Autograd saves it with its tensors. Under
 `torch.compile` the gradient gets the call's results, and `SnapshotTable` finds the snapshot by
@@ -18,8 +18,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import TensorGradientError
-from vkchi.fields.array_snapshots import ArraySnapshot, take_snapshot
 from vkchi.fields.storage import Storage
+from vkchi.fields.versions import Read, keep
 from vkchi.launch.value_guards import Guard
 from vkchi.span import Span
 from vkchi.tuples import NamedTuple
@@ -53,12 +53,12 @@ class FieldSnapshots:
         made: tuple[KernelValues, ...] = (),
     ) -> None:
         self.who, self.is_needed, self.made = who, is_needed, made
-        self.kept: dict[int, ArraySnapshot] = {id(field): take_snapshot(field) for field in fields}
+        self.kept: dict[int, Read] = {id(field): keep(field) for field in fields}
 
     def find(self, array: Storage) -> Storage:
         """The saved contents of a field; the field itself if there are none."""
         kept = self.kept.get(id(array))
-        return array if kept is None else kept.contents
+        return array if kept is None else kept.source
 
     def knows(self, array: Storage) -> bool:
         return id(array) in self.kept

@@ -96,7 +96,7 @@ def hvp(
 class HvpCall(RecordedCall):
     """A recorded call whose gradient is differentiated along a direction.
 
-    `memory` holds its arrays and their duals, or copies of their contents before the call.
+    `arrays` has the duals, too.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class HvpCall(RecordedCall):
     ) -> None:  # fmt: skip
         super().__init__(call, gradients, plan, race)
         self.dual = recorder.dual
-        self.memory |= {n + DUAL: self.dual(call.arrays[n]) for n in gradients.names}
+        self.arrays |= {n + DUAL: self.dual(call.arrays[n]) for n in gradients.names}
 
     def run(self) -> None:
         grads = self.gradients.arrays
@@ -154,10 +154,10 @@ class HvpRecording(Recording):
         self.check(call, gradients.names)
         race = self.races.look(call, gradients.names, made.spec)
         entry = HvpCall(self, call, gradients, made, race)
-        boxes = self.save(call, entry, made)
+        boxes = self.save(entry)
         written = plan.written | {n + DUAL for n in plan.written}
         boxes = boxes | {n + DUAL: box for n, box in boxes.items()}
-        self.protect(f"{name}()", written, entry.memory, boxes)
+        self.protect(f"{name}()", written, entry.arrays, boxes)
         duals = {n: self.dual(call.arrays[n]) for n in gradients.names}
         result = plan_forward(call, duals, self.title).run_along(call, given.args, duals)
         self.entries.append(entry)

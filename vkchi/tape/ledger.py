@@ -7,9 +7,8 @@
     loss                overwrite of a derivative or used input with an unknown value
     fills, puts         constants that Python stored
     writes              writes since a call with a custom gradient
-    wants               contents that gradients will read
+    history             number of writes, and the contents that gradients will read
     flags               numbers of the loads that read each element
-    version             number of writes
     contents, shown     saved contents, to detect writes by other code
 
 Accounts of device arrays are found by the array object, those of host memory (`HostAccount`) by
@@ -21,13 +20,14 @@ and compare them later.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 from vkchi.analysis.boxes import Box, boxes_may_intersect
 from vkchi.errors import GradientError
 from vkchi.fields.elements import ArrayAccess
 from vkchi.fields.storage import Storage
+from vkchi.fields.versions import BoxIndex, History
 from vkchi.interop import host_views
 from vkchi.span import Span, user_span
 from vkchi.tape.exported_arrays import ExportedArray, shares_host_memory
@@ -78,6 +78,7 @@ class PythonFill:
 
 
 Fills = frozenset[PythonFill]
+WITH_DERIVATIVE = "puts a value with a derivative there"
 
 
 class LostGradient(NamedTuple):
@@ -116,63 +117,30 @@ class LostGradient(NamedTuple):
         return self.box, self.is_bits, self.fills
 
 
-class LiveGradient(NamedTuple):
-    """A part of an array that holds values with a derivative, and the write that stored them."""
+class LivePart(NamedTuple):
+    """A part of an array that holds values with a derivative, with the write that stored them.
 
-    name: str
-    who: str
-    span: Span | None
-    box: Box
-
-    @property
-    def origin(self) -> Note:
-        return f"{self.who} puts a value with a derivative there", self.span
-
-
-class InputUse(NamedTuple):
-    """A part of a differentiable array that recorded code has read.
-
-    `find` returns the source span of the read.
+    With `is_input`, a part of a differentiable array that recorded code has read. `find` returns
+    the source span of the write or read.
     """
 
     name: str
     who: str
     find: Callable[[], Span | None]
-    box: Box
+    box: Box = ()
+    is_input: bool = False
 
     @property
     def origin(self) -> Note:
-        return f"{self.who} has used what it held before", self.find()
+        what = "has used what it held before" if self.is_input else WITH_DERIVATIVE
+        return f"{self.who} {what}", self.find()
 
-
-class InputUses:
-    """Parts of one array that recorded code has read, grouped by their index on the first axis."""
-
-    def __init__(self) -> None:
-        self.at: dict[int | None, dict[Box, InputUse]] = {}
-
-    def __contains__(self, box: Box) -> bool:
-        return box in self.at.get(point_of(box), ())
-
-    def add(self, use: InputUse) -> None:
-        self.at.setdefault(point_of(use.box), {}).setdefault(use.box, use)
-
-    def find(self, box: Box) -> InputUse | None:
-        place = point_of(box)
-        lists = self.at.values() if place is None else (self.at.get(k, {}) for k in (place, None))
-        return next(
-            (one for known in lists for one in known.values() if boxes_may_intersect(one.box, box)),
-            None,
+    def lost(self, memory: Any, by: str, span: Span | None, box: Box = ()) -> LostGradient:
+        """The lost gradient after `by` stored an unknown value over this part."""
+        ways = (("it was overwritten here", span),) if span is not None else ()
+        return LostGradient(
+            memory, self.name, self.origin, box, ways=ways, by=by, is_input=self.is_input
         )
-
-
-def lost_by_overwrite(
-    one: LiveGradient | InputUse, memory: Any, by: str, span: Span | None, box: Box = ()
-) -> LostGradient:  # fmt: skip
-    """The lost gradient after `by` stored an unknown value over a held or used part."""
-    ways = (("it was overwritten here", span),) if span is not None else ()
-    is_input = isinstance(one, InputUse)
-    return LostGradient(memory, one.name, one.origin, box, ways=ways, by=by, is_input=is_input)
 
 
 class LoggedWrite(NamedTuple):
@@ -183,72 +151,11 @@ class LoggedWrite(NamedTuple):
     who: str
 
 
-class CallMemory(Protocol):
-    """A call and its arrays by parameter name: the arrays themselves, or copies from before it."""
-
-    memory: dict[str, Storage]
-
-
-class RecordedMemory(CallMemory, Protocol):
-    """A recorded call: its index among the tape's steps (`position`), and its earlier `memory` if
-    it ran along a trace (`kept`)."""
-
-    kept: Mapping[str, Storage]
-    position: int
-
-
-class SnapshotRequest(NamedTuple):
-    """A snapshot request: a call's gradient will read this part of an array.
-
-    `name` is the array's parameter name.
-    """
-
-    holder: RecordedMemory
-    name: str
-    box: Box
-
-    @property
-    def array(self) -> Storage:
-        return self.holder.memory[self.name]
-
-    @property
-    def copy(self) -> Storage | None:
-        found = self.holder.kept.get(self.name)
-        return found if found is not self.array else None
-
-
-class SnapshotRequests:
-    """Snapshot requests for one array, grouped by their index on the first axis, if single."""
-
-    def __init__(self) -> None:
-        self.at: dict[int, list[SnapshotRequest]] = {}
-        self.others: list[SnapshotRequest] = []
-
-    def add(self, wanted: SnapshotRequest) -> None:
-        place = point_of(wanted.box)
-        (self.others if place is None else self.at.setdefault(place, [])).append(wanted)
-
-    def pop_meeting(self, box: Box | None) -> list[SnapshotRequest]:
-        """Remove and return the requests whose part may intersect the box (None: all)."""
-        place = None if box is None else point_of(box)
-        if place is not None:
-            lists = [self.at.get(place, []), self.others]
-        else:
-            lists = [*self.at.values(), self.others]
-        hit: list[SnapshotRequest] = []
-        for found in lists:
-            rest: list[SnapshotRequest] = []
-            for w in found:
-                (hit if box is None or boxes_may_intersect(w.box, box) else rest).append(w)
-            found[:] = rest
-        return hit
-
-
 class MemoryAccount:
     """Derivative state of an array, or of a range of host memory.
 
     - `escapes`: lost gradients.
-    - `held`: parts that hold values with a derivative.
+    - `held`: parts that hold values with a derivative. `uses`: inputs that recorded code has read.
     - `loss`: the overwrite of a held part or used input with an unknown value, or None.
     - `writes`: the last write to each part, once a call with a custom gradient has ended.
     - `owner`: the array, or the torch tensor whose memory it is; None for numpy arrays.
@@ -259,7 +166,8 @@ class MemoryAccount:
 
     def __init__(self) -> None:
         self.escapes: dict[Any, LostGradient] = {}
-        self.held: dict[Box, LiveGradient] = {}
+        self.held: dict[Box, LivePart] = {}
+        self.uses: BoxIndex[LivePart] = BoxIndex()
         self.loss: LostGradient | None = None
         self.writes: dict[Box, LoggedWrite] = {}
 
@@ -267,11 +175,18 @@ class MemoryAccount:
     def escaping(self) -> list[LostGradient]:
         return [one for one in self.escapes.values() if not one.is_constant]
 
-    def finds(self, box: Box) -> LiveGradient | InputUse | None:
+    def holds(self, box: Box = ()) -> LivePart | None:
         """Return a part that holds a derivative and may intersect the box, or None."""
-        return next(
-            (held for held in self.held.values() if boxes_may_intersect(held.box, box)), None
-        )
+        return next((p for p in self.held.values() if boxes_may_intersect(p.box, box)), None)
+
+    def finds(self, box: Box = ()) -> LivePart | None:
+        """Return a part that holds a derivative, or a used input, that may intersect the box."""
+        return self.holds(box) or next((use for _, use in self.uses.meeting(box)), None)
+
+    def use(self, box: Box, make: Callable[[], LivePart]) -> None:
+        """Record the used input that `make` returns, unless one with this box is known."""
+        if self.uses.get(box, box) is None:
+            self.uses.put(box, make())
 
     def lose(self, found: LostGradient) -> None:
         """Record that an unknown value overwrote a part. Two different parts count as the whole
@@ -297,7 +212,6 @@ class HostAccount(MemoryAccount):
     def __init__(self, view: Values) -> None:
         super().__init__()
         self._view, self.owner = view, None
-        self.used: InputUse | None = None  # set by the first kernel that reads it
         self.contents: Values | None = None
         self.slope: Values | None = None
 
@@ -324,8 +238,7 @@ class HostAccount(MemoryAccount):
 
     @property
     def is_of_use(self) -> bool:
-        is_used = self.used is not None
-        return bool(self.escapes or self.held or self.writes or is_used or self.slope is not None)
+        return bool(self.escapes or self.finds() or self.writes or self.slope is not None)
 
     def compare(self) -> LostGradient | None:
         """Detect writes to a tensor outside kernels; return the loss that they or earlier ones
@@ -334,9 +247,9 @@ class HostAccount(MemoryAccount):
         That is an overwritten derivative or used input. None without one.
         """
         if self.owner is not None and not self.is_known:
-            found = next(iter(self.held.values()), None) or self.used
+            found = self.finds()
             assert found is not None
-            self.loss = self.loss or lost_by_overwrite(found, self.memory, "torch or numpy", None)
+            self.loss = self.loss or found.lost(self.memory, "torch or numpy", None)
         return self.loss
 
     def follow(self, tensor: Any) -> None:
@@ -347,7 +260,6 @@ class HostAccount(MemoryAccount):
 class Account(MemoryAccount):
     """Account of one array, which it keeps alive.
 
-    - `version`: number of recorded writes.
     - `fills`: not None if the array is constant, provided that these Python writes are.
     - `reads`: indices (None: all) that Python has read where there were derivatives, used inputs or
       lost gradients.
@@ -358,7 +270,7 @@ class Account(MemoryAccount):
     def __init__(self, array: Storage) -> None:
         super().__init__()
         self.array = self.memory = self.owner = array
-        self.version = 0
+        self.history = History()
         self.is_used = self.is_written = False  # by kernels
         self.is_cut = False  # by Python
         self.last_write: Span | None = None  # by Python, if recorded
@@ -366,35 +278,24 @@ class Account(MemoryAccount):
         self.fills: Fills | None = None
         self.reads: set[Index | None] = set()
         self.puts: set[Index] = set()
-        self.uses = InputUses()
-        self.wants = SnapshotRequests()
         self.flags: Storage | None = None
         self.shown: dict[int, ExportedArray] = {}
-
-    def holds(self, at: Index | None = None) -> LiveGradient | None:
-        """Return a part with a derivative, at an index or (None) anywhere; None without one."""
-        found = super().finds(box_at(self.array, at))
-        return found if isinstance(found, LiveGradient) else None
-
-    def finds(self, box: Box) -> LiveGradient | InputUse | None:
-        """Return a part with a derivative, or a used input, that may intersect the box; or None."""
-        return super().finds(box) or self.uses.find(box)
 
     @property
     def is_last_by_python(self) -> bool:
         """True if the last write, constant additions aside, was one that `note_write` recorded."""
-        return self.version == self.last_version
+        return self.history.version == self.last_version
 
     def note_write(self, access: ArrayAccess) -> None:
         """Record a write by Python. Adding a constant leaves the last writer unchanged."""
         if not access.is_sum:
             self.last_write = user_span()
-        elif self.last_version != self.version - 1:
+        elif self.last_version != self.history.version - 1:
             return
-        self.last_version = self.version
+        self.last_version = self.history.version
 
     def change(self, *, is_whole: bool) -> None:
-        self.version += 1
+        self.history.version += 1
         if is_whole:
             self.array.overwritten += 1  # writes to single elements that were read raise anyway
 
@@ -533,9 +434,3 @@ def box_at(array: Storage, at: Index | None = None) -> Box:
     """The box of an index, or (None) of the whole array. Indices of components are ignored."""
     axes = len(array.shape)
     return (None,) * axes if at is None else tuple([(k, k) for k in at[:axes]])
-
-
-def point_of(box: Box) -> int | None:
-    """The index of a box on the first axis if it has one element there, else None."""
-    first = box[0] if box else None
-    return first[0] if first is not None and first[0] == first[1] else None

@@ -40,13 +40,11 @@ from vkchi.tape.ledger import (
     Account,
     Fills,
     Index,
-    InputUse,
     Ledger,
-    LiveGradient,
+    LivePart,
     LostGradient,
     MemoryAccount,
     box_at,
-    lost_by_overwrite,
 )
 from vkchi.tape.log import TapeStep
 
@@ -118,14 +116,14 @@ class LostGradients:
         """
         if isinstance(memory, Storage):
             box = box or box_at(memory)
-            self.ledger.open(memory).held[box] = LiveGradient(name, who, span, box)
+            self.ledger.open(memory).held[box] = LivePart(name, who, lambda: span, box)
             return
         account = self.ledger.open(host_views.array_of_torch(memory))
         if not account.held:
-            account.held[()] = LiveGradient(name, who, span, ())
+            account.held[()] = LivePart(name, who, lambda: span)
             account.follow(memory)
 
-    def holds(self, array: Storage) -> LiveGradient | None:
+    def holds(self, array: Storage) -> LivePart | None:
         account = self.ledger.find(array)
         return account.holds() if account is not None else None
 
@@ -236,7 +234,7 @@ class LostGradients:
             one.compare()
             if kinds.get(name, NONE) != frozenset({"atomic_add"}):
                 box = boxes.get(name, ()) if isinstance(one, Account) else ()
-                one.lose(lost_by_overwrite(found, one.memory, who, user_span(), box))
+                one.lose(found.lost(one.memory, who, user_span(), box))
         return [one for _, one, _ in known]
 
     def lose_results(self, given: LaunchRequest, kind: str) -> None:
@@ -248,7 +246,7 @@ class LostGradients:
         by = f"{who}, which failed a check or was interrupted"
         for name, memory in given.written.items():
             place = memory.whole if isinstance(memory, Storage) else memory
-            found = lost_by_overwrite(LiveGradient(name, who, span, ()), place, by, span)
+            found = LivePart(name, who, lambda: span).lost(place, by, span)
             if isinstance(place, Storage) and place.companion(kind) is not None:
                 self.ledger.open(place).lose(found)
             else:
@@ -314,12 +312,10 @@ class LostGradients:
             if name in tensors:
                 account = self.ledger.open(host_views.array_of_torch(tensors[name]))
                 if account.owner is None:
-                    account.used = use_of(launch, name, box)
+                    account.use((), partial(use_of, launch, name, ()))
                     account.follow(tensors[name])
             elif array.companion(kind) is not None:
-                uses = self.ledger.open(array).uses
-                if box not in uses:
-                    uses.add(use_of(launch, name, box))
+                self.ledger.open(array).use(box, partial(use_of, launch, name, box))
 
     def check_loss(self, loss: Any) -> None:
         """Raise GradientError if the loss has an unknown value, or was last written by Python.
@@ -376,7 +372,7 @@ def ends_derivative(
         return False
     if access.kind == "write" and reads and (at is None or at in reads or None in reads):
         who, part = "Python, which had read it", () if at is None else box
-        account.lose(lost_by_overwrite(found, account.array, who, user_span(), part))
+        account.lose(found.lost(account.array, who, user_span(), part))
         return False
     if is_all:
         account.loss = None
@@ -416,8 +412,9 @@ def line_of(span: Span | None) -> Span | None:
     return user_span() if is_ours(span) else span
 
 
-def use_of(launch: KernelCall | LaunchRequest, name: str, box: Box) -> InputUse:
-    return InputUse(name, f"{launch.name}()", partial(first_read, launch.plan, name), box)
+def use_of(launch: KernelCall | LaunchRequest, name: str, box: Box) -> LivePart:
+    find = partial(first_read, launch.plan, name)
+    return LivePart(name, f"{launch.name}()", find, box, is_input=True)
 
 
 def first_read(plan: Plan, name: str) -> Span | None:

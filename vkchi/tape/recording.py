@@ -6,14 +6,16 @@ A recording observes every kernel call, and every access by Python to the arrays
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.boxes import Box
 from vkchi.autodiff.results import WORDS, DerivativeOutflow
-from vkchi.fields.elements import ArrayAccess, Elements
 from vkchi.calls.call import KernelCall, LaunchRequest
+from vkchi.fields.elements import ArrayAccess, Elements
 from vkchi.fields.storage import Storage
+from vkchi.fields.versions import Read
 from vkchi.interop import host_views
 from vkchi.interrupts.safe_context import SafeContext
 from vkchi.launch import Plan
@@ -28,25 +30,22 @@ from vkchi.tape.ledger import (
     Account,
     HostAccount,
     Index,
-    InputUse,
     Ledger,
+    LivePart,
     LostGradient,
-    RecordedMemory,
-    SnapshotRequest,
     box_at,
 )
 from vkchi.tape.log import ConstantOverwrite, TapeStep
 from vkchi.tape.lost_gradients import LostGradients, ends_derivative
 from vkchi.tape.mutation_log import MutationLog
 from vkchi.tape.snapshots import Snapshots
-from vkchi.tape.steps import CustomGradientCall, drop_copies
+from vkchi.tape.steps import CustomGradientCall, RecordedCall, drop_copies
 from vkchi.tuples import NamedTuple
 from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from vkchi.calls.call import Memory, Values
-    from vkchi.tape.plan import GradientPlan
 
 
 NOTES = ("entries", "ledger", "breaks", "constants", "mutation_log", "snapshots", "races")
@@ -116,7 +115,7 @@ class Recording(SafeContext):
         self.breaks, self.constants = LostGradients(ledger), ConstantArrays(ledger)
         self.mutation_log = MutationLog(ledger)
         self.snapshots = Snapshots(self.budget_bytes, ledger)
-        self.races = RaceFinder(lambda array: ledger.open(array).version)  # last of NOTES
+        self.races = RaceFinder(lambda array: ledger.open(array).history.version)  # last of NOTES
 
     def enter(self) -> None:
         self.state = "recording"
@@ -191,19 +190,18 @@ class Recording(SafeContext):
                     [view], array, "that is memory of an array, into which it went here"
                 )
 
-    def save(self, call: KernelCall, holder: RecordedMemory, made: GradientPlan) -> dict[str, Box]:
-        """Request snapshots of the contents that a call's gradient will read.
+    def save(self, entry: RecordedCall) -> dict[str, Box]:
+        """Begin the reads of a call's gradient; return the parts of arrays that the call writes.
 
-        Arrays that are gradients are copied into `holder.memory` instead. Returns the parts of
-        arrays that the call writes.
+        Arrays that are gradients are copied.
         """
-        for key, box in made.needs(call).items():
-            array = holder.memory[key]
-            if array.is_gradient:
-                holder.memory[key] = array.copied()  # gradients change without notification
+        for key, box in entry.plan.needs(entry.call).items():
+            array, reader = entry.arrays[key], (len(self.entries), key)
+            if array.is_gradient:  # these change without notification
+                entry.reads[key] = Read(array, box, array.copied())
             else:
-                self.snapshots.want(SnapshotRequest(holder, key, box))
-        return made.writes(call)
+                entry.reads[key] = self.snapshots.want(array, box, reader)
+        return entry.plan.writes(entry.call)
 
     def protect(
         self, who: str, written: set[str], arrays: Mapping[str, Storage],
@@ -226,7 +224,7 @@ class Recording(SafeContext):
             account.forget_constants()
             if name in boxes:
                 self.mutation_log.note(account.array, boxes[name], who, is_certain=is_certain(name))
-            self.snapshots.save(account.array, boxes.get(name))
+            self.snapshots.save(account.array, boxes.get(name, ()))
         if self.snapshots.is_over and not was_over:
             drop_copies(self.entries)
 
@@ -359,8 +357,8 @@ class Recording(SafeContext):
         here = user_span()
         for x in inputs:
             if isinstance(x, Storage) and x.companion(self.kind) is not None:
-                use = InputUse(repr(x), function.who, lambda: here, box_at(x))
-                self.ledger.open(x).uses.add(use)
+                use = partial(LivePart, repr(x), function.who, lambda: here, box_at(x), True)
+                self.ledger.open(x).use(box_at(x), use)
         known = [self.computed(x) or x for x in inputs]
         if isinstance(output, Storage):
             step = HostStep(function, known, found, result, output)

@@ -1,8 +1,8 @@
 """Snapshots by copy-on-write: a tape copies an array before something overwrites it.
 
-A recorded call requests that parts of arrays keep their contents. Before a launch or Python writes
-to such a part, the array is copied once for all requests that the write affects. If possible, only
-the requested rows are copied.
+A recorded call has a `fields.versions.Read` of each part of an array that its gradient reads.
+Before a launch or Python writes to such a part, the array is copied once for all reads that the
+write affects. If possible, only their rows are copied.
 
 With a memory budget the state at the start is saved, too. If the copies exceed the budget, the
 copies for calls are dropped, and calls are repeated instead (`checkpoints`).
@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.analysis.boxes import Box, rows_of
+from vkchi.analysis.boxes import Box
 from vkchi.errors import DeviceError
 from vkchi.fields.storage import Storage
-from vkchi.tape.ledger import CallMemory, Ledger, SnapshotRequest, SnapshotRequests
+from vkchi.fields.versions import Read, copy_boxes
+from vkchi.tape.ledger import Ledger
 from vkchi.tape.log import State
 from vkchi.tuples import NamedTuple
 
@@ -52,26 +53,23 @@ class TapeReport(NamedTuple):
 
 
 class SnapshotCopy(NamedTuple):
-    """A copy of parts of an array, and the calls that requested it.
+    """A copy of parts of an array, and the calls that read it.
 
-    `holders` are their positions in the tape, with the array's parameter name in each.
+    `readers` are their positions in the tape, with the array's parameter name in each.
     """
 
     boxes: list[Box]
-    holders: list[tuple[int, str]]
+    readers: list[tuple[int, str]]
 
-    def find(self, calls: Sequence[CallMemory]) -> Storage:
-        position, name = self.holders[0]
-        return calls[position].memory[name]
-
-    def make(self, calls: Sequence[CallMemory], saved_bytes: int) -> Storage:
-        """Make the copy and store it in the calls. Raises DeviceError.
+    def make(self, memories: Sequence[dict[str, Storage]], saved_bytes: int) -> Storage:
+        """Make the copy and store it in the memory of the calls. Raises DeviceError.
 
         `saved_bytes` is the size of earlier copies, for the error message.
         """
-        copy = copy_of(self.find(calls), self.boxes, saved_bytes)
-        for position, name in self.holders:
-            calls[position].memory[name] = copy
+        position, name = self.readers[0]
+        copy = copy_of(memories[position][name], self.boxes, saved_bytes)
+        for position, name in self.readers:
+            memories[position][name] = copy
         return copy
 
 
@@ -80,9 +78,8 @@ def copy_of(array: Storage, boxes: list[Box], saved_bytes: int) -> Storage:
 
     Raises DeviceError, which states `saved_bytes`, the size of earlier copies.
     """
-    rows = rows_of(boxes, array.shape) if array.row_numbers is not None else None
     try:
-        return array.copied() if rows is None else array.copied_rows(*rows)
+        return copy_boxes(array, boxes)
     except DeviceError as e:
         raise DeviceError(
             f"{e}; the tape has saved {saved_bytes} bytes of arrays that kernels overwrite: with "
@@ -91,12 +88,13 @@ def copy_of(array: Storage, boxes: list[Box], saved_bytes: int) -> Storage:
 
 
 class Snapshots:
-    """Copy-on-write snapshots of one tape.
+    """Reads of one tape, and the copies made for them.
 
     - `start`: with a memory budget, the initial contents of every array that was written.
     - `is_over`: the budget is exceeded, so that calls must be repeated.
     - `is_reversing`: gradients are running; the budget does not apply.
     - `saves`: copies made since the list was last emptied.
+    - `traced`: arrays of the first calls, or copies made for them, if these ran along a trace.
     """
 
     def __init__(self, budget_bytes: int | None, ledger: Ledger) -> None:
@@ -105,25 +103,32 @@ class Snapshots:
         self.rewritten: dict[int, Storage] = {}
         self.saved_bytes = 0
         self.saves: list[SnapshotCopy] = []
+        self.traced: Sequence[dict[str, Storage]] = ()
+        self.readers: dict[Read, list[tuple[int, str]]] = {}
         self.is_over = self.is_reversing = False
 
     @property
     def is_limited(self) -> bool:
         return self.budget_bytes not in (None, UNLIMITED)
 
-    def want(self, wanted: SnapshotRequest) -> None:
-        """Request that a part of an array keeps its contents. No effect once the budget is
-        exceeded."""
-        account = self.ledger.open(wanted.array)
-        if not self.is_over:
-            account.wants.add(wanted)
+    def want(self, array: Storage, box: Box, reader: tuple[int, str]) -> Read:
+        """Return a read of a part of an array by a call: its position and the parameter's name.
+
+        Once the budget is exceeded, the read follows the contents of the array.
+        """
+        account = self.ledger.open(array)
+        if self.is_over:
+            return Read(array, box)
+        read = account.history.want(array, box)
+        self.readers.setdefault(read, []).append(reader)
+        return read
 
     def save_all(self, array: Storage) -> None:
         """Save an array before Python overwrites it.
 
         With a memory budget, note it for `take_rewritten`, too.
         """
-        self.save(array, None)
+        self.save(array, ())
         if self.budget_bytes is not None:
             self.rewritten[id(array)] = array
 
@@ -140,43 +145,40 @@ class Snapshots:
         self.count(found.size_bytes)
         return [found]
 
-    def save(self, array: Storage, box: Box | None) -> None:
-        """Copy an array for all requests that may intersect a box (None: all requests).
+    def save(self, array: Storage, box: Box) -> None:
+        """Copy the reads that a write to a box of an array may change.
 
-        With a memory budget, also save its initial contents, once. Raises DeviceError.
+        With a memory budget, also save its initial contents, once. Raises DeviceError; the write
+        then does not happen.
         """
         is_result = self.is_reversing and array.is_gradient
         if self.budget_bytes is not None and id(array) not in self.start.copies and not is_result:
             self.start.keep(array)
-        wants = self.ledger.open(array).wants
-        hit = wants.pop_meeting(box)
-        found: dict[int, list[SnapshotRequest]] = {}
-        for w in hit:
-            found.setdefault(id(w.array), []).append(w)
-        try:
-            for those in found.values():  # one group per array or component
-                self.save_for(those)
-        except DeviceError:  # the write does not happen
-            for w in hit:
-                wants.add(w)
-            raise
+        self.ledger.open(array).history.save(box, self._copy)
+        self.count(0)
 
-    def save_for(self, those: list[SnapshotRequest]) -> None:
-        save = SnapshotCopy([w.box for w in those], [(w.holder.position, w.name) for w in those])
-        self.saves.append(save)
-        copy = those[0].copy or copy_of(those[0].array, save.boxes, self.saved_bytes)
-        self.count(copy.size_bytes)
-        for w in those:
-            w.holder.memory[w.name] = copy
+    def _copy(self, reads: list[Read]) -> Storage:
+        array, boxes = reads[0].array, [read.box for read in reads]
+        readers = [reader for read in reads for reader in self.readers[read]]
+        position, name = readers[0]
+        known = self.traced[position][name] if position < len(self.traced) else array
+        copy = copy_of(array, boxes, self.saved_bytes) if known is array else known
+        for read in reads:
+            del self.readers[read]
+        self.saves.append(SnapshotCopy(boxes, readers))
+        self.saved_bytes += copy.size_bytes
+        return copy
 
     def count(self, size_bytes: int) -> None:
-        """Count saved bytes. Past the budget, set `is_over` and drop all requests."""
+        """Count saved bytes. Past the budget, set `is_over` and let later writes change all
+        reads."""
         self.saved_bytes += size_bytes
         budget = None if self.is_reversing else self.budget_bytes
         if budget is not None and self.saved_bytes > budget:
             self.is_over = True
+            self.readers.clear()
             for account in self.ledger.accounts.values():
-                account.wants = SnapshotRequests()
+                account.history.forget()
 
     def close(self) -> None:
         self.start = State()

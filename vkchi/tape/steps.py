@@ -7,14 +7,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from vkchi.calls.call import KernelCall
 from vkchi.calls.facts import facts
 from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError
 from vkchi.fields.storage import Storage
+from vkchi.fields.versions import Read
 from vkchi.interrupts.locks import restoring
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.struct import Struct
@@ -79,15 +79,11 @@ class CallStep(TapeStep):
 class RecordedCall(CallStep):
     """A recorded call.
 
-    - `memory`: its arrays, or copies of their contents before the call.
+    - `arrays`: its arrays.
+    - `reads`: the parts that its gradient reads, as they were before the call.
     - `log`: the replay log, if its gradient needs drawn values; `drawn` are its buffers.
     - `observed`: the instrumented variant that detects races, if no analysis or trial can decide.
-    - `position`: index among the steps of the tape.
-    - `kept`: earlier `memory`, if the call ran before it was recorded.
     """
-
-    position = 0
-    kept: Mapping[str, Storage] = MappingProxyType({})
 
     def __init__(
         self,
@@ -98,7 +94,8 @@ class RecordedCall(CallStep):
     ) -> None:
         super().__init__(call)
         self.gradients, self.plan = gradients, plan
-        self.memory = dict(call.arrays)
+        self.arrays = dict(call.arrays)
+        self.reads: dict[str, Read] = {}
         self.log: ReplayLog | None = None
         self.observed: ObservedRun | None = None
         if plan.made.has_draws:
@@ -112,6 +109,11 @@ class RecordedCall(CallStep):
 
             self.observed = observed_variant(call, race, self.func)
             self.race = race.race if self.observed is not None else None
+
+    @property
+    def memory(self) -> dict[str, Storage]:
+        """The arrays, or copies of their contents before the call."""
+        return self.arrays | {name: read.source for name, read in self.reads.items()}
 
     @property
     def form(self) -> Variant | None:
@@ -265,7 +267,7 @@ def drop_copies(entries: Iterable[Any]) -> None:
     """Replace the snapshots of recorded calls by the live arrays."""
     for entry in entries:
         if isinstance(entry, RecordedCall):
-            entry.memory = dict(entry.call.arrays)
+            entry.reads.clear()
 
 
 def check_repeatable(entries: Iterable[Any]) -> int:

@@ -219,7 +219,7 @@ class Tape(Recording):
 
     def is_left_over(self, gradient: Storage) -> bool:
         account = self.ledger.find(gradient)
-        return not self.clear_gradients or (account is not None and account.version > 0)
+        return not self.clear_gradients or (account is not None and account.history.version > 0)
 
     def grad_once(self) -> TapeReport:
         seed_loss(self.loss)
@@ -272,6 +272,7 @@ class Tape(Recording):
             self.failed = before or done[-1].name  # reset below, once all are analyzed
         super().begin_notes()
         self.trace.done = []
+        self.snapshots.traced = [step.memory for step in done]
         for step in done:
             self.note_flows(self.note_call(step.call, step))
         self.failed = before
@@ -388,10 +389,7 @@ class Tape(Recording):
         self.check_race(None if isinstance(race, UndecidedRace) else race)
         self.entries += self.snapshots.take_rewritten()
         entry = RecordedCall(call, gradients, made, race)
-        entry.position = len(self.entries)
-        if done is not None:
-            entry.kept = done.memory
-        boxes = self.save(call, entry, made)
+        boxes = self.save(entry)
         self.snapshots.saves = []
         self.protect(f"{call.name}()", call.plan.written, call.arrays, boxes)
         return CallAnalysis(entry, constant, boxes)
@@ -488,7 +486,7 @@ class Tape(Recording):
         is recorded even in an undifferentiated function: its gradient clears the derivatives there.
         """
         near = [one for memory in given.written.values() for one in self.ledger.near(memory)]
-        is_known = any(one.escapes or one.finds(()) for one in near)
+        is_known = any(one.escapes or one.finds() for one in near)
         return is_known and facts.stores_constants(given.plan)
 
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -61,11 +61,9 @@ class TracedCall(TapeStep):
     def __init__(
         self, node: TraceNode, name: str, repeated: RepeatedTapedCall, args: tuple[Any, ...],
         memory: dict[str, Storage], adjoints: Mapping[str, Storage], made: GradientPlan,
-        position: int,
     ) -> None:  # fmt: skip
         self.node, self.name, self.repeated, self.args = node, name, repeated, args
         self.memory, self.adjoints, self.made = memory, adjoints, made
-        self.position = position
 
     @property
     def call(self) -> KernelCall:
@@ -146,7 +144,7 @@ class Trace:
         made = repeated.gradient(adjoints)
         if made is None:
             return None
-        return TracedCall(found, name, repeated, args, memory, adjoints, made, self.length)
+        return TracedCall(found, name, repeated, args, memory, adjoints, made)
 
     def launch(self, step: TracedCall, watcher: Watcher) -> Any:
         """Make the recorded copies, run a call of the trace, append it to `done` and return its
@@ -167,7 +165,8 @@ class Trace:
         self.done.append(step)
         try:
             for save in step.node.saves:  # for earlier calls and this one
-                self.saved_bytes += save.make(self.done, self.saved_bytes).size_bytes
+                memories = [done.memory for done in self.done]
+                self.saved_bytes += save.make(memories, self.saved_bytes).size_bytes
             result = step.repeated.call.launch(step.args)
         except BaseException:
             del self.done[self.length :]
