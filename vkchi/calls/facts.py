@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from vkchi.calls import questions as facts
     from vkchi.calls.repeated import RepeatedTapedCall
     from vkchi.launch import Plan
-    from vkchi.tape.traces import TraceNode
 
 __all__ = ["CachedQueries", "Case", "PlanCaches", "Names", "case_of", "facts"]
 V = TypeVar("V")
@@ -122,7 +121,6 @@ class PlanCaches:
     """Memoization for one kernel plan.
 
     - `repeated`: data shared by calls of the same arrays. `notes_left` more calls may be examined.
-    - `traces`: root of the traces of tapes that begin with this kernel.
     - `warned`: a registry of Python's `warnings`.
     """
 
@@ -131,7 +129,6 @@ class PlanCaches:
         # Keyed by the `id` of the arguments that are objects.
         self.repeated: dict[tuple[int, ...], RepeatedTapedCall] = {}
         self.notes_left = MOST_NOTES
-        self.traces: TraceNode | None = None
         self.warned: dict[Any, Any] = {}
         self.found: dict[tuple[str, Hashable], Any] = {}
 

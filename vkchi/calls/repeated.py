@@ -11,8 +11,7 @@ taken from each call. Contents of arrays and the state of a tape are not cached.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
-from itertools import count
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from vkchi.buffer import IMPORTED
@@ -21,6 +20,7 @@ from vkchi.interop.in_place import HostNdarray
 from vkchi.interrupts.bounded import insert_bounded
 from vkchi.launch.prepared import Prepared
 from vkchi.launch.repeated_calls import RepeatedCall, cache_call
+from vkchi.ndarray import Ndarray
 
 if TYPE_CHECKING:
     from vkchi.calls.facts import Case
@@ -30,10 +30,9 @@ if TYPE_CHECKING:
 
 MOST_REPEATED = 16  # cached kinds of calls per plan
 MOST_CASES = 4096  # cached cases (integer values) per kind of call
-Buffers = tuple[tuple[str, int, int, tuple[int, ...]], ...]
-Adjoints = list[tuple[str, "weakref.ref[Storage]"]]
+Buffers = tuple[Hashable, ...]
+Adjoints = list["weakref.ref[Storage]"]
 NO_GRADIENT: tuple[Adjoints, None] = [], None
-SERIAL = count()
 
 
 class RepeatedTapedCall:
@@ -41,20 +40,24 @@ class RepeatedTapedCall:
 
     - `shapes`: shapes of the arrays, in the order of `arrays`.
     - `constants`: arrays that the kernel treats as constants.
-    - `serial`: unique identifier of this object together with its saved gradient.
+    - `smooth`: names of other arrays of floats; True for ndarrays, which may get other gradients.
+    - `known`: facts about calls with the saved gradient (`tape.CallFacts`).
     """
 
     def __init__(
         self, plan: Plan, call: RepeatedCall, arrays: Mapping[str, Storage],
         constants: frozenset[str],
     ) -> None:  # fmt: skip
-        self.call, self.plan, self.serial = call, plan, next(SERIAL)
+        self.call, self.plan = call, plan
         self.constants = constants
         self.shapes = tuple([(name, array.shape) for name, array in arrays.items()])
+        self.smooth = {name: isinstance(array, Ndarray) for name, array in arrays.items()
+                       if array.compute.kind == "f" and name not in constants}  # fmt: skip
         names = [(p.name, k) for k, p in enumerate(plan.parameters)]
         self.passed = [(name, k) for name, k in names if plan.parameters[k].kind == "array"]
         self.scalars = [(number.name, number.argument) for number in call.numbers]
         self.cases: dict[tuple[tuple[str, int], ...], Case] = {}
+        self.known: dict[Hashable, Any] = {}
         self._gradient: tuple[Adjoints, GradientPlan] | None = None
         self._prepared: tuple[Executable, Buffers, Prepared] | None = None
 
@@ -82,14 +85,14 @@ class RepeatedTapedCall:
         known, made = self._gradient or NO_GRADIENT
         if len(adjoints) != len(known):
             return None
-        for (name, found), (given, adjoint) in zip(known, adjoints.items()):
-            if name != given or found() is not adjoint:
+        for found, adjoint in zip(known, adjoints.values()):  # in the order of the arrays
+            if found() is not adjoint:
                 return None
         return made
 
     def note_gradient(self, adjoints: Mapping[str, Storage], made: GradientPlan) -> None:
-        known = [(name, weakref.ref(adjoint)) for name, adjoint in adjoints.items()]
-        self.serial = next(SERIAL)  # first: data keyed by the old serial is about the old gradient
+        known = [weakref.ref(adjoint) for adjoint in adjoints.values()]
+        self.known = {}
         self._gradient = known, made  # one assignment: an interrupt must not mix two gradients
 
     def launch(self, executable: Executable, args: tuple[Any, ...], arrays: Arrays) -> None:
@@ -114,13 +117,16 @@ class RepeatedTapedCall:
 
 
 def buffers_of(arrays: Arrays) -> Buffers | None:
-    """Key of the buffers of these arrays; None if one shares its memory with other code.
+    """Key of the buffers of these arrays, in order; None if one shares its memory with other code.
 
     Equal keys mean equal buffers, even after a buffer was freed, and distinguish parts of one
     buffer.
     """
-    found = [(name, a.buffer.key, a.buffer.address, a.shape) for name, a in arrays.items()]
-    return None if any(key == IMPORTED for _, key, _, _ in found) else tuple(found)
+    found: list[Hashable] = []
+    for array in arrays.values():
+        buffer = array.buffer
+        found += (buffer.key, buffer.address, array.shape)
+    return None if IMPORTED in found else tuple(found)
 
 
 def find_repeated(plan: Plan, args: tuple[Any, ...]) -> RepeatedTapedCall | None:

@@ -38,24 +38,26 @@ class BoxIndex(Generic[T]):
     """Parts of one array by key, grouped by their index on the first axis (None: several)."""
 
     def __init__(self) -> None:
-        self._groups: dict[int | None, dict[Hashable, T]] = {}
+        self.groups: dict[int | None, dict[Hashable, T]] = {}
 
-    def get(self, key: Hashable, box: Box) -> T | None:
-        """Return the part with this key and box."""
-        return self._groups.get(point_of(box), {}).get(key)
+    def group(self, point: int | None) -> dict[Hashable, T]:
+        """Return the group with an index, made if there is none."""
+        found = self.groups.get(point)
+        if found is None:
+            found = self.groups[point] = {}
+        return found
 
-    def put(self, key: Hashable, part: T) -> None:
-        self._groups.setdefault(point_of(part.box), {})[key] = part
-
-    def remove(self, key: Hashable, box: Box) -> None:
-        del self._groups[point_of(box)][key]
-
-    def meeting(self, box: Box) -> Iterator[tuple[Hashable, T]]:
-        """Yield the parts that may intersect a box, with their keys; the box `()` meets all."""
+    def near(self, box: Box) -> list[tuple[int | None, dict[Hashable, T]]]:
+        """Return the groups of which a part may intersect a box, with their indices."""
         point = point_of(box)
-        places = self._groups.keys() if point is None else (point, None)
-        for group in [self._groups.get(place, {}) for place in places]:
-            yield from [(k, p) for k, p in group.items() if boxes_may_intersect(p.box, box)]
+        if point is None:
+            return list(self.groups.items())
+        return [(k, self.groups[k]) for k in (point, None) if k in self.groups]
+
+    def find(self, box: Box) -> T | None:
+        """Return a part that may intersect a box; None if there is none."""
+        parts = (part for _, group in self.near(box) for part in group.values())
+        return next((part for part in parts if boxes_may_intersect(part.box, box)), None)
 
 
 def point_of(box: Box) -> int | None:
@@ -90,15 +92,17 @@ class History:
 
     def __init__(self) -> None:
         self.version = 0
-        self._reads: BoxIndex[Read] = BoxIndex()
+        self.reads: BoxIndex[Read] = BoxIndex()
 
-    def want(self, array: Storage, box: Box) -> Read:
-        """Return a live read of a part of the array or of a component."""
-        key = id(array), box
-        found = self._reads.get(key, box)
+    def want(self, array: Storage, box: Box, point: int | None) -> Read:
+        """Return a live read of a part of the array or of a component.
+
+        `point` is `point_of(box)`.
+        """
+        key, group = (id(array), box), self.reads.groups.get(point)
+        found = group.get(key) if group is not None else None
         if found is None:
-            found = Read(array, box)
-            self._reads.put(key, found)
+            found = self.reads.group(point)[key] = Read(array, box)
         return found
 
     def save(self, box: Box, copy: Callable[[list[Read]], Storage]) -> None:
@@ -107,18 +111,25 @@ class History:
         `copy` makes one copy for all reads of one array or component. If it raises, the reads
         without copy stay live.
         """
-        groups: dict[int, list[tuple[Hashable, Read]]] = {}
-        for key, read in self._reads.meeting(box):
-            groups.setdefault(id(read.array), []).append((key, read))
-        for group in groups.values():
-            made = copy([read for _, read in group])
-            for key, read in group:
+        near = self.reads.near(box)
+        hit: dict[int, list[Read]] = {}
+        for _, group in near:
+            for read in group.values():
+                if boxes_may_intersect(read.box, box):
+                    hit.setdefault(id(read.array), []).append(read)
+        for reads in hit.values():
+            made = copy(reads)
+            for read in reads:
                 read.copy = made
-                self._reads.remove(key, read.box)
+                self.reads.group(point_of(read.box)).pop((id(read.array), read.box))
+        if hit:
+            for point, group in near:
+                if not group:
+                    del self.reads.groups[point]
 
     def forget(self) -> None:
         """Let later writes change all live reads."""
-        self._reads = BoxIndex()
+        self.reads = BoxIndex()
 
 
 def copy_boxes(array: Storage, boxes: list[Box]) -> Storage:

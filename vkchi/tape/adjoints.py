@@ -30,8 +30,12 @@ def adjoints_of(
 ) -> dict[str, Storage]:
     """Gradients by the names of their arrays. Arrays without gradient and those in `but` are
     absent."""
-    found = {name: a.companion("grad") for name, a in arrays.items() if name not in but}
-    return {name: gradient for name, gradient in found.items() if gradient is not None}
+    found = {}
+    for name, array in arrays.items():
+        gradient = None if name in but else array.companion("grad")
+        if gradient is not None:
+            found[name] = gradient
+    return found
 
 
 class CallAdjoints:

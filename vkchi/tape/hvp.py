@@ -154,7 +154,8 @@ class HvpRecording(Recording):
         self.check(call, gradients.names)
         race = self.races.look(call, gradients.names, made.spec)
         entry = HvpCall(self, call, gradients, made, race)
-        boxes = self.save(entry)
+        self.save(entry)
+        boxes = made.writes(call)
         written = plan.written | {n + DUAL for n in plan.written}
         boxes = boxes | {n + DUAL: box for n, box in boxes.items()}
         self.protect(f"{name}()", written, entry.arrays, boxes)

@@ -125,24 +125,13 @@ class FieldContents(Protocol):
         """Raise GradientError if a field's contents are unknown; `span_of` locates its read."""
 
 
-class CurrentFields:
-    def find(self, array: Storage) -> Storage:
-        return array
-
-    def check(self, name: str, array: Storage, span_of: Callable[[str], Span | None]) -> None:
-        pass
-
-
-NOW = CurrentFields()
-
-
 def run_gradient(
     name: str,
     plan: Plan,
     args: tuple[Any, ...],
     shared: Sequence[ImportedArray] = NOTHING_SHARED,
     *,
-    fields: FieldContents = NOW,
+    fields: FieldContents | None = None,
 ) -> None:
     """Run `kernel.grad(...)`: the gradient of a call, with the current memory.
 
@@ -157,10 +146,13 @@ def run_gradient(
         describe_call(name, plan, args, shared) if shared else LaunchRequest(name, plan, args).call
     )
     gradients = CallAdjoints(call)
-    call = with_fields(call, fields)
+    own = plan.fields(args) if fields is not None else {}
+    if fields is not None:
+        saved = {k: fields.find(array) for k, array in own.items()}
+        call = call._replace(arrays={**call.arrays, **saved})
     made, needs, redefined = fit_gradient(call, gradients)
-    for key, array in plan.fields(args).items():
-        if key in needs:
+    for key, array in own.items():
+        if fields is not None and key in needs:
             fields.check(key, array, made.span_of)
     history = getattr(plan.runtime.tape, "mutation_log", None)
     if history is not None and history.since is not None:
@@ -174,10 +166,10 @@ def run_gradient(
     device = plan.runtime.device
     owners = [*(one.owner for one in shared), *gradients.owners]
     held = device.heap.hold(owners)
-    with lock_writers(plan.runtime) if fields is not NOW else nullcontext():
-        # looked up again: another thread may have written since
-        kept = {k: fields.find(array) for k, array in plan.fields(args).items()}
-        memory = {**memory, **{k: a for k, a in kept.items() if not a.is_gradient}}
+    with lock_writers(plan.runtime) if fields is not None else nullcontext():
+        if fields is not None:  # looked up again: another thread may have written since
+            kept = {k: fields.find(array) for k, array in own.items()}
+            memory |= {k: a for k, a in kept.items() if not a.is_gradient}
         made.launch(call.args, memory, gradients.arrays, call.repeated)
     if shared:
         device.wait()
@@ -188,11 +180,6 @@ def run_gradient(
     recording = plan.runtime.tape
     if recording is not None and recording.kind != "record":
         recording.note_gradient(call, gradients, needs)
-
-
-def with_fields(call: KernelCall, memory: FieldContents) -> KernelCall:
-    fields = {k: memory.find(array) for k, array in call.plan.fields(call.args).items()}
-    return call._replace(arrays={**call.arrays, **fields})
 
 
 def check_depth(call: KernelCall) -> None:

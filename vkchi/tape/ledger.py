@@ -27,10 +27,9 @@ from vkchi.analysis.boxes import Box, boxes_may_intersect
 from vkchi.errors import GradientError
 from vkchi.fields.elements import ArrayAccess
 from vkchi.fields.storage import Storage
-from vkchi.fields.versions import BoxIndex, History
+from vkchi.fields.versions import BoxIndex, History, point_of
 from vkchi.interop import host_views
 from vkchi.span import Span, user_span
-from vkchi.tape.exported_arrays import ExportedArray, shares_host_memory
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 
@@ -151,6 +150,27 @@ class LoggedWrite(NamedTuple):
     who: str
 
 
+class ExportedArray:
+    """An array whose memory other code accesses in place, and its last known `contents`.
+
+    It was exported by DLPack, or belongs to the other code, which writes there without notice.
+    """
+
+    def __init__(self, array: Storage, contents: Values) -> None:
+        self.array, self.contents = array, contents
+
+    def look(self) -> None:
+        """Detect writes by other code since `contents` was saved; waits for the device.
+
+        They are reported as a read and a write by Python: new values may depend on the old ones.
+        """
+        found, known = self.array.contents(), self.contents
+        if host_views.changed_mask(known, found).any():
+            self.array.put_unnoticed(known)  # restored first, so that snapshots save it
+            self.array.tell(ArrayAccess("read"))
+            self.array.from_numpy(found)
+
+
 class MemoryAccount:
     """Derivative state of an array, or of a range of host memory.
 
@@ -168,6 +188,7 @@ class MemoryAccount:
         self.escapes: dict[Any, LostGradient] = {}
         self.held: dict[Box, LivePart] = {}
         self.uses: BoxIndex[LivePart] = BoxIndex()
+        self.new_uses: list[LivePart] = []  # not in the index yet
         self.loss: LostGradient | None = None
         self.writes: dict[Box, LoggedWrite] = {}
 
@@ -181,12 +202,14 @@ class MemoryAccount:
 
     def finds(self, box: Box = ()) -> LivePart | None:
         """Return a part that holds a derivative, or a used input, that may intersect the box."""
-        return self.holds(box) or next((use for _, use in self.uses.meeting(box)), None)
+        for part in self.new_uses:
+            self.use(part)
+        self.new_uses.clear()
+        return self.holds(box) or self.uses.find(box)
 
-    def use(self, box: Box, make: Callable[[], LivePart]) -> None:
-        """Record the used input that `make` returns, unless one with this box is known."""
-        if self.uses.get(box, box) is None:
-            self.uses.put(box, make())
+    def use(self, part: LivePart) -> None:
+        """Record a used input, unless one with this box is known."""
+        self.uses.group(point_of(part.box)).setdefault(part.box, part)
 
     def lose(self, found: LostGradient) -> None:
         """Record that an unknown value overwrote a part. Two different parts count as the whole
@@ -298,6 +321,15 @@ class Account(MemoryAccount):
         self.history.version += 1
         if is_whole:
             self.array.overwritten += 1  # writes to single elements that were read raise anyway
+
+    def note_kernel(self) -> None:
+        """Record a write by a kernel."""
+        self.is_written = True
+        self.history.version += 1
+        self.array.overwritten += 1
+        self.fills = None
+        if self.puts and not self.escapes:
+            self.puts.clear()
 
     def forget_constants(self) -> None:
         self.fills = None
@@ -434,3 +466,11 @@ def box_at(array: Storage, at: Index | None = None) -> Box:
     """The box of an index, or (None) of the whole array. Indices of components are ignored."""
     axes = len(array.shape)
     return (None,) * axes if at is None else tuple([(k, k) for k in at[:axes]])
+
+
+def shares_host_memory(one: Storage, other: Storage | Values) -> bool:
+    """True if two arrays are the same object, or may share host-visible memory."""
+    view = other.host if isinstance(other, Storage) else other
+    if one is other or one.host is None or view is None:
+        return one is other
+    return host_views.may_overlap(one.host, view)

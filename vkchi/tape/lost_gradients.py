@@ -305,17 +305,14 @@ class LostGradients:
     def use(self, launch: KernelCall | LaunchRequest, case: Case, kind: str) -> None:
         """Record the parts of differentiable arrays that a recorded launch reads."""
         tensors = launch.tensors if isinstance(launch, KernelCall) else {}
-        for name, box in facts.touched(launch.plan, "reads", case).items():
-            array = launch.arrays.get(name)
-            if array is None or name in launch.constants:
+        for name, part in uses_of(launch, case, kind):
+            if name not in tensors:
+                self.ledger.open(launch.arrays[name]).use(part)
                 continue
-            if name in tensors:
-                account = self.ledger.open(host_views.array_of_torch(tensors[name]))
-                if account.owner is None:
-                    account.use((), partial(use_of, launch, name, ()))
-                    account.follow(tensors[name])
-            elif array.companion(kind) is not None:
-                self.ledger.open(array).use(box, partial(use_of, launch, name, box))
+            account = self.ledger.open(host_views.array_of_torch(tensors[name]))
+            if account.owner is None:
+                account.use(part._replace(box=()))
+                account.follow(tensors[name])
 
     def check_loss(self, loss: Any) -> None:
         """Raise GradientError if the loss has an unknown value, or was last written by Python.
@@ -412,9 +409,18 @@ def line_of(span: Span | None) -> Span | None:
     return user_span() if is_ours(span) else span
 
 
-def use_of(launch: KernelCall | LaunchRequest, name: str, box: Box) -> LivePart:
-    find = partial(first_read, launch.plan, name)
-    return LivePart(name, f"{launch.name}()", find, box, is_input=True)
+def uses_of(
+    launch: KernelCall | LaunchRequest, case: Case, kind: str
+) -> Iterator[tuple[str, LivePart]]:
+    """Yield the parts of differentiable arrays and tensors that a launch reads."""
+    tensors = launch.tensors if isinstance(launch, KernelCall) else {}
+    for name, box in facts.touched(launch.plan, "reads", case).items():
+        array = launch.arrays.get(name)
+        if array is None or name in launch.constants:
+            continue
+        if name in tensors or array.companion(kind) is not None:
+            find = partial(first_read, launch.plan, name)
+            yield name, LivePart(name, f"{launch.name}()", find, box, is_input=True)
 
 
 def first_read(plan: Plan, name: str) -> Span | None:

@@ -6,7 +6,6 @@ A recording observes every kernel call, and every access by Python to the arrays
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from vkchi.fields.elements import ArrayAccess, Elements
 from vkchi.fields.storage import Storage
 from vkchi.fields.versions import Read
 from vkchi.interop import host_views
+from vkchi.interrupts.locks import restoring
 from vkchi.interrupts.safe_context import SafeContext
 from vkchi.launch import Plan
 from vkchi.ndarray import Ndarray
@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     from vkchi.calls.call import Memory, Values
 
 
-NOTES = ("entries", "ledger", "breaks", "constants", "mutation_log", "snapshots", "races")
-
-
 class FunctionContext(NamedTuple):
     """Context of a function whose kernels are not recorded one by one.
 
@@ -71,8 +68,6 @@ class Recording(SafeContext):
     - `entries`: recorded steps.
     - `inside`: by thread, the function that is recorded as a whole or not at all.
     - `solving`: work vectors of the gradients of solvers.
-
-    The attributes in NOTES are created at first use.
     """
 
     title: str  # name in error messages
@@ -86,6 +81,12 @@ class Recording(SafeContext):
         self.solving: dict[Any, tuple[Any, ...]] = {}
         self.inside: dict[int, FunctionContext] = {}
         self.state = "new"
+        self.entries: list[TapeStep] = []
+        ledger = self.ledger = Ledger(self.on_access, runtime.exported)
+        self.breaks, self.constants = LostGradients(ledger), ConstantArrays(ledger)
+        self.mutation_log = MutationLog(ledger)
+        self.snapshots = Snapshots(budget_bytes, ledger)
+        self.races = RaceFinder(lambda array: ledger.open(array).history.version)
 
     @property
     def custom(self) -> CustomGradientCall | None:
@@ -96,26 +97,6 @@ class Recording(SafeContext):
     def skipped(self) -> str | None:
         found = self.inside.get(get_ident()) if self.inside else None
         return found.skipped if found is not None else None
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name not in NOTES or self.is_noting:
-                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-            self.begin_notes()
-            return getattr(self, name)
-
-    @property
-    def is_noting(self) -> bool:
-        return NOTES[-1] in vars(self)
-
-    def begin_notes(self) -> None:
-        self.entries: list[TapeStep] = []
-        ledger = self.ledger = Ledger(self.on_access, self.runtime.exported)
-        self.breaks, self.constants = LostGradients(ledger), ConstantArrays(ledger)
-        self.mutation_log = MutationLog(ledger)
-        self.snapshots = Snapshots(self.budget_bytes, ledger)
-        self.races = RaceFinder(lambda array: ledger.open(array).history.version)  # last of NOTES
 
     def enter(self) -> None:
         self.state = "recording"
@@ -190,18 +171,14 @@ class Recording(SafeContext):
                     [view], array, "that is memory of an array, into which it went here"
                 )
 
-    def save(self, entry: RecordedCall) -> dict[str, Box]:
-        """Begin the reads of a call's gradient; return the parts of arrays that the call writes.
-
-        Arrays that are gradients are copied.
-        """
+    def save(self, entry: RecordedCall) -> None:
+        """Begin the reads of a call's gradient. Arrays that are gradients are copied."""
         for key, box in entry.plan.needs(entry.call).items():
-            array, reader = entry.arrays[key], (len(self.entries), key)
+            array = entry.arrays[key]
             if array.is_gradient:  # these change without notification
                 entry.reads[key] = Read(array, box, array.copied())
             else:
-                entry.reads[key] = self.snapshots.want(array, box, reader)
-        return entry.plan.writes(entry.call)
+                entry.reads[key] = self.snapshots.want(array, box)
 
     def protect(
         self, who: str, written: set[str], arrays: Mapping[str, Storage],
@@ -219,9 +196,7 @@ class Recording(SafeContext):
             account.is_used = True
         for name in sorted(written & arrays.keys()):
             account = accounts[name]
-            account.is_written = True
-            account.change(is_whole=True)
-            account.forget_constants()
+            account.note_kernel()
             if name in boxes:
                 self.mutation_log.note(account.array, boxes[name], who, is_certain=is_certain(name))
             self.snapshots.save(account.array, boxes.get(name, ()))
@@ -237,7 +212,6 @@ class Recording(SafeContext):
         """
         if self.state != "recording":
             return
-        self.leave_trace()
         adjoints: dict[str, Memory] = {}
         for name in gradients.names:
             if name not in call.tensors:
@@ -251,11 +225,14 @@ class Recording(SafeContext):
     def on_access(self, array: Storage, access: ArrayAccess) -> None:
         """Hook before Python accesses an array. Values that Python writes have no derivative.
 
-        It leaves the trace, copies requested contents before a write, and tracks overwritten
-        derivatives and constants. Raises GradientError if a custom gradient reads memory
-        overwritten since its call.
+        It copies requested contents before a write, and tracks overwritten derivatives and
+        constants. Raises GradientError if a custom gradient reads memory overwritten since its
+        call.
         """
-        self.leave_trace()
+        with restoring(self.runtime.lock), self.runtime.lock:  # other threads may launch
+            self.note_access(array, access)
+
+    def note_access(self, array: Storage, access: ArrayAccess) -> None:
         self.mutation_log.note_access(array, access)
         if any(map(self.has_derivative, access.added)):
             access = access._replace(is_sum=False)  # the derivative of an addend is lost
@@ -275,7 +252,7 @@ class Recording(SafeContext):
                 self.written_inside(account, array)
             elif is_cut:
                 self.cut(array, access.at)
-            if account.is_used:
+            if account.is_used or account.history.reads.groups:
                 self.snapshots.save_all(account.array)
         if not (self.is_paused or access.is_sum) and self.breaks.holds(array) is None:
             self.constants.note_fill(array, access.at)
@@ -307,9 +284,6 @@ class Recording(SafeContext):
         account.is_cut = True
         if at is None and account.array is array:
             account.fills = frozenset()
-
-    def leave_trace(self) -> None:
-        pass
 
     # --- host computations and copies ------------------------------------------------------------
 
@@ -348,7 +322,6 @@ class Recording(SafeContext):
 
         Raises GradientError if an input was overwritten with unknown values.
         """
-        self.leave_trace()
         self.breaks.check_arrays(x for x in inputs if isinstance(x, Storage))
         if isinstance(output, Storage):
             self.protect(function.who, {"output"}, {"output": output}, {})
@@ -357,8 +330,8 @@ class Recording(SafeContext):
         here = user_span()
         for x in inputs:
             if isinstance(x, Storage) and x.companion(self.kind) is not None:
-                use = partial(LivePart, repr(x), function.who, lambda: here, box_at(x), True)
-                self.ledger.open(x).use(box_at(x), use)
+                use = LivePart(repr(x), function.who, lambda: here, box_at(x), is_input=True)
+                self.ledger.open(x).use(use)
         known = [self.computed(x) or x for x in inputs]
         if isinstance(output, Storage):
             step = HostStep(function, known, found, result, output)
@@ -372,7 +345,6 @@ class Recording(SafeContext):
 
     def hold_result(self, array: Storage, who: str) -> None:
         """Record that a solver with its own gradient step stored its result in this array."""
-        self.leave_trace()
         account = self.ledger.open(array)
         account.forget_constants()
         account.loss = None
@@ -409,7 +381,6 @@ class Recording(SafeContext):
         received a recorded numpy array: storing it unchanged into an array (`filled`) keeps the
         derivative.
         """
-        self.leave_trace()
         if not self.is_paused:
             find = self.holding if is_all else self.lost_in
             found = [t for x in inputs for t in find(x)]
@@ -437,7 +408,6 @@ class Recording(SafeContext):
         False, without a copy, for other tensors, arrays of integers, paused recordings, and
         recordings without host steps. If the shapes differ, the derivative is lost.
         """
-        self.leave_trace()
         can_record = self.records_functions and not self.is_paused
         if not (can_record and target.compute.kind == "f" and host_views.has_grad(tensor)):
             return False
@@ -458,7 +428,6 @@ class Recording(SafeContext):
         False for integers, and if the recording is paused. The target gets a gradient if the source
         has one.
         """
-        self.leave_trace()
         is_smooth = not self.is_paused and target.compute.kind == source.compute.kind == "f"
         if is_smooth:
             has_gradient = self.kind == "grad" and source.companion("grad") is not None
@@ -476,5 +445,4 @@ class Recording(SafeContext):
         """
         from vkchi.tape.copies import copy_floats
 
-        self.leave_trace()
         return not self.is_paused and copy_floats(target, source)

@@ -10,12 +10,10 @@ copies for calls are dropped, and calls are repeated instead (`checkpoints`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from vkchi.analysis.boxes import Box
 from vkchi.errors import DeviceError
 from vkchi.fields.storage import Storage
-from vkchi.fields.versions import Read, copy_boxes
+from vkchi.fields.versions import Read, copy_boxes, point_of
 from vkchi.tape.ledger import Ledger
 from vkchi.tape.log import State
 from vkchi.tuples import NamedTuple
@@ -52,49 +50,12 @@ class TapeReport(NamedTuple):
         )
 
 
-class SnapshotCopy(NamedTuple):
-    """A copy of parts of an array, and the calls that read it.
-
-    `readers` are their positions in the tape, with the array's parameter name in each.
-    """
-
-    boxes: list[Box]
-    readers: list[tuple[int, str]]
-
-    def make(self, memories: Sequence[dict[str, Storage]], saved_bytes: int) -> Storage:
-        """Make the copy and store it in the memory of the calls. Raises DeviceError.
-
-        `saved_bytes` is the size of earlier copies, for the error message.
-        """
-        position, name = self.readers[0]
-        copy = copy_of(memories[position][name], self.boxes, saved_bytes)
-        for position, name in self.readers:
-            memories[position][name] = copy
-        return copy
-
-
-def copy_of(array: Storage, boxes: list[Box], saved_bytes: int) -> Storage:
-    """Copy at least these parts of an array.
-
-    Raises DeviceError, which states `saved_bytes`, the size of earlier copies.
-    """
-    try:
-        return copy_boxes(array, boxes)
-    except DeviceError as e:
-        raise DeviceError(
-            f"{e}; the tape has saved {saved_bytes} bytes of arrays that kernels overwrite: with "
-            'ti.ad.Tape(memory="512MiB"), say, it saves less and calls kernels again'
-        ) from None
-
-
 class Snapshots:
     """Reads of one tape, and the copies made for them.
 
     - `start`: with a memory budget, the initial contents of every array that was written.
     - `is_over`: the budget is exceeded, so that calls must be repeated.
     - `is_reversing`: gradients are running; the budget does not apply.
-    - `saves`: copies made since the list was last emptied.
-    - `traced`: arrays of the first calls, or copies made for them, if these ran along a trace.
     """
 
     def __init__(self, budget_bytes: int | None, ledger: Ledger) -> None:
@@ -102,26 +63,19 @@ class Snapshots:
         self.start = State()
         self.rewritten: dict[int, Storage] = {}
         self.saved_bytes = 0
-        self.saves: list[SnapshotCopy] = []
-        self.traced: Sequence[dict[str, Storage]] = ()
-        self.readers: dict[Read, list[tuple[int, str]]] = {}
         self.is_over = self.is_reversing = False
 
     @property
     def is_limited(self) -> bool:
         return self.budget_bytes not in (None, UNLIMITED)
 
-    def want(self, array: Storage, box: Box, reader: tuple[int, str]) -> Read:
-        """Return a read of a part of an array by a call: its position and the parameter's name.
+    def want(self, array: Storage, box: Box) -> Read:
+        """Return a read of a part of an array.
 
         Once the budget is exceeded, the read follows the contents of the array.
         """
-        account = self.ledger.open(array)
-        if self.is_over:
-            return Read(array, box)
-        read = account.history.want(array, box)
-        self.readers.setdefault(read, []).append(reader)
-        return read
+        history = self.ledger.open(array).history
+        return Read(array, box) if self.is_over else history.want(array, box, point_of(box))
 
     def save_all(self, array: Storage) -> None:
         """Save an array before Python overwrites it.
@@ -154,18 +108,19 @@ class Snapshots:
         is_result = self.is_reversing and array.is_gradient
         if self.budget_bytes is not None and id(array) not in self.start.copies and not is_result:
             self.start.keep(array)
-        self.ledger.open(array).history.save(box, self._copy)
+        self.ledger.open(array).history.save(box, self.copy)
         self.count(0)
 
-    def _copy(self, reads: list[Read]) -> Storage:
-        array, boxes = reads[0].array, [read.box for read in reads]
-        readers = [reader for read in reads for reader in self.readers[read]]
-        position, name = readers[0]
-        known = self.traced[position][name] if position < len(self.traced) else array
-        copy = copy_of(array, boxes, self.saved_bytes) if known is array else known
-        for read in reads:
-            del self.readers[read]
-        self.saves.append(SnapshotCopy(boxes, readers))
+    def copy(self, reads: list[Read]) -> Storage:
+        """Copy the parts of one array, and count the bytes. Raises DeviceError."""
+        try:
+            copy = copy_boxes(reads[0].array, [read.box for read in reads])
+        except DeviceError as e:
+            raise DeviceError(
+                f"{e}; the tape has saved {self.saved_bytes} bytes of arrays that kernels "
+                'overwrite: with ti.ad.Tape(memory="512MiB"), say, it saves less and calls kernels '
+                "again"
+            ) from None
         self.saved_bytes += copy.size_bytes
         return copy
 
@@ -176,7 +131,6 @@ class Snapshots:
         budget = None if self.is_reversing else self.budget_bytes
         if budget is not None and self.saved_bytes > budget:
             self.is_over = True
-            self.readers.clear()
             for account in self.ledger.accounts.values():
                 account.history.forget()
 

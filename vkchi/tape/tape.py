@@ -13,7 +13,7 @@ gradient that reads memory overwritten since its call (`mutation_log`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,7 @@ from vkchi.races.race import Found, UndecidedRace
 from vkchi.runtime import current_runtime
 from vkchi.tape.adjoints import CallAdjoints, check_leaves, clear_arrays, make_grads
 from vkchi.tape.constant_arrays import flows_of, plan_where_known, undecided_fills
+from vkchi.tape.known_calls import KnownCall, KnownCalls, may_be_known
 from vkchi.tape.ledger import Fills
 from vkchi.tape.log import State
 from vkchi.tape.recording import FunctionContext, Recording
@@ -54,7 +55,6 @@ from vkchi.tape.steps import (
     drop_copies,
     tensors_written,
 )
-from vkchi.tape.traces import Trace, TracedCall, may_be_traced
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -65,13 +65,16 @@ if TYPE_CHECKING:
 class CallAnalysis(NamedTuple):
     """Analysis of a recorded call.
 
-    `constant` maps the names of its constant arrays to the Python writes (`PythonFill`) that must
-    be constant for that. `boxes` are the parts of arrays that it writes.
+    - `constant`: the names of its constant arrays, with the Python writes (`PythonFill`) that must
+      be constant for that.
+    - `boxes`: the parts of arrays that it writes.
+    - `is_decided`: no trial was necessary to find its races.
     """
 
     entry: RecordedCall
     constant: Mapping[str, Fills]
     boxes: Mapping[str, Box]
+    is_decided: bool
 
 
 @python_scope
@@ -116,8 +119,8 @@ class Tape(Recording):
         self.report: TapeReport | None = None  # set after the gradients
         self.copies = HostCopies()
         self.failed: str | None = None  # name of an aborted call
-        is_plain = self.budget_bytes is None and not (validation or grad_check)
-        self.trace = Trace(is_followed=is_plain)
+        self.analyzes_all = self.budget_bytes is not None or validation
+        self.known = KnownCalls(self.ledger, self.snapshots)
 
     # --- entering and leaving --------------------------------------------------------------------
 
@@ -155,9 +158,7 @@ class Tape(Recording):
         """
         if self.state != "recording":
             raise KernelRuntimeError("the gradients of a tape can be evaluated once, inside it")
-        if self.end():
-            self.report = self.grad_once()
-            return
+        self.end()
         try:
             with self.apart_from_leftovers():
                 self.report = self.grad_again() if self.snapshots.is_over else self.grad_once()
@@ -168,8 +169,8 @@ class Tape(Recording):
 
             check_tape(self)
 
-    def end(self) -> bool:
-        """End the recording. Return True if it repeats an earlier tape, whose checks still hold.
+    def end(self) -> None:
+        """End the recording.
 
         Raises KernelRuntimeError if a call was aborted. Raises GradientError if the loss holds an
         unknown value or was last written by Python.
@@ -180,15 +181,11 @@ class Tape(Recording):
                     f"{self.failed}() failed a check or was interrupted inside this tape: how far "
                     "it came is unknown, and so are the gradients: let the exception leave the tape"
                 )
-            if self.ends_as_before():
-                return True
             self.ledger.end_looking()
             self.breaks.check_loss(self.loss)
-            self.trace.end(self.loss)
             self.state = "evaluated"
             self.entries += self.snapshots.take_rewritten()
             self.snapshots.is_reversing = True
-            return False
 
     @contextmanager
     def apart_from_leftovers(self) -> Iterator[None]:
@@ -243,104 +240,23 @@ class Tape(Recording):
             else:
                 entry.repeat()
 
-    # --- traces ----------------------------------------------------------------------------------
-
-    def find_followed(self, name: str, plan: Plan, args: tuple[Any, ...]) -> TracedCall | None:
-        """Return the call in the trace tree if an earlier tape ran it after the same calls, else
-        None.
-
-        After the first None, the tape analyzes every call, including those that ran from the trace.
-        """
-        if self.is_noting:
-            return None
-        if self.runtime.exported or self.is_paused:
-            self.leave_trace()
-            return None
-        step = self.trace.find(name, plan, args)
-        if step is None:
-            self.begin_notes()
-        return step
-
-    def begin_notes(self) -> None:
-        with restoring(self.runtime.lock), self.runtime.lock:  # other threads may launch
-            if not self.is_noting:
-                self.note_done(self.trace.done)
-
-    def note_done(self, done: Sequence[TracedCall]) -> None:
-        before = self.failed
-        if done:
-            self.failed = before or done[-1].name  # reset below, once all are analyzed
-        super().begin_notes()
-        self.trace.done = []
-        self.snapshots.traced = [step.memory for step in done]
-        for step in done:
-            self.note_flows(self.note_call(step.call, step))
-        self.failed = before
-
-    def grow_trace(self, entry: RecordedCall) -> None:
-        """Append an analyzed call to the trace for later tapes; leave the trace if it cannot be
-        traced."""
-        trace = self.trace
-        if trace.is_over:
-            return
-        is_first = len(self.entries) == trace.length + 1
-        if is_first and may_be_traced(entry) and not (self.races.trials or self.runtime.exported):
-            trace.grow(entry.call, self.snapshots.saves)
-        else:
-            trace.leave()
-
-    def leave_trace(self) -> None:
-        """Leave the trace before an event that is not a plain kernel call.
-
-        The calls that ran from the trace are analyzed.
-        """
-        if not (self.trace.is_over and self.is_noting):
-            with restoring(self.runtime.lock), self.runtime.lock:  # other threads may launch
-                self.trace.leave()
-                self.begin_notes()
-
-    def ends_as_before(self) -> bool:
-        """True if an earlier tape with this loss ran the same calls to its end and passed its
-        checks.
-
-        The traced calls then become the entries, without analysis, and the recording ends. False
-        without `clear_gradients`, with exported arrays, or if the tape has left the trace.
-        """
-        is_plain = self.clear_gradients and not self.is_noting and not self.runtime.exported
-        if not (is_plain and self.trace.ended_with(self.loss)):
-            return False
-        self.state = "evaluated"
-        self.trace.stop_watching(self.on_access)
-        super().begin_notes()
-        self.entries, self.trace.done = [*self.trace.done], []
-        self.snapshots.saved_bytes = self.trace.saved_bytes
-        self.snapshots.is_reversing = True
-        return True
-
-    def close(self) -> None:
-        self.trace.stop_watching(self.on_access)
-        if not self.is_noting:
-            self.trace.done = []
-        super().close()
-
     # --- recording -------------------------------------------------------------------------------
 
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
-        """Run a kernel along a trace if possible, otherwise as `Recording.launch`. Return its
-        result.
+        """Run a kernel as `Recording.launch` and return its result.
 
         If the call fails a check or is interrupted in the tape's own thread, `failed` stays set.
         """
-        step = self.find_followed(name, plan, args)
         before = self.failed
         self.failed = before or name  # reset below, at the end of the call
         try:
-            if step is not None:
-                result = self.trace.launch(step, self.on_access)
-            else:
+            known = self.find_known(name, plan, args)
+            if known is None:
                 result = super().launch(name, plan, args)
+            else:
+                result = self.known.launch(known)
+                self.entries.append(known)
         except BaseException as error:
-            self.trace.leave()  # its analysis may be incomplete
             is_refused = isinstance(error, VkchiError) and not isinstance(
                 error, KernelAssertionError
             )
@@ -352,9 +268,14 @@ class Tape(Recording):
         self.failed = before
         return result
 
+    def find_known(self, name: str, plan: Plan, args: tuple[Any, ...]) -> KnownCall | None:
+        """Return the call if its facts are known and nothing else must be noted, else None."""
+        is_plain = not (self.analyzes_all or self.inside or self.mutation_log.time)
+        is_plain = is_plain and self.state == "recording" and not self.runtime.exported
+        return self.known.find(name, plan, args) if is_plain else None
+
     def launch_noted(self, given: LaunchRequest) -> Any:
         if self.is_paused and not (self.skipped and self.is_reset(given)):
-            self.leave_trace()
             return self.launch_unrecorded(given)
         check_numbers(given.name, given.plan, given.args)
         call = given.call
@@ -370,17 +291,15 @@ class Tape(Recording):
         self.check_race(entry.race)
         entry.keep_results(self.snapshots)
         self.note_flows(noted)
-        self.grow_trace(entry)
         return result
 
-    def note_call(self, call: KernelCall, done: TracedCall | None = None) -> CallAnalysis:
+    def note_call(self, call: KernelCall) -> CallAnalysis:
         """Build the gradient of a call, check it for lost derivatives and races, and save the
         contents that it overwrites and gradients will read.
 
-        `done` is the traced call if the call has run already. Raises GradientError, or DeviceError
-        if memory is short.
+        Raises GradientError, or DeviceError if memory is short.
         """
-        gradients = CallAdjoints(call, None if done is None else done.adjoints)
+        gradients, trials = CallAdjoints(call), self.races.trials
         constant = self.constants.of(call, gradients.names)
         made = plan_where_known(call, gradients, constant)
         made.reserve(call.args, call.arrays)
@@ -388,24 +307,26 @@ class Tape(Recording):
         race = self.find_race(call, gradients.names, made.spec)
         self.check_race(None if isinstance(race, UndecidedRace) else race)
         self.entries += self.snapshots.take_rewritten()
-        entry = RecordedCall(call, gradients, made, race)
-        boxes = self.save(entry)
-        self.snapshots.saves = []
+        entry, boxes = RecordedCall(call, gradients, made, race), made.writes(call)
+        self.save(entry)
         self.protect(f"{call.name}()", call.plan.written, call.arrays, boxes)
-        return CallAnalysis(entry, constant, boxes)
+        return CallAnalysis(entry, constant, boxes, trials == self.races.trials)
 
     def note_flows(self, noted: CallAnalysis) -> None:
         """Append a finished call to the entries, and record where it stored derivatives."""
-        entry, constant, boxes = noted
+        entry, constant, boxes, is_decided = noted
         self.entries.append(entry)
         call, made = entry.call, entry.plan
-        constant = {name: undecided_fills(fills) for name, fills in constant.items()}
-        flows = flows_of(call, made.spec, constant)
-        self.constants.note_call(call, flows, constant)
+        undecided = {name: undecided_fills(fills) for name, fills in constant.items()}
+        flows = flows_of(call, made.spec, undecided)
+        self.constants.note_call(call, flows, undecided)
         self.breaks.note_escapes(call, flows.given, fills=flows.fills)
         is_same = flows.none is flows.all
         left = flows.none if is_same else flows.none._replace(escapes=flows.all.escapes)
         self.note(call, left, boxes)
+        has_losses = left.escapes or left.bits or any(constant.values())
+        if is_decided and not (has_losses or self.analyzes_all) and may_be_known(entry):
+            self.known.remember(entry, constant, left.stores, boxes, self.kind)
 
     def find_race(
         self, call: KernelCall, names: frozenset[str], spec: GradientSpec
@@ -494,7 +415,6 @@ class Tape(Recording):
 
         The first is recorded as one step. Kernels of the second are not differentiated.
         """
-        self.leave_trace()
         if function.is_skipped:
             with self.whole_call(function, None):
                 return function.__wrapped__(*args, **kwargs)

@@ -19,6 +19,9 @@ before new commands are begun.
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from threading import Condition, RLock, get_ident
 from time import monotonic
 from typing import Any, Protocol
@@ -27,7 +30,6 @@ from vkchi.compile_state import ArrayGuard, start_progress_line
 from vkchi.errors import DeviceError
 from vkchi.interrupts.locks import release_wholly, restoring
 from vkchi.vk.logical import Logical
-from vkchi.vk.memory.copy_on_write import CopyOnWriteHooks
 from vkchi.vk.memory.external import find_exporter, make_timeline
 from vkchi.vk.memory.ring import Ring
 from vkchi.vk.pipelines import BufferFills, Pipeline, Runnable
@@ -60,12 +62,21 @@ class Peer(Protocol):
     def close(self) -> None: ...
 
 
-class CommandRecorder(CopyOnWriteHooks):
+class SnapshotTaker(Protocol):
+    """Object that takes a snapshot of a buffer just before the buffer is overwritten."""
+
+    def save(self) -> None:
+        """Copy the buffer. A second call has no effect."""
+
+
+class CommandRecorder:
     """Recorder of commands for one queue.
 
     `busy`: commands are recorded, or may still be running. `peer`: while its `signal` returns True,
     each command is submitted immediately. It runs after the peer's earlier work and before the
     peer's later work, and the host does not wait.
+
+    `guards` are the reads to copy before a buffer is written, by the buffer's key.
     """
 
     def __init__(self, logical: Logical) -> None:
@@ -86,7 +97,7 @@ class CommandRecorder(CopyOnWriteHooks):
         self._timing: Measurement | None = None
         self.peer: Peer | None = None
         self.python_writes: tuple[Any, int] = (None, 0)  # (`position` after the last, run length)
-        self.guards = {}
+        self.guards: dict[int, list[weakref.ref[SnapshotTaker]]] = {}
         calls, ffi = logical.calls, logical.vk.ffi
         self._bind, self._push = calls.vkCmdBindPipeline, calls.vkCmdPushConstants
         self._dispatch, self._barrier = calls.vkCmdDispatch, calls.vkCmdPipelineBarrier2
@@ -113,6 +124,44 @@ class CommandRecorder(CopyOnWriteHooks):
             srcAccessMask=vk.const.VK_ACCESS_2_MEMORY_WRITE_BIT, dstAccessMask=access,
         )  # fmt: skip
         return vk.new("VkDependencyInfo", memoryBarrierCount=1, pMemoryBarriers=memory)
+
+    # --- copy-on-write -------------------------------------------------------------------------
+
+    def guard(self, key: int, saver: weakref.ref[Any]) -> None:
+        """Call the `save` of an object before the next write to the buffer with this key."""
+        with restoring(self._lock), self._lock:
+            self.guards[key] = [*self.guards.get(key, ()), saver]
+
+    def unguard(self, key: int) -> None:
+        """Remove the dead objects that guard a buffer."""
+        with restoring(self._lock), self._lock:
+            left = [saver for saver in self.guards.get(key, ()) if saver() is not None]
+            if left:
+                self.guards[key] = left
+            else:
+                self.guards.pop(key, None)
+
+    def announce(self, keys: Iterable[int]) -> None:
+        """Call `save` of all live guards of the buffers `keys`, and remove these guards.
+
+        Call it before the buffers are written. Raises DeviceError if there is no memory for the
+        copies.
+        """
+        if self.guards.keys().isdisjoint(keys):
+            return
+        with restoring(self._lock), self._lock:
+            for key in sorted(self.guards.keys() & set(keys)):
+                savers = [saver() for saver in self.guards[key]]
+                for saver in savers:
+                    if saver is not None:
+                        saver.save()
+                self.guards.pop(key, None)
+
+    @contextmanager
+    def holding_writers(self) -> Iterator[None]:
+        """Context in which `announce` for guarded buffers blocks in other threads."""
+        with restoring(self._lock), self._lock:
+            yield
 
     # --- recording -------------------------------------------------------------------------
 

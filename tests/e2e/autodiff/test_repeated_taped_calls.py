@@ -26,16 +26,16 @@ def add_power(x: ti.types.ndarray(), a: ti.f32, k: ti.i32, loss: ti.types.ndarra
 def repeats(monkeypatch) -> list[str]:
     """Names of kernels whose calls were like one before."""
     from vkchi.calls import call as calls
-    from vkchi.tape.traces import Trace
+    from vkchi.tape.known_calls import KnownCalls
 
-    found, repeat, follow = [], calls.repeat_call, Trace.launch
+    found, repeat, follow = [], calls.repeat_call, KnownCalls.launch
     monkeypatch.setattr(
         calls, "repeat_call", lambda name, *rest: found.append(name) or repeat(name, *rest)
     )
     monkeypatch.setattr(
-        Trace,
+        KnownCalls,
         "launch",
-        lambda self, step, told: found.append(step.name) or follow(self, step, told),
+        lambda self, call, *rest: found.append(call.name) or follow(self, call, *rest),
     )
     return found
 

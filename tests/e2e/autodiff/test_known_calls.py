@@ -1,5 +1,5 @@
-"""Tapes that repeat an earlier tape are not noted again (`tape.traces`): their results are the
-same, whatever else happens in them."""
+"""Calls that an earlier tape analyzed are not analyzed again (`tape.known_calls`): the results are
+the same, whatever else happens in the tapes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from vkchi.errors import DeviceError, GradientError, KernelRuntimeError
 from vkchi.fields.storage import Storage
 from vkchi.launch.repeated_calls import RepeatedCall
 from vkchi.runtime import current_runtime
-from vkchi.tape.traces import MOST_NODES, Trace
+from vkchi.tape import known_calls
+from vkchi.tape.known_calls import KnownCalls
 
 pytestmark = pytest.mark.device
 N = 5
@@ -92,23 +93,23 @@ def world() -> World:
 
 
 @pytest.fixture
-def followed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of kernels whose calls were not noted."""
+def known(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of kernels whose calls were not analyzed."""
     found: list[str] = []
-    launch = Trace.launch
+    launch = KnownCalls.launch
     monkeypatch.setattr(
-        Trace,
+        KnownCalls,
         "launch",
-        lambda self, step, watcher: found.append(step.name) or launch(self, step, watcher),
+        lambda self, call, *rest: found.append(call.name) or launch(self, call, *rest),
     )
     return found
 
 
-def test_the_second_tape_follows_the_first(world: World, followed: list[str]) -> None:
+def test_the_second_tape_analyzes_no_call(world: World, known: list[str]) -> None:
     world.slopes(world.usual)  # in which calls are met for the first time
     found = [world.slopes(world.usual) for _ in range(3)]
     assert found == [USUAL] * 3
-    assert followed[-7:] == ["scale", "square"] * 3 + ["add_up"]
+    assert known[-7:] == ["scale", "square"] * 3 + ["add_up"]
     assert current_runtime().tape is None
     assert world.x.watch is world.y.watch is None
 
@@ -123,7 +124,7 @@ def test_saved_memory_is_counted(world: World) -> None:
     assert len(set(map(str, reports))) == 1 and reports[0].saved_bytes > 0
 
 
-def test_floats_may_be_others(world: World, followed: list[str]) -> None:
+def test_floats_may_be_others(world: World, known: list[str]) -> None:
     for by in (2.0, 2.0, 3.0, 0.5):
 
         def run(by: float = by) -> None:
@@ -132,7 +133,7 @@ def test_floats_may_be_others(world: World, followed: list[str]) -> None:
             world.add_up(world.loss)
 
         assert world.slopes(run) == pytest.approx(expected([by], [1]))
-    assert followed.count("scale") == 3
+    assert known.count("scale") == 3
 
 
 @pytest.mark.parametrize("length", range(4))
@@ -340,11 +341,9 @@ def test_arrays_of_arguments_come_and_go() -> None:
             assert x.grad.to_numpy().tolist() == [2 * k] * (2 + k % 2)
 
 
-def test_trees_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vkchi.tape import traces
-
-    monkeypatch.setattr(traces, "MOST_NODES", 20)
-    assert MOST_NODES > 20
+def test_facts_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert known_calls.MOST_CASES > 20
+    monkeypatch.setattr(known_calls, "MOST_CASES", 20)
     world.slopes(lambda: world.square(0))
     for k in range(30):
 
@@ -357,7 +356,7 @@ def test_trees_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> Non
             assert world.slopes(run) == expected([1, 1], [k, k + 1])
     (editions,) = world.square._plans.by_key.values()
     (plan,) = editions.plans
-    assert plan.derived.traces.count <= 20
+    assert all(len(one.known) <= 20 for one in plan.derived.repeated.values())
 
 
 def test_a_gradient_that_is_placed_later() -> None:
@@ -452,7 +451,7 @@ def test_a_call_that_fails_inside(
 
 
 def test_no_memory_for_copies(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error is that of a noted tape, and the values to keep are kept afterwards."""
+    """The error is that of an analyzed call, and the values to keep are kept afterwards."""
 
     def fail(*args: Any) -> None:
         raise DeviceError("no memory")
@@ -486,21 +485,22 @@ def test_no_memory_for_copies(world: World, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(set(said)) == 1 and "the tape has saved" in said[0]
 
 
-def test_another_thread_reads_while_calls_are_followed(
+def test_another_thread_reads_while_calls_are_recorded(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(2):
         assert world.slopes(world.usual) == USUAL
-    launch, threads = Trace.launch, []
+    launch, threads, calls = KnownCalls.launch, [], []
 
-    def launch_beside(self: Trace, *args: Any) -> Any:
-        if len(self.done) == 2 and not threads:
+    def launch_beside(self: KnownCalls, *args: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 3:
             threads.append(threading.Thread(target=lambda: world.x[0]))
             threads[0].start()
             threads[0].join(0.2)
         return launch(self, *args)
 
-    monkeypatch.setattr(Trace, "launch", launch_beside)
+    monkeypatch.setattr(KnownCalls, "launch", launch_beside)
     assert world.slopes(world.usual) == USUAL
     threads[0].join()
     assert world.slopes(world.usual) == USUAL
