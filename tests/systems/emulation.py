@@ -42,6 +42,8 @@ LOADED_BEFORE = (
     "platform", "random", "selectors", "shutil", "socket", "subprocess", "sysconfig", "tarfile",
     "tempfile", "threading", "unittest.mock", "urllib.request", "uuid", "webbrowser", "zipfile",
 )  # fmt: skip
+# Packages whose builds for Linux cannot be imported as on the system.
+OF_LINUX = {"windows": ("torch",), "macos": ()}
 # They use `type(sys)`.
 UNTOUCHED = ("__main__", "importlib._bootstrap", "importlib._bootstrap_external")
 O_BINARY, CTRL_Z = 0x8000_0000_0000, b"\x1a"
@@ -94,6 +96,8 @@ def begin(system: str) -> None:
             setattr(sys.modules[name], key, value)
     for name in MODULES[system]:
         sys.modules[name] = None  # type: ignore[assignment]
+    for name in OF_LINUX[system]:
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type]
     if system == "windows":
         builtins.open = open_as_windows(builtins.open)
 

@@ -161,6 +161,15 @@ def test_the_gallery_links_to_programs(site: Path) -> None:
         assert f"vkchi example {name}" in shown and "import" in shown
 
 
+def test_chapters_are_in_the_order_of_a_readers_questions() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    assert re.findall(r"^  - ([^:]+):", text, re.M) == [
+        "vkchi", "Install", "First hour", "Guide", "Gradients", "PyTorch and other libraries",
+        "Fast kernels", "Debugging", "Gallery", "FAQ", "Errors", "Reference", "For Taichi users",
+        "Compared with others", "Changelog", "Contributing",
+    ]  # fmt: skip
+
+
 def test_every_target_of_make_has_a_rule_and_a_line_of_help() -> None:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     declared = re.search(r"^\.PHONY: (.*)$", text, re.M)

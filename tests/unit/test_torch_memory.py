@@ -13,6 +13,8 @@ import vkchi as ti
 from vkchi.errors import MissingPackageError
 from vkchi.interop.cuda import pool
 
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="ti.torch_memory is for Linux")
+
 STAND_IN = Path(__file__).with_name("cuda_stand_in.c")
 MIB2 = 1 << 21
 
@@ -21,8 +23,8 @@ MIB2 = 1 << 21
 def allocator(tmp_path_factory):
     """Output of calls of the allocator."""
     compiler = shutil.which("cc")
-    if compiler is None or sys.platform != "linux":
-        pytest.skip("needs a C compiler, on Linux")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
     folder = tmp_path_factory.mktemp("allocator")
     command = [compiler, "-shared", "-fPIC", "-o", folder / "libcuda.so.1", STAND_IN]
     subprocess.run(command, check=True)
