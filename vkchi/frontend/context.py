@@ -185,7 +185,7 @@ class Lowering:
         """Return the tree with every Target replaced by its loaded value."""
         if not has_leaf(tree, lambda leaf: kind_of(leaf).is_target):
             return tree
-        return map_leaves(tree, lambda leaf: leaf.load(self) if kind_of(leaf).is_target else leaf)
+        return map_leaves(tree, lambda leaf: kind_of(leaf).load(self, leaf))
 
     def at(self, n: ast.expr, f: Callable[[Lowering], Any]) -> Any:
         """Return `f(self)`, evaluated with n as the current expression."""
@@ -540,8 +540,3 @@ def has_same_numbers(read: Any, found: Any) -> bool:
     a, b = read.entries, found.entries
     has_same_signs = np.array_equal(np.signbit(a), np.signbit(b))  # -0.0 equals 0.0
     return np.array_equal(a, b) and has_same_signs
-
-
-def array_like(cx: Lowering, x: Any) -> ArrayRef | None:
-    """Return x as an array in a kernel; None if x is neither an ArrayRef nor a field."""
-    return kind_of(x).array(cx, x)

@@ -25,20 +25,17 @@ from vkchi.frontend.values.kinds import (
     is_static,
     kind_of,
     name_of,
-    unsupported_use,
 )
 from vkchi.frontend.values.objects import call_method, method_called
 from vkchi.frontend.values.operands import weak
-from vkchi.frontend.values.references import ArrayRef, Context
-from vkchi.frontend.values.struct_values import first_array
+from vkchi.frontend.values.references import Context
 from vkchi.frontend.values.texts import RuntimeString, format_parts, joined
-from vkchi.frontend.values.trees import StructValue
 from vkchi.interrupts.local import local
 from vkchi.ir.core import Value
 from vkchi.lang import elementwise
 from vkchi.lang import math as ti_math
 from vkchi.lang.matrix import Matrix
-from vkchi.types import SCALARS, Tensor, u1
+from vkchi.types import SCALARS, u1
 from vkchi.types.lazy_numpy import np
 
 
@@ -84,26 +81,9 @@ def _text_by(conversion: str) -> Handler:
 
 
 def _length(cx: Any, x: Any) -> Any:
-    if kind_of(x).is_struct_array:
-        x = first_array(cx, x)
-    if isinstance(x, ArrayRef):
-        if x.type.ndim == 0:
-            raise cx.fail("an array without axes has no `len`", help="its element is x[None]")
-        return x.shape(cx)[0]
-    v = x.load(cx) if kind_of(x).is_target else x
+    v = kind_of(x).load(cx, x)
     check_supported(cx, v, "length")
-    if isinstance(v, Value):
-        assert isinstance(v.type, Tensor)
-        return v.type.n
-    if isinstance(v, StructValue) and isinstance(v.type, type):
-        raise cx.fail(
-            "kernels do not ask objects that they made for `len`",
-            kind=KernelTypeError,
-            help="call a method that counts",
-        )
-    if not isinstance(v, StructValue) and not defines(v, "__len__"):
-        raise unsupported_use(cx, v, "length")
-    return cx.run_python(len, (v,))
+    return kind_of(v).length(cx, v)
 
 
 def _items(cx: Any, x: Any) -> list[Any] | None:

@@ -23,7 +23,7 @@ from vkchi.frontend.calls.intrinsics import METHODS, call_type
 from vkchi.frontend.calls.peek import is_static_call, peek
 from vkchi.frontend.calls.tables import find_call
 from vkchi.frontend.calls.varying import note_varying
-from vkchi.frontend.context import Lowering, array_like
+from vkchi.frontend.context import Lowering
 from vkchi.frontend.control.assign import assign_to
 from vkchi.frontend.control.iteration import items_of
 from vkchi.frontend.ops import numpy_calls, operator_lowering
@@ -33,8 +33,13 @@ from vkchi.frontend.state.captured_values import is_object
 from vkchi.frontend.state.dependencies import referred_names
 from vkchi.frontend.state.user_code_errors import access_error
 from vkchi.frontend.syntax.facts import LIST_CHANGES, RECEIVER, SOMEWHERE
-from vkchi.frontend.values import array_methods
 from vkchi.frontend.values.activity_calls import LIST_METHODS
+from vkchi.frontend.values.array_values import (
+    ARRAY_METHOD_NAMES,
+    ARRAY_METHODS,
+    REFUSED,
+    list_item,
+)
 from vkchi.frontend.values.cell_activity import ListRef
 from vkchi.frontend.values.kinds import (
     describe,
@@ -45,7 +50,7 @@ from vkchi.frontend.values.kinds import (
     unsupported_use,
 )
 from vkchi.frontend.values.objects import ALONE, SPECIAL, init_of, is_makeable, make_object
-from vkchi.frontend.values.places import attribute_of, list_item, lvalue
+from vkchi.frontend.values.places import attribute_of, lvalue
 from vkchi.frontend.values.references import InlineOnly
 from vkchi.frontend.values.struct_values import (
     construct_struct,
@@ -184,7 +189,7 @@ def lower_call(cx: Lowering, n: ast.Call) -> Any:
 
 def is_made(x: Any) -> bool:
     """True if x is an object of a user's class, constructed in the kernel."""
-    return isinstance(x, StructValue) and isinstance(x.type, type)
+    return isinstance(x, StructValue) and x.cls is not None
 
 
 def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
@@ -205,17 +210,17 @@ def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
         if f.attr == "fill":
             return fill_value(cx, n, f)
         return call_method(cx, n, base, f.attr)
-    if hasattr(type(base), "__vkchi_name__") and f.attr in array_methods.NAMES:
+    if hasattr(type(base), "__vkchi_name__") and f.attr in ARRAY_METHOD_NAMES:
         raise cx.fail(
             f"`{f.attr}` cannot be called on {name_of(base)}",
             help="pass it to the kernel, or call it outside",
         )
     if kind_of(base).is_array:
-        if f.attr in array_methods.METHODS:
+        if f.attr in ARRAY_METHODS:
             args, kwargs = lower_arguments(cx, n)
-            cx.tables.call(cx, array_methods.METHODS[f.attr], (base, *args), kwargs)
+            cx.tables.call(cx, ARRAY_METHODS[f.attr], (base, *args), kwargs)
             return None
-        if f.attr in array_methods.REFUSED:
+        if f.attr in REFUSED:
             raise cx.fail(f"`{f.attr}` is for Python scope", help="call it outside the kernel")
     if kind_of(base).is_container:
         return call_list_method(cx, n, f, base)
@@ -448,7 +453,7 @@ def call_intrinsic(
         if not operator_lowering.is_watched(cx, known, *args, *kwargs.values()):
             return known
     if callee not in _UNCONVERTED:
-        args = [array_like(cx, x) if kind_of(x).is_field else x for x in args]
+        args = [kind_of(x).array(cx, x) if kind_of(x).is_field else x for x in args]
     try:
         return call.handler(cx, *args, **kwargs)
     except TypeError as e:

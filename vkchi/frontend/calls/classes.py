@@ -12,34 +12,13 @@ from typing import Any
 
 from vkchi.errors import KernelNameError, KernelSyntaxError
 from vkchi.frontend.context import Lowering
-from vkchi.frontend.values.kinds import name_of
+from vkchi.frontend.values.kinds import kind_of, name_of
 from vkchi.frontend.values.objects import SuperProxy
 from vkchi.frontend.values.places import attribute_of
-from vkchi.frontend.values.references import ArrayRef
 from vkchi.frontend.values.struct_values import is_of_class
 from vkchi.frontend.values.trees import StructValue
 from vkchi.ir.core import Value
-from vkchi.lang.matrix import Matrix, Vector
-from vkchi.lang.struct import Struct
-from vkchi.types import Scalar, Tensor, Type
-
-_NUMBERS = {"f": float, "i": int, "u": int, "b": bool}
-
-
-def class_of(x: Any) -> type:
-    """Return the Python class of a value.
-
-    For a kernel value it is Vector, Matrix, float, int or bool; for a struct without a class,
-    Struct.
-    """
-    if isinstance(x, StructValue):
-        return x.type if isinstance(x.type, type) else Struct
-    if isinstance(x, ArrayRef) and x.source is not None:
-        return type(x.source)
-    t = x.type if isinstance(x, Value) else None
-    if isinstance(t, Tensor):
-        return Vector if len(t.shape) == 1 else Matrix
-    return _NUMBERS[t.kind] if isinstance(t, Scalar) else type(x)
+from vkchi.types import Type
 
 
 def is_instance(cx: Lowering, x: Any, classes: Any) -> bool:
@@ -54,7 +33,7 @@ def is_instance(cx: Lowering, x: Any, classes: Any) -> bool:
         return getattr(x, "type", None) is classes
     if not isinstance(classes, type):
         raise cx.fail(f"isinstance takes a class or a tuple of classes, not {name_of(classes)}")
-    return issubclass(class_of(x), classes)
+    return issubclass(kind_of(x).class_of(x), classes)
 
 
 def _isinstance(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> bool:
@@ -72,9 +51,7 @@ def _super(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return cx.run_python(super, args, kwargs)
     cls, names = cx.peek_captured("__class__"), cx.act.fn.__code__.co_varnames
     me = cx.act.find(names[0]) if names else None
-    is_made = (
-        me is not None and isinstance(me.value, StructValue) and isinstance(me.value.type, type)
-    )
+    is_made = me is not None and isinstance(me.value, StructValue) and me.value.cls is not None
     if isinstance(cls, type) and is_made:
         return SuperProxy(cx, cls, me)
     if not isinstance(cls, type) or me is None or isinstance(me.value, Value | StructValue):

@@ -286,7 +286,7 @@ def check_annotation(cx: Lowering, fn: FunctionType, name: str, note: Any, x: An
     modules = [str(getattr(kind, "__module__", "")) for kind in (note, type(note))]
     if any(module.startswith("vkchi.") for module in modules):
         return
-    cls = x.type if isinstance(x, StructValue) and isinstance(x.type, type) else type(x)
+    cls = (x.cls if isinstance(x, StructValue) else None) or type(x)
     if not isinstance(note, type) or not issubclass(cls, note):
         raise cx.fail(
             f"the annotation of `{name}` of {fn.__name__}() is no type of a kernel's: {note!r}",

@@ -138,7 +138,7 @@ def _nothing(cx: Context, *hints: Any) -> None:
 
 
 def _ndrange(cx: Context, *args: Any) -> ndrange:
-    plain = [x.load(cx) if kind_of(x).is_target else x for x in args]
+    plain = [kind_of(x).load(cx, x) for x in args]
     try:
         made = ndrange(*plain)
     except CompilationError as e:

@@ -13,7 +13,7 @@ from typing import Any
 from vkchi.compile_state import ArrayGuard
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.values.kinds import kind_of
-from vkchi.frontend.values.objects import is_computed
+from vkchi.frontend.values.python_values import is_computed
 from vkchi.frontend.values.references import ArrayRef
 from vkchi.frontend.values.struct_values import peek_member
 from vkchi.frontend.values.trees import StructValue

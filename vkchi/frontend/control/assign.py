@@ -20,7 +20,7 @@ from vkchi.frontend.ops.debug_checks import watch_atomic
 from vkchi.frontend.state.identity import join_objects
 from vkchi.frontend.state.scope import CHANGING, CONSTANT, PASSED, SHARED, VARIABLE, Var
 from vkchi.frontend.syntax.facts import bottom_names
-from vkchi.frontend.values.kinds import check_supported, describe, kind_of, name_of
+from vkchi.frontend.values.kinds import check_supported, describe, kind_of
 from vkchi.frontend.values.objects import add_member, is_makeable
 from vkchi.frontend.values.operands import WeakNumbers, operand, own_type, put_into, weak
 from vkchi.frontend.values.places import lvalue
@@ -267,7 +267,8 @@ def fit_held_type(cx: Lowering, old: Any, x: Any, name: str, var: Var | None = N
     if is_same(old, x):
         return old
     raise cx.fail(
-        f"`{name}` holds {_holding(old)} and cannot be assigned {_holding(x)}",
+        f"`{name}` holds {kind_of(old).sized_name(old)} and cannot be assigned "
+        f"{kind_of(x).sized_name(x)}",
         help="assign a struct with these members, or to its members"
         if isinstance(old, StructValue)
         else "give the new value a name of its own",
@@ -276,11 +277,6 @@ def fit_held_type(cx: Lowering, old: Any, x: Any, name: str, var: Var | None = N
 
 def _both_sequences(a: Any, b: Any) -> bool:
     return isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b)
-
-
-def _holding(x: Any) -> str:
-    is_counted = kind_of(x).is_container and not isinstance(x, StructValue)
-    return f"{name_of(x)} of {len(x)}" if is_counted else name_of(x)
 
 
 def coerce(

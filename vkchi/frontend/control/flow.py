@@ -20,9 +20,8 @@ from vkchi.frontend.context import Lowering
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.state.scope import CONDITIONAL, UNSET, Var
 from vkchi.frontend.syntax.facts import always_leaves, may_leave
-from vkchi.frontend.values.kinds import check_supported, describe, kind_of, name_of
+from vkchi.frontend.values.kinds import check_supported, describe, kind_of
 from vkchi.frontend.values.operands import common_scalar, operand, own_type, weak
-from vkchi.frontend.values.references import ArrayRef
 from vkchi.frontend.values.struct_values import as_record
 from vkchi.frontend.values.trees import (
     StructValue,
@@ -241,10 +240,9 @@ def _shape(x: Any) -> tuple[int, ...]:
 def _word(x: Any) -> str:
     if isinstance(x, str | bool | int | float):
         return repr(x)
-    if isinstance(x, ArrayRef) or kind_of(x).is_field:
-        return "an array"
-    is_counted = kind_of(x).is_container and not isinstance(x, StructValue)
-    return f"{name_of(x)} of {len(x)}" if is_counted else name_of(x)
+    found = kind_of(x)
+    is_plain_array = found.is_array and not found.is_struct_array
+    return "an array" if is_plain_array else found.sized_name(x)
 
 
 # --- blocks --------------------------------------------------------------------------------------

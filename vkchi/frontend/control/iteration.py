@@ -12,21 +12,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from vkchi.frontend.context import Lowering
-from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.values.kinds import (
     check_supported,
     defines,
-    is_iterable,
     kind_of,
     name_of,
-    unsupported_use,
 )
-from vkchi.frontend.values.trees import StructValue, children_of
-from vkchi.ir.core import Value
-from vkchi.lang.matrix import Matrix
-from vkchi.lang.ndrange import grouped
 from vkchi.lang.struct import Struct
-from vkchi.types import Tensor
 
 Begin = Callable[[Any], Iterable[Any]]
 
@@ -64,28 +56,6 @@ def own_items(cx: Lowering, x: Any, use: str) -> list[Any] | None:
 
     Raises KernelTypeError or KernelSyntaxError, as `items_of`, if x is not iterable.
     """
-    if kind_of(x).is_target:
-        x = x.load(cx)
+    x = kind_of(x).load(cx, x)
     check_supported(cx, x, use)
-    if isinstance(x, Value):
-        return rows_of(cx, x)
-    if isinstance(x, Matrix):
-        return list(x.to_list())
-    if isinstance(x, grouped):
-        check_supported(cx, x.inner, use)
-    if isinstance(x, StructValue) and not isinstance(x.type, type):
-        return children_of(x)
-    if isinstance(x, StructValue) or not is_iterable(x):
-        raise unsupported_use(cx, x, use)
-    return None
-
-
-def rows_of(cx: Lowering, x: Value) -> list[Any]:
-    """Return the components of a kernel vector, or the rows of a kernel matrix."""
-    parts = operator_lowering.components(cx, x)
-    assert isinstance(x.type, Tensor)
-    if len(x.type.shape) == 1:
-        return list(parts)
-    width = x.type.shape[1]
-    rows = range(0, len(parts), width)
-    return [operator_lowering.value(cx, list(parts[k : k + width])) for k in rows]
+    return kind_of(x).items(cx, x, use)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from vkchi.frontend.context import Lowering, array_like
+from vkchi.frontend.context import Lowering
 from vkchi.frontend.control.loop_limits import (
     INT32,
     INT64,
@@ -30,7 +30,6 @@ from vkchi.frontend.control.loop_limits import (
 from vkchi.frontend.values.cell_activity import ActivityTest, guard_of
 from vkchi.frontend.values.kinds import is_iterable, kind_of, name_of, unsupported_use
 from vkchi.frontend.values.references import RangeOf
-from vkchi.frontend.values.struct_values import first_array
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Value, is_wide
 from vkchi.lang.ndrange import grouped, ndrange
@@ -92,7 +91,7 @@ def space_of(cx: Lowering, x: Any) -> LoopSpace:
         return LoopSpace(tuple(axes), "ndrange")
     if hasattr(type(x), "__vkchi_space__"):  # a block of a field tree
         return LoopSpace(x.__vkchi_space__(), "array", guard=guard_of(cx, x))
-    array = first_array(cx, x) if kind_of(x).is_struct_array else array_like(cx, x)
+    array = kind_of(x).first_array(cx, x)
     if array is not None:
         extents: tuple[Any, ...] = array.shape(cx)
         if is_wide(array.value):

@@ -15,14 +15,7 @@ from typing import Any
 from vkchi.compat.foreign_names import help_for_name
 from vkchi.errors import KernelSyntaxError, KernelTypeError, nearest_name
 from vkchi.frontend.calls.tables import METHODS, Handler
-from vkchi.frontend.values.kinds import (
-    ARRAY,
-    FIELD,
-    OUTSIDE_ARRAY,
-    OUTSIDE_TEXTURE,
-    describe,
-    kind_of,
-)
+from vkchi.frontend.values.kinds import describe, kind_of
 from vkchi.frontend.values.references import Context
 from vkchi.hooks import PACKAGE
 from vkchi.ir.core import Value
@@ -127,11 +120,12 @@ def is_own_module(obj: Any) -> bool:
 
 
 def hint_for_attribute(obj: Any, name: str) -> str:
+    is_array, is_struct = kind_of(obj).is_array, kind_of(obj).is_struct_array
     if isinstance(obj, ModuleType) and name in METHODS:
         return f"it is a method of vectors and matrices: v.{name}(...)"
-    if kind_of(obj).is_array and name in METHODS:
+    if is_array and name in METHODS:
         return f"of an element it is x[i].{name}(...); over all elements, write a loop"
-    if kind_of(obj) in (OUTSIDE_ARRAY, OUTSIDE_TEXTURE):
+    if kind_of(obj).is_outside:
         return kind_of(obj).helps["index"]
     if obj is None:
         return "compare it first: x is not None"
@@ -140,9 +134,9 @@ def hint_for_attribute(obj: Any, name: str) -> str:
         help = help_for_name(name, names)
         if help:
             return help
-    close = nearest_name(name, names) if kind_of(obj) not in (ARRAY, FIELD) else ""
+    close = nearest_name(name, names) if is_struct or not is_array else ""
     if isinstance(obj, ModuleType):  # constants and classes come last
         names = sorted(names, key=lambda known: not known[:1].islower())
-    names = _OF_ARRAYS if kind_of(obj).is_array else names
+    names = _OF_ARRAYS if is_array else names
     known = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     return f"did you mean `{close}`?" if close else f"it has {known or 'no public attributes'}"

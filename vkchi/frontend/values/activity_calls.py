@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vkchi.errors import KernelIndexError
-from vkchi.frontend.context import Lowering, array_like
+from vkchi.frontend.context import Lowering
 from vkchi.frontend.ops.debug_checks import guard_indices
+from vkchi.frontend.values.array_values import array_index
 from vkchi.frontend.values.cell_activity import (
     ListRef,
     activate_cells,
@@ -29,8 +30,8 @@ from vkchi.frontend.values.cell_activity import (
     put_item,
 )
 from vkchi.frontend.values.kinds import kind_of, name_of
-from vkchi.frontend.values.places import array_index, flatten_indices
 from vkchi.frontend.values.struct_values import fit_member
+from vkchi.frontend.values.tensor_values import flatten_indices
 from vkchi.frontend.values.trees import leaves
 from vkchi.ir.core import Value
 from vkchi.lang import sparse_cells
@@ -198,9 +199,7 @@ def fit(cx: Lowering, array: Any, value: Any) -> Any:
     """
     if kind_of(array).is_struct_array:
         return fit_member(cx, array.__vkchi_type__, value, "val", what=ITEM)
-    found = array_like(cx, array)
-    assert found is not None
-    return fit_member(cx, found.type.elem, value, "val", what=ITEM)
+    return fit_member(cx, kind_of(array).array(cx, array).type.elem, value, "val", what=ITEM)
 
 
 # --- methods of lists ----------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 The kind of a Python object depends on its class alone, since the attributes of a user's object may
 have any name. A kind supports every use that is not a key of its `helps`. Modules that define a
-class of values add its kind to KINDS.
+class of values define its kind.
 
     kind_of(x).is_static(x)                 # True if x is a compile-time constant
     check_supported(cx, x, "truth")      # KernelTypeError: a whole array is neither true nor false
@@ -12,18 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import CompilationError, KernelSyntaxError, KernelTypeError
-from vkchi.ir.core import Op, Param, Result, Value
 from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.lang.struct import Struct
-from vkchi.types import Scalar, Tensor, Type, scalar_of, shape_of
+from vkchi.types import Type, scalar_of, shape_of
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from vkchi.frontend.values.references import ArrayRef, Context
+    from vkchi.frontend.values.references import Context
 
 # Uses of a value: the sentence for a kind that does not support it, and the default help.
 USES = {
@@ -49,18 +47,33 @@ class Kind:
     """A kind of values. Its methods take a value of the kind.
 
     `noun` is its word in messages, "" for that of `name`. `helps` maps unsupported uses to help
-    texts, "" for the default in USES.
+    texts, "" for the default in USES. A subclass registers itself for the classes in `of`, and for
+    classes that have an attribute in `of`.
     """
 
+    noun = ""
+    helps: Mapping[str, str] = {}
     has_type = False  # a kernel value or a Target: x.type is its IR type
     is_target = False  # an assignable reference that has not been read yet
     is_container = False  # a tree with branches
     is_array = False  # a whole array, or an array of structs
     is_field = False  # a Python object that stands for an array
     is_struct_array = False  # an array of structs: a captured field, or an argument
+    is_outside = False  # an array or texture that is not an argument
 
-    def __init__(self, noun: str = "", helps: Mapping[str, str] = MappingProxyType({})) -> None:
-        self.noun, self.helps = noun, helps
+    def __init_subclass__(cls, of: Sequence[type | str] = ()) -> None:
+        for key in of:
+            if isinstance(key, str):
+                _MARKS[key] = cls()
+            else:
+                KINDS[key] = cls()
+        _find_kind.cache_clear()
+
+    def of_subclass(self, cls: type) -> Kind:
+        """Return the kind of a class that was found by a base class or an attribute."""
+        return self
+
+    # --- words -----------------------------------------------------------------------------------
 
     def helps_of(self, x: Any) -> Mapping[str, str]:
         return self.helps
@@ -71,6 +84,8 @@ class Kind:
 
     def name(self, x: Any) -> str:
         """Return the words for x in messages; a function is named in backquotes."""
+        if self.noun:
+            return self.noun
         cls = type(x)
         if cls in _WORDS:
             return _WORDS[cls]
@@ -82,21 +97,67 @@ class Kind:
         word = cls.__name__
         return f"an {word}" if word[0] in "aeiouAEIOU" else f"a {word}"
 
+    def sized_name(self, x: Any) -> str:
+        """Return the words for x, for a list or dict with the number of its items."""
+        return self.name(x)
+
+    # --- operations ------------------------------------------------------------------------------
+
     def is_static(self, x: Any) -> bool:
         """True if x is a compile-time constant: a Python object that contains no kernel value and
         no Deferred."""
         return True
 
-    def array(self, cx: Context, x: Any) -> ArrayRef | None:
-        """Return x as an array in a kernel; None if it is not one array."""
+    def array(self, cx: Any, x: Any) -> Any:
+        """Return an array as an ArrayRef, an array of structs as a StructOfArrays; None for other
+        kinds."""
         return None
 
-    def of_subclass(self, cls: type) -> Kind:
-        """Return the kind of a subclass of a class of this kind."""
-        return self
+    def first_array(self, cx: Any, x: Any) -> Any:
+        """Return x as an ArrayRef, or the array of its first member: all have the same shape."""
+        return self.array(cx, x)
+
+    def member(self, cx: Any, x: Any, name: str) -> Any:
+        """Return the array of a member of an array of structs; None if there is none."""
+        return None
+
+    def attr(self, cx: Any, x: Any, name: str, slot: Any) -> Any:
+        """Return `x.name`; NotImplemented: as Python.
+
+        If x is in a variable, `slot` is its VariableTarget, and the result may be a Target.
+        """
+        return NotImplemented
+
+    def item(self, cx: Any, x: Any, indices: list[Any], slot: Any) -> Any:
+        """Return `x[indices]`, a Target if x is in memory; as `attr`."""
+        return NotImplemented
+
+    def load(self, cx: Any, x: Any) -> Any:
+        """Return the value of a Target, or x."""
+        return x
+
+    def items(self, cx: Any, x: Any, use: str) -> list[Any] | None:
+        """Return the items of x for iteration at compile time; None if Python iterates over it.
+
+        Raises KernelTypeError, or KernelSyntaxError for the use "unpack", if x is not iterable.
+        """
+        if not is_iterable(x):
+            raise unsupported_use(cx, x, use)
+        return None
+
+    def length(self, cx: Any, x: Any) -> Any:
+        """Return `len(x)`. Raises KernelTypeError."""
+        if not defines(x, "__len__"):
+            raise unsupported_use(cx, x, "length")
+        return cx.run_python(len, (x,))
+
+    def class_of(self, x: Any) -> type:
+        """Return the class of x for `isinstance`."""
+        return type(x)
+
+    # --- containers ------------------------------------------------------------------------------
 
     def children(self, x: Any) -> list[Any]:
-        """Return the branches of a container."""
         raise NotImplementedError
 
     def keys(self, x: Any) -> Any:
@@ -104,20 +165,37 @@ class Kind:
         return None
 
     def with_children(self, x: Any, items: Sequence[Any]) -> Any:
-        """Return a container of the same kind as x with these branches."""
+        """Return a container of the same kind as x with these children."""
         raise NotImplementedError
 
 
 _WORDS: dict[type, str] = {
     str: "a string", dict: "a dict", set: "a set", type(None): "None", complex: "a complex",
 }  # fmt: skip
+KINDS: dict[type, Kind] = {}  # class -> kind of its objects, and of those of its subclasses
+# Attribute of a class -> kind of its objects; the first one counts.
+_MARKS: dict[str, Kind] = {}
 
 
-class NounKind(Kind):
-    """A kind whose noun is the name of its values."""
+@lru_cache(1024)  # classes of users, too
+def _find_kind(cls: Any) -> Kind:
+    bases = cls.__mro__[:-1]
+    found = next((KINDS[base] for base in bases if base in KINDS), None)
+    if found is None:
+        found = next((made for mark, made in _MARKS.items() if hasattr(cls, mark)), PLAIN)
+    return found.of_subclass(cls)
 
-    def name(self, x: Any) -> str:
-        return self.noun
+
+PLAIN = Kind()
+KINDS |= dict.fromkeys((bool, int, float, str, type(None), object), PLAIN)
+_MARKS |= dict.fromkeys(
+    ("__vkchi_array__", "__vkchi_name__", "__vkchi_struct__", "sparse_path", "adds_slots"), PLAIN
+)
+
+
+def all_but(*meant: str, help: str = "", **helps: str) -> dict[str, str]:
+    """Return `help` by use for all uses except `meant`, updated with `helps`."""
+    return {use: help for use in USES if use not in meant} | helps
 
 
 class MarkedKind(Kind):
@@ -127,70 +205,44 @@ class MarkedKind(Kind):
         return str(x.__vkchi_name__)
 
 
-class DeferredKind(NounKind):
+class DeferredKind(Kind):
     """A kind of values that contain kernel values which functions of `trees` do not find."""
 
     def is_static(self, x: Any) -> bool:
         return False
 
 
-class TargetKind(DeferredKind):
-    has_type = is_target = True
-
-    def name(self, x: Any) -> str:
-        return Kind.name(self, x)
-
-
-class ValueKind(Kind):
-    """Kernel values: `helps` are those of scalars, TENSOR_HELPS of vectors and matrices."""
-
-    has_type = True
-
-    def helps_of(self, x: Any) -> Mapping[str, str]:
-        return TENSOR_HELPS if isinstance(x.type, Tensor) else self.helps
-
-    def name(self, x: Any) -> str:
-        return f"a {describe(x.type)}" if isinstance(x.type, Scalar | Tensor) else f"an {x.type}"
-
-    def is_static(self, x: Any) -> bool:
-        return False
-
-
-class TypeKind(Kind):
+class TypeKind(Kind, of=[Type, "adds_slots"]):
     def name(self, x: Any) -> str:
         return f"the type {x}" if isinstance(x, Type) else f"{x!r}, a type that fields alone have"
 
 
-class ArrayKind(Kind):
-    is_array = True
-
-    def name(self, x: Any) -> str:
-        return "an array (index it)"
-
-    def help_for(self, cx: Context, x: Any, use: str) -> str:
-        over = OVER_ARRAYS.get(cx.called) if use == "items" else None
-        return over or super().help_for(cx, x, use)
-
-    def array(self, cx: Context, x: Any) -> ArrayRef | None:
-        return x  # type: ignore[no-any-return]
+class OutsideTextureKind(MarkedKind):
+    is_outside = True
+    helps = all_but(help="pass it as an argument: t: ti.types.texture(num_dimensions=2)")
 
 
-class FieldKind(ArrayKind):
-    is_field = True
+class OutsideArrayKind(MarkedKind, of=["__vkchi_name__"]):
+    is_outside = True
+    helps = all_but(help="pass it to the kernel as an argument: x: ti.types.ndarray()")
 
-    def array(self, cx: Context, x: Any) -> ArrayRef | None:
-        return cx.array_of(x)
-
-
-class StructArrayKind(Kind):
-    is_array = is_struct_array = True
-
-    def name(self, x: Any) -> str:
-        return "an array of structs (index it)"
+    def of_subclass(self, cls: type) -> Kind:
+        return self if hasattr(cls, "__getitem__") else OUTSIDE_TEXTURE
 
 
-class StructKind(NounKind):
+OUTSIDE_TEXTURE = OutsideTextureKind()
+
+
+class BlockKind(Kind, of=["sparse_path"]):
+    noun = "a block of a field tree"
+    helps = all_but("loop", help="use a field in it: x[i], or loop: for i in x")
+
+
+class StructKind(Kind, of=[Struct]):
     """Structs of Python."""
+
+    noun = "a struct"
+    helps = all_but("length", "index", "print", "items", "unpack")
 
     def members(self, x: Any) -> list[str]:
         return Struct._names(x)
@@ -200,113 +252,17 @@ class StructKind(NounKind):
         return help + (", or write a method" if use in ("number", "truth", "compare") else "")
 
 
-class SpaceKind(NounKind):
+class SpaceKind(Kind, of=[ndrange, grouped]):
+    noun = "a loop space"
+    helps = all_but("loop", "items", "unpack", help="loop over it: for i in x")
+
     def is_static(self, x: Any) -> bool:
         return is_static(x.inner if isinstance(x, grouped) else x.bounds)
 
-
-def _all_but(*meant: str, help: str = "", **helps: str) -> dict[str, str]:
-    """Return `help` by use for all uses except `meant`, updated with `helps`."""
-    return {use: help for use in USES if use not in meant} | helps
-
-
-PLAIN = Kind()
-TARGET = TargetKind()
-TYPE = TypeKind()
-TENSOR_HELPS = {"call": "", "search": "write (v == x).any()"}
-VALUE = ValueKind(
-    "",
-    _all_but(
-        "number", "truth", "compare", "print",
-        loop="did you mean range(...)?", items="did you mean range(...)?",
-        search="compare it with `==`",
-    ),
-)  # fmt: skip
-ARRAY = ArrayKind(
-    "a whole array",
-    _all_but(
-        "loop", "index", "length", help="index it: x[i]",
-        truth="index it: x[None]; for an array that may be None: x is not None",
-        compare="compare elements: x[i] == y[i]; for the same object: x is y",
-        print="index it: x[i], or print it in Python",
-        items="loop over its indices at run time: for i in x",
-    ),
-)  # fmt: skip
-# Functions that iterate over their argument -> help for whole arrays.
-OVER_ARRAYS = {
-    "enumerate": "loop over its indices: for i in x, with v = x[i]",
-    "zip": "loop over the indices: for i in x, with a, b = x[i], y[i]",
-    "reversed": "loop over its indices: for i in x, with v = x[n - 1 - i]",
-    "sum": "add in a loop: for i in x: s += x[i]; or in Python, x.to_numpy().sum()",
-    "max": "for i in x: ti.atomic_max(m, x[i]); or in Python, x.to_numpy().max()",
-    "min": "for i in x: ti.atomic_min(m, x[i]); or in Python, x.to_numpy().min()",
-    "any": "for i in x: ti.atomic_or(b, x[i] != 0); or in Python, x.to_numpy().any()",
-    "all": "for i in x: ti.atomic_and(b, x[i] != 0); or in Python, x.to_numpy().all()",
-    "sorted": "sort it in Python: ti.algorithms.parallel_sort(x)",
-}
-FIELD = FieldKind(ARRAY.noun, ARRAY.helps)
-STRUCTS = StructArrayKind(
-    "a whole array of structs",
-    {**ARRAY.helps, "number": "index it: x[i].a", "truth": "index it: x[i].a"},
-)
-_PASS = "pass it to the kernel as an argument: x: ti.types.ndarray()"
-OUTSIDE_ARRAY = MarkedKind("", _all_but(help=_PASS))
-OUTSIDE_TEXTURE = MarkedKind(
-    "", _all_but(help="pass it as an argument: t: ti.types.texture(num_dimensions=2)")
-)
-TEXTURE = MarkedKind(
-    "", _all_but("loop", help="read a texel: t.fetch(i, 0), or t.load(i) of a ti.types.rw_texture")
-)
-BUILDER = MarkedKind("", _all_but("index", help="add to an entry: A[i, j] += x"))
-BLOCK = NounKind(
-    "a block of a field tree", _all_but("loop", help="use a field in it: x[i], or loop: for i in x")
-)
-STRUCT = StructKind("a struct", _all_but("length", "index", "print", "items", "unpack"))
-RANGE = DeferredKind(
-    "a range of kernel values",
-    _all_but(
-        "loop", help="loop over it at run time: for i in range(n)",
-        length="compute it from the bounds: ti.max(end - begin, 0)",
-        truth="compare the bounds: begin < end",
-        search="compare with the bounds: begin <= x and x < end",
-        index="compute the item: begin + k * step",
-        items="loop over it at run time: for i in range(n)",
-    ),
-)  # fmt: skip
-SPACE = SpaceKind(
-    "a loop space", _all_but("loop", "items", "unpack", help="loop over it: for i in x")
-)
-TEXT = DeferredKind(
-    "a string with kernel values",
-    _all_but(
-        "print",
-        "number",
-        help="only print it",
-        compare="compare the values, not their text: n == 3",
-    ),
-)
-
-# Class -> kind of its objects, and of those of its subclasses.
-KINDS: dict[type, Kind] = {
-    Op: VALUE, Param: VALUE, Result: VALUE, Value: VALUE, Type: TYPE, Struct: STRUCT,
-    ndrange: SPACE, grouped: SPACE,
-} | dict.fromkeys((bool, int, float, str, type(None), object), PLAIN)  # fmt: skip
-# Attribute of a class -> kind of its objects.
-_MARKS: dict[str, Kind] = {
-    "__vkchi_array__": FIELD, "__vkchi_name__": OUTSIDE_ARRAY, "__vkchi_struct__": STRUCTS,
-    "sparse_path": BLOCK, "adds_slots": TYPE,
-}  # fmt: skip
-
-
-@lru_cache(1024)  # classes of users, too
-def _find_kind(cls: Any) -> Kind:
-    bases = cls.__mro__[:-1]
-    found = next((KINDS[base] for base in bases if base in KINDS), None)
-    if found is not None:
-        return found.of_subclass(cls)
-    found = next((made for mark, made in _MARKS.items() if hasattr(cls, mark)), PLAIN)
-    has_items = hasattr(cls, "__getitem__")
-    return OUTSIDE_TEXTURE if found is OUTSIDE_ARRAY and not has_items else found
+    def items(self, cx: Any, x: Any, use: str) -> list[Any] | None:
+        if isinstance(x, grouped):
+            check_supported(cx, x.inner, use)
+        return super().items(cx, x, use)
 
 
 def kind_of(x: Any) -> Kind:

@@ -15,11 +15,9 @@ from typing import Any
 
 from vkchi.errors import KernelCallError, KernelTypeError
 from vkchi.frontend.context import Lowering
-from vkchi.frontend.state.captured_values import is_object
 from vkchi.frontend.state.identity import new_object
-from vkchi.frontend.state.reachable_values import find_held
 from vkchi.frontend.state.scope import VARIABLE
-from vkchi.frontend.values.kinds import function_kind, name_of
+from vkchi.frontend.values.kinds import Kind, function_kind, name_of
 from vkchi.frontend.values.struct_values import Receiver, StructMethod, as_record
 from vkchi.frontend.values.targets import VariableTarget
 from vkchi.frontend.values.trees import StructValue
@@ -50,17 +48,6 @@ def is_makeable(cls: Any) -> bool:
     if not isinstance(cls, type) or inspect.getattr_static(cls, "__new__") is not _NEW:
         return False
     return cls.__module__.partition(".")[0] not in ("vkchi", "numpy", "builtins")
-
-
-def is_computed(obj: Any, name: str) -> bool:
-    """True if reading an attribute of a user's object may run code of the user, each time."""
-    if not is_object(obj):
-        return type(obj) is super
-    held = find_held(obj, name)
-    if isinstance(held, functools.cached_property):
-        return False
-    own = getattr(obj, "__dict__", None)
-    return isinstance(held, property) or not (isinstance(own, dict) and name in own)
 
 
 def init_of(cls: type) -> FunctionType | None:
@@ -146,9 +133,7 @@ def add_member(cx: Lowering, held: VariableTarget, name: str, x: Any) -> bool:
     Returns True if it did. Raises KernelTypeError for a property.
     """
     record = held.get()
-    if not isinstance(record, StructValue) or not isinstance(record.type, type):
-        return False
-    if name in record.members:
+    if not isinstance(record, StructValue) or record.cls is None or name in record.members:
         return False
     if isinstance(record.methods.get(name), property):
         raise cx.fail(f"`{name}` is a property, which kernels cannot assign")
@@ -177,6 +162,10 @@ class SuperProxy:
         return object.__getattribute__(self, "find")(name)
 
 
+class SuperKind(Kind, of=[SuperProxy]):
+    noun = "`super()`"
+
+
 def _of_parents(cx: Lowering, known: dict[str, Any], me: Any, name: str) -> Any:
     if name not in known:
         raise AttributeError(name)
@@ -199,7 +188,7 @@ def method_called(x: Any, name: str) -> Any:
 
     x is an object of the kernel, or of a class that kernels can construct.
     """
-    if isinstance(x, StructValue) and isinstance(x.type, type):
+    if isinstance(x, StructValue) and x.cls is not None:
         item = x.methods.get(name)
         return None if item is None else StructMethod(item, x, is_copy=True)
     if isinstance(x, Value | StructValue) or not is_makeable(type(x)):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.errors import CompilationError
-from vkchi.frontend.values.kinds import ARRAY, KINDS, RANGE, TARGET
+from vkchi.frontend.values.kinds import DeferredKind, all_but
 from vkchi.ir.builder import Builder
 from vkchi.ir.cas_loops import emit_cas_loop
 from vkchi.ir.core import Op, Value, base_memory
@@ -106,6 +106,18 @@ class RangeOf(Deferred):
         self.begin, self.end, self.step = begin, end, step
 
 
+class RangeKind(DeferredKind, of=[RangeOf]):
+    noun = "a range of kernel values"
+    helps = all_but(
+        "loop", help="loop over it at run time: for i in range(n)",
+        length="compute it from the bounds: ti.max(end - begin, 0)",
+        truth="compare the bounds: begin < end",
+        search="compare with the bounds: begin <= x and x < end",
+        index="compute the item: begin + k * step",
+        items="loop over it at run time: for i in range(n)",
+    )  # fmt: skip
+
+
 class MemoryTarget(Assignable):
     """A Target in memory: an array element, a `local` variable, or a component of one."""
 
@@ -187,6 +199,3 @@ class ArrayRef(InlineOnly):
         if self.type.shape is not None:
             return self.type.shape
         return tuple(cx.b.emit("shape", self.value, attr=k) for k in range(self.type.ndim))
-
-
-KINDS |= {Assignable: TARGET, RangeOf: RANGE, ArrayRef: ARRAY}

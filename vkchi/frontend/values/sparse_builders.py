@@ -13,7 +13,7 @@ from typing import Any
 
 from vkchi.errors import KernelIndexError, KernelTypeError
 from vkchi.frontend.ops import operator_lowering
-from vkchi.frontend.values.kinds import BUILDER, KINDS
+from vkchi.frontend.values.kinds import MarkedKind, all_but
 from vkchi.frontend.values.operands import constant
 from vkchi.frontend.values.references import ArrayRef, Context, InlineOnly, MemoryTarget
 from vkchi.ir.core import Op, Value
@@ -59,7 +59,11 @@ class SparseRef(InlineOnly):
         return SparseCell(self, row, column)
 
 
-KINDS[SparseRef] = BUILDER
+class BuilderKind(MarkedKind, of=[SparseRef]):
+    helps = all_but("index", help="add to an entry: A[i, j] += x")
+
+    def item(self, cx: Context, x: Any, indices: list[Any], slot: Any) -> Any:
+        return x.cell(cx, indices)
 
 
 class SparseCell(MemoryTarget):

@@ -9,21 +9,27 @@ and loops carry them like those of any tree.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from vkchi.errors import KernelNameError, nearest_name
-from vkchi.frontend.context import Lowering, array_like
+from vkchi.errors import KernelNameError, KernelTypeError, nearest_name
+from vkchi.frontend.context import Lowering
 from vkchi.frontend.ops.conversions import ConversionTarget, convert
 from vkchi.frontend.ops.tensor_construction import construct
-from vkchi.frontend.values.kinds import KINDS, STRUCTS, Kind, describe, kind_of, name_of
+from vkchi.frontend.values.kinds import (
+    Kind,
+    StructKind,
+    describe,
+    kind_of,
+    name_of,
+    unsupported_use,
+)
 from vkchi.frontend.values.operands import operand, own_type, value
-from vkchi.frontend.values.references import ArrayRef, Context
+from vkchi.frontend.values.python_values import ContainerKind, python_attribute
+from vkchi.frontend.values.references import ArrayRef
 from vkchi.frontend.values.targets import ItemTarget, VariableTarget
 from vkchi.frontend.values.trees import (
     StructValue,
-    StructValueKind,
-    children_of,
     has_leaf,
     map_leaves,
 )
@@ -40,14 +46,46 @@ class StructOfArrays(StructValue):
     __slots__ = ()
 
 
-class StructOfArraysKind(StructValueKind):
-    is_array = is_struct_array = True
+class StructValueKind(StructKind, ContainerKind, of=[StructValue]):
+    def name(self, x: Any) -> str:
+        word = "a struct" if x.cls is None else f"an object of {x.cls.__name__}"
+        return f"{word} of {', '.join(x.keys())}" if len(x) else word
 
-    def help_for(self, cx: Context, x: Any, use: str) -> str:
-        return Kind.help_for(self, cx, x, use)
+    sized_name = Kind.sized_name
 
+    def members(self, x: Any) -> list[str]:
+        return list(x.members)
 
-KINDS[StructOfArrays] = StructOfArraysKind(STRUCTS.noun, STRUCTS.helps)
+    def attr(self, cx: Any, x: Any, name: str, slot: Any) -> Any:
+        if is_of_class(x, name):
+            return python_attribute(cx, x.type, name)
+        return member_of(cx, x if slot is None else slot, x, name)
+
+    def items(self, cx: Any, x: Any, use: str) -> list[Any]:
+        if x.cls is not None:
+            raise unsupported_use(cx, x, use)
+        return self.children(x)
+
+    def length(self, cx: Any, x: Any) -> int:
+        if x.cls is not None:
+            raise cx.fail(
+                "kernels do not ask objects that they made for `len`",
+                kind=KernelTypeError,
+                help="call a method that counts",
+            )
+        return len(x)
+
+    def class_of(self, x: Any) -> type:
+        return x.cls or Struct
+
+    def keys(self, x: Any) -> Any:
+        return x.members.keys()
+
+    def children(self, x: Any) -> list[Any]:
+        return list(x.members.values())
+
+    def with_children(self, x: Any, items: Sequence[Any]) -> Any:
+        return type(x)(dict(zip(x.members, items)), x.methods, x.type, x.objects)
 
 
 class Receiver:
@@ -188,7 +226,7 @@ def _own_member(cx: Lowering, x: Any) -> Any:
 def is_of_class(held: StructValue, name: str) -> bool:
     """True if `held.name` is an attribute of held's class, and neither a member nor a method."""
     is_own = name in held.members or name in held.methods or name in ("__class__", "__dict__")
-    return not is_own and isinstance(held.type, type) and hasattr(held.type, name)
+    return not is_own and held.cls is not None and hasattr(held.cls, name)
 
 
 def member_of(cx: Lowering, base: Any, held: StructValue, name: str) -> Any:
@@ -247,7 +285,7 @@ def peek_member(held: StructValue, name: str) -> Any:
 
 
 def _shape(cx: Lowering, held: StructValue) -> tuple[Any, ...]:
-    return first_array(cx, held).shape(cx)
+    return kind_of(held).first_array(cx, held).shape(cx)  # type: ignore[no-any-return]
 
 
 def _gradients(cx: Lowering, held: StructValue) -> Any:
@@ -261,58 +299,3 @@ _FACTS: dict[str, Callable[[Lowering, StructValue], Any]] = {
     "keys": lambda cx, held: list(held.members),
     "dtype": lambda cx, held: held.type,
 }
-
-
-# --- arrays of structs ---------------------------------------------------------------------------
-
-
-def arrays_of(cx: Lowering, x: Any) -> StructValue:
-    """Return the arrays of an array of structs, by member."""
-    if isinstance(x, StructOfArrays):
-        return x
-    t, arrays = x.__vkchi_struct__()
-    members = {}
-    for name, array in arrays.items():
-        cx.dependencies.read_part(x, ("attr", name), array)
-        members[name] = (
-            arrays_of(cx, array) if kind_of(array).is_struct_array else array_like(cx, array)
-        )
-    return StructOfArrays(members, t.methods, t)
-
-
-def member_array(cx: Lowering, x: Any, name: str) -> Any:
-    """Return the array of one member of an array of structs; None if there is no such member."""
-    if isinstance(x, StructOfArrays):
-        return x.members.get(name)
-    array = x.__vkchi_struct__()[1].get(name)
-    if array is not None:
-        cx.dependencies.read_part(x, ("attr", name), array)
-    return array
-
-
-def first_array(cx: Lowering, x: Any) -> ArrayRef:
-    """Return the array of the first member, nested ones included; a plain array itself.
-
-    All members have the same shape.
-    """
-    found = x
-    while not isinstance(found, ArrayRef):
-        if isinstance(found, StructOfArrays):
-            found = children_of(found)[0]
-        elif kind_of(found).is_struct_array:
-            arrays = found.__vkchi_struct__()[1]
-            name = next(iter(arrays))
-            found = member_array(cx, found, name)
-        else:
-            found = array_like(cx, found)
-    return found
-
-
-def element_of(cx: Lowering, x: Any, item: Callable[[ArrayRef], Any]) -> StructValue:
-    """Return an element of an array of structs; `item` returns that of one member's array."""
-    arrays = arrays_of(cx, x)
-    members = {
-        name: element_of(cx, array, item) if isinstance(array, StructOfArrays) else item(array)
-        for name, array in arrays.members.items()
-    }
-    return StructValue(members, arrays.methods, arrays.type)

@@ -16,7 +16,14 @@ from typing import Any
 
 from vkchi.errors import KernelSyntaxError, KernelTypeError
 from vkchi.frontend.state.user_code_errors import foreign_traceback
-from vkchi.frontend.values.kinds import KINDS, TEXT, check_supported, describe, kind_of, name_of
+from vkchi.frontend.values.kinds import (
+    DeferredKind,
+    all_but,
+    check_supported,
+    describe,
+    kind_of,
+    name_of,
+)
 from vkchi.frontend.values.references import Context, Deferred
 from vkchi.frontend.values.trees import StructValue, children_of
 from vkchi.interrupts.local import local
@@ -67,7 +74,14 @@ class RuntimeString(Deferred):
         )
 
 
-KINDS[RuntimeString] = TEXT
+class TextKind(DeferredKind, of=[RuntimeString]):
+    noun = "a string with kernel values"
+    helps = all_but(
+        "print",
+        "number",
+        help="only print it",
+        compare="compare the values, not their text: n == 3",
+    )
 
 
 def _is_text(x: Any) -> bool:
@@ -95,8 +109,7 @@ def print_parts(cx: Context, x: Any, arg: int | None = None) -> list[Part]:
     Raises KernelTypeError for kinds without output, such as arrays, at the call's argument `arg` if
     given.
     """
-    if kind_of(x).is_target:
-        x = x.load(cx)
+    x = kind_of(x).load(cx, x)
     check_supported(cx, x, "print", arg)
     if isinstance(x, Value):
         return [ReplacementField(x)]
@@ -142,8 +155,7 @@ def format_parts(cx: Context, x: Any, spec: str = "", conversion: str = "") -> l
 
     Raises KernelTypeError where the format does not fit.
     """
-    if kind_of(x).is_target:
-        x = x.load(cx)
+    x = kind_of(x).load(cx, x)
     if isinstance(x, Value):
         return [ReplacementField(x, spec_for(cx, x, spec))]
     if isinstance(x, RuntimeString) or (kind_of(x).is_container and not _is_python(x)):

@@ -16,7 +16,7 @@ from vkchi.frontend.context import Lowering
 from vkchi.frontend.control.flow import lower_branch
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.ops.trace import unwrap, wrap
-from vkchi.frontend.values.kinds import KINDS, TEXTURE, describe
+from vkchi.frontend.values.kinds import MarkedKind, all_but, describe
 from vkchi.frontend.values.operands import as_type, components, operand, own_type
 from vkchi.frontend.values.references import ArrayRef, InlineOnly
 from vkchi.ir.core import Value
@@ -197,7 +197,10 @@ class TextureRef(InlineOnly):
         return [wrap(self._cx, x) for x in parts], [wrap(self._cx, n) for n in self.shape]
 
 
-KINDS[TextureRef] = TEXTURE
+class TextureKind(MarkedKind, of=[TextureRef]):
+    helps = all_but(
+        "loop", help="read a texel: t.fetch(i, 0), or t.load(i) of a ti.types.rw_texture"
+    )
 
 
 # --- the methods ---------------------------------------------------------------------------------

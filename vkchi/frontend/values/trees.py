@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from typing import Any
 
-from vkchi.frontend.values.kinds import KINDS, STRUCT, Kind, StructKind, is_static, kind_of
+from vkchi.frontend.values.kinds import kind_of
 from vkchi.interrupts.local import local
 from vkchi.ir.core import Value
 
@@ -33,6 +33,11 @@ class StructValue:
         self.members, self.methods, self.type = members, methods or {}, type
         self.objects = objects
 
+    @property
+    def cls(self) -> type | None:
+        """The class of an object that the kernel made; None for other structs."""
+        return self.type if isinstance(self.type, type) else None
+
     def __len__(self) -> int:
         return len(self.members)
 
@@ -48,64 +53,6 @@ class StructValue:
     def copy(self) -> StructValue:
         """Return a shallow copy, whose members can be replaced one by one."""
         return type(self)(dict(self.members), self.methods, self.type, self.objects)
-
-
-class ContainerKind(Kind):
-    """Lists and tuples, without subclasses of tuples."""
-
-    is_container = True
-
-    def of_subclass(self, cls: type) -> Kind:
-        return NAMED_TUPLE if issubclass(cls, tuple) else self
-
-    def is_static(self, x: Any) -> bool:
-        return all(map(is_static, self.children(x)))
-
-    def children(self, x: Any) -> list[Any]:
-        return list(x)
-
-    def with_children(self, x: Any, items: Sequence[Any]) -> Any:
-        return tuple(items) if type(x) is tuple else list(items)
-
-
-class NamedTupleKind(ContainerKind):
-    """Subclasses of tuples: their parts are read as attributes."""
-
-    is_container = False
-
-
-class DictKind(ContainerKind):
-    def keys(self, x: Any) -> Any:
-        return x.keys()
-
-    def children(self, x: Any) -> list[Any]:
-        return list(x.values())
-
-    def with_children(self, x: Any, items: Sequence[Any]) -> Any:
-        return dict(zip(x, items)) if type(x) is dict else refilled(x, items)
-
-
-class StructValueKind(StructKind, ContainerKind):
-    def name(self, x: Any) -> str:
-        word = f"an object of {x.type.__name__}" if isinstance(x.type, type) else "a struct"
-        return f"{word} of {', '.join(x.keys())}" if len(x) else word
-
-    def members(self, x: Any) -> list[str]:
-        return list(x.members)
-
-    def keys(self, x: Any) -> Any:
-        return x.members.keys()
-
-    def children(self, x: Any) -> list[Any]:
-        return list(x.members.values())
-
-    def with_children(self, x: Any, items: Sequence[Any]) -> Any:
-        return type(x)(dict(zip(x.members, items)), x.methods, x.type, x.objects)
-
-
-CONTAINER, DICT, NAMED_TUPLE = ContainerKind(), DictKind(), NamedTupleKind()
-STRUCT_VALUE = StructValueKind(STRUCT.noun, STRUCT.helps)
-KINDS |= {list: CONTAINER, tuple: CONTAINER, dict: DICT, StructValue: STRUCT_VALUE}
 
 
 def children_of(tree: Any) -> list[Any]:

@@ -1,0 +1,337 @@
+"""Whole arrays in kernels: their attributes, elements and methods, and arrays of structs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vkchi.errors import (
+    KernelIndexError,
+    KernelIndexTypeError,
+    KernelNameError,
+    KernelSyntaxError,
+)
+from vkchi.frontend.context import Lowering
+from vkchi.frontend.ops import operator_lowering
+from vkchi.frontend.ops.debug_checks import guard_indices
+from vkchi.frontend.ops.tensor_attributes import hint_for_attribute
+from vkchi.frontend.values.cell_activity import ListRef, SparseTarget, list_of, node_of, sparse_node
+from vkchi.frontend.values.kinds import (
+    Kind,
+    all_but,
+    describe,
+    kind_of,
+    name_of,
+)
+from vkchi.frontend.values.python_values import python_attribute
+from vkchi.frontend.values.quantised_elements import QuantisedTarget
+from vkchi.frontend.values.references import ArrayRef, Context, MemoryTarget
+from vkchi.frontend.values.struct_values import (
+    StructOfArrays,
+    StructValueKind,
+)
+from vkchi.frontend.values.tensor_values import flatten_indices
+from vkchi.frontend.values.trees import StructValue
+from vkchi.ir.core import Value
+from vkchi.lang.compile_time import static
+from vkchi.lang.matrix import Vector
+from vkchi.lang.ndrange import grouped
+from vkchi.types import Scalar, Tensor, i32, i64, scalar_of, shape_of
+
+
+class CallableShape(tuple[int, ...]):
+    """The shape of an array's elements.
+
+    Python reads it as an attribute, Taichi's kernels call it; the call gives a list.
+    """
+
+    def __call__(self) -> list[int]:
+        return list(self)
+
+
+# Functions that iterate over their argument -> help for whole arrays.
+OVER_ARRAYS = {
+    "enumerate": "loop over its indices: for i in x, with v = x[i]",
+    "zip": "loop over the indices: for i in x, with a, b = x[i], y[i]",
+    "reversed": "loop over its indices: for i in x, with v = x[n - 1 - i]",
+    "sum": "add in a loop: for i in x: s += x[i]; or in Python, x.to_numpy().sum()",
+    "max": "for i in x: ti.atomic_max(m, x[i]); or in Python, x.to_numpy().max()",
+    "min": "for i in x: ti.atomic_min(m, x[i]); or in Python, x.to_numpy().min()",
+    "any": "for i in x: ti.atomic_or(b, x[i] != 0); or in Python, x.to_numpy().any()",
+    "all": "for i in x: ti.atomic_and(b, x[i] != 0); or in Python, x.to_numpy().all()",
+    "sorted": "sort it in Python: ti.algorithms.parallel_sort(x)",
+}
+
+
+class ArrayKind(Kind, of=[ArrayRef]):
+    noun = "a whole array"
+    helps = all_but(
+        "loop", "index", "length", help="index it: x[i]",
+        truth="index it: x[None]; for an array that may be None: x is not None",
+        compare="compare elements: x[i] == y[i]; for the same object: x is y",
+        print="index it: x[i], or print it in Python",
+        items="loop over its indices at run time: for i in x",
+    )  # fmt: skip
+    is_array = True
+
+    def name(self, x: Any) -> str:
+        return "an array (index it)"
+
+    def help_for(self, cx: Context, x: Any, use: str) -> str:
+        over = OVER_ARRAYS.get(cx.called) if use == "items" else None
+        return over or super().help_for(cx, x, use)
+
+    def array(self, cx: Any, x: Any) -> Any:
+        return x
+
+    def attr(self, cx: Any, x: Any, name: str, slot: Any) -> Any:
+        """Return an attribute; for a captured array, as in Python scope. Raises KernelNameError."""
+        if x.source is not None:
+            return python_attribute(cx, x.source, name)
+        t = x.type
+        shape = shape_of(t.elem)
+        if name == "shape":
+            return x.shape(cx)
+        if name == "grad":
+            return cx.gradient_of(x)
+        facts = {
+            "ndim": t.ndim, "dtype": scalar_of(t.elem), "element_shape": CallableShape(shape),
+            "element_type": t.elem,
+        }  # fmt: skip
+        if shape:
+            facts |= {"n": shape[0], "m": shape[1] if len(shape) == 2 else 1}
+        if name not in facts:
+            raise cx.fail(
+                f"an array has no attribute `{name}` in a kernel",
+                kind=KernelNameError,
+                help=hint_for_attribute(x, name),
+            )
+        return facts[name]
+
+    def item(self, cx: Any, x: Any, indices: list[Any], slot: Any) -> Any:
+        found = list_item(cx, x, indices)
+        return array_item(cx, self.array(cx, x), indices) if found is None else found
+
+    def length(self, cx: Any, x: Any) -> Any:
+        array = self.first_array(cx, x)
+        if array.type.ndim == 0:
+            raise cx.fail("an array without axes has no `len`", help="its element is x[None]")
+        return array.shape(cx)[0]
+
+    def class_of(self, x: Any) -> type:
+        return type(x) if x.source is None else type(x.source)
+
+
+class FieldKind(ArrayKind, of=["__vkchi_array__"]):
+    is_field = True
+
+    def array(self, cx: Any, x: Any) -> Any:
+        return cx.array_of(x)
+
+    attr, class_of = Kind.attr, Kind.class_of
+
+
+class StructArrayKind(Kind, of=["__vkchi_struct__"]):
+    noun = "a whole array of structs"
+    helps = {**ArrayKind.helps, "number": "index it: x[i].a", "truth": "index it: x[i].a"}
+    is_array = is_struct_array = True
+
+    def name(self, x: Any) -> str:
+        return "an array of structs (index it)"
+
+    def array(self, cx: Any, x: Any) -> Any:
+        t, arrays = x.__vkchi_struct__()
+        members = {}
+        for name, array in arrays.items():
+            cx.dependencies.read_part(x, ("attr", name), array)
+            members[name] = kind_of(array).array(cx, array)
+        return StructOfArrays(members, t.methods, t)
+
+    def first_array(self, cx: Any, x: Any) -> Any:
+        first = self.member(cx, x, next(iter(x.__vkchi_struct__()[1])))
+        return kind_of(first).first_array(cx, first)
+
+    def member(self, cx: Any, x: Any, name: str) -> Any:
+        array = x.__vkchi_struct__()[1].get(name)
+        if array is not None:
+            cx.dependencies.read_part(x, ("attr", name), array)
+        return array
+
+    def item(self, cx: Any, x: Any, indices: list[Any], slot: Any) -> Any:
+        """Return an element, or a list of a dynamic block."""
+        found = list_item(cx, x, indices)
+        return element_of(cx, self.array(cx, x), indices) if found is None else found
+
+    length = ArrayKind.length
+
+
+class StructOfArraysKind(StructValueKind, of=[StructOfArrays]):
+    noun, helps = StructArrayKind.noun, StructArrayKind.helps
+    is_array = is_struct_array = True
+    help_for = Kind.help_for
+    array, item, length = ArrayKind.array, StructArrayKind.item, StructArrayKind.length
+
+    def first_array(self, cx: Any, x: Any) -> Any:
+        first = self.children(x)[0]
+        return kind_of(first).first_array(cx, first)
+
+    def member(self, cx: Any, x: Any, name: str) -> Any:
+        return x.members.get(name)
+
+
+def element_of(cx: Lowering, arrays: StructOfArrays, indices: list[Any]) -> StructValue:
+    """Return an element of an array of structs."""
+    members = {
+        name: (element_of if isinstance(array, StructOfArrays) else array_item)(cx, array, indices)
+        for name, array in arrays.members.items()
+    }
+    return StructValue(members, arrays.methods, arrays.type)
+
+
+def list_item(cx: Lowering, base: Any, indices: list[Any]) -> ListRef | None:
+    """Return `base[indices]` if it is a list of a dynamic block, else None."""
+    first = kind_of(base).first_array(cx, base)
+    if first is None or node_of(first) is None:
+        return None
+    return list_of(first, base, flatten_indices(cx, [k for k in indices if k is not None]))
+
+
+# --- arrays --------------------------------------------------------------------------------------
+
+
+def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> MemoryTarget:
+    """Return the Target of an array's element.
+
+    Indices are clamped with `array.clamps`. With `options.checks_indices`, the kernel reports those
+    out of bounds, except in code of `cells.own`. Raises KernelIndexError for a wrong number of
+    indices, and the errors of `array_index`. Without clamping and with origin 0, a negative
+    constant raises KernelSyntaxError.
+    """
+    flat = [] if indices == [None] else flatten_indices(cx, indices)
+    ndim = array.type.ndim
+    if len(flat) != ndim:
+        given = "`None` is given" if indices == [None] else f"{_count(len(flat))} given"
+        raise cx.fail(
+            f"`{array.value.name}` has {_axes(ndim)}, and {given}",
+            kind=KernelIndexError,
+            help=_right_index(array, ndim),
+        )
+    layout = array.type.layout
+    begins_at_zero = layout is None or not any(layout.origin)
+    if begins_at_zero and not array.clamps:
+        check_signs(cx, flat)
+    places = [array_index(cx, k) for k in flat]
+    if array.clamps:
+        places = clamp_indices(cx, array, places)
+    if cx.options.checks_indices and not cx.cells.is_own:
+        guard_indices(cx, array, places)
+    ptr = cx.b.emit("elem", array.value, *places)
+    if array.component is not None:
+        ptr = cx.b.emit("member", ptr, attr=array.component)
+    node = sparse_node(cx, array)
+    place = MemoryTarget(ptr) if node is None else SparseTarget(ptr, node, tuple(places))
+    number = None if layout is None else layout.number
+    return place if number is None else QuantisedTarget(place, number)
+
+
+def check_signs(cx: Lowering, indices: list[Any]) -> None:
+    """Check the constant indices of an array that begins at zero.
+
+    Raises KernelSyntaxError for a negative one, which Python would count from the end.
+    """
+    for k in indices:
+        if isinstance(k, int) and k < 0:
+            raise cx.fail(
+                f"index {k} is negative: kernels do not count from the end",
+                kind=KernelSyntaxError,
+                help=f"write x[x.shape[0] - {-k}]",
+            )
+
+
+def _count(k: int) -> str:
+    return f"{k} index is" if k == 1 else f"{k} indices are"
+
+
+def _axes(ndim: int) -> str:
+    return "no axes" if ndim == 0 else f"{ndim} {'axis' if ndim == 1 else 'axes'}"
+
+
+def _right_index(array: ArrayRef, ndim: int) -> str:
+    name = array.value.name
+    text = ", ".join("ijklmnop"[:ndim]) if ndim else "None"
+    inner = shape_of(array.type.elem)
+    if inner:
+        parts = ", ".join("ab"[: len(inner)])
+        return f"write {name}[{text}] for an element, {name}[{text}][{parts}] for a number in it"
+    return f"write {name}[{text}]"
+
+
+def array_index(cx: Lowering, k: Any) -> Value:
+    """Return one index of an array as an integer value of at least 32 bits.
+
+    Raises KernelIndexTypeError if it is not an integer or bool, KernelSyntaxError for a slice.
+    """
+    if isinstance(k, int):
+        return cx.b.const(k, i32 if -(1 << 31) <= k < 1 << 31 else i64)
+    t = getattr(k, "type", None)
+    if isinstance(k, Value) and isinstance(t, Scalar) and t.kind in "iub":
+        return k if t.bits >= 32 else operator_lowering.cast(cx, k, i32)
+    if isinstance(k, slice):
+        raise cx.fail(
+            "arrays cannot be sliced in kernels", kind=KernelSyntaxError, help="loop over the axis"
+        )
+    is_float = isinstance(k, float) or (isinstance(t, Scalar) and t.kind == "f")
+    raise cx.fail(
+        "indices of arrays must be integers",
+        kind=KernelIndexTypeError,
+        label=describe(t) if isinstance(t, Scalar | Tensor) else name_of(k),
+        help="convert it: int(i)" if is_float else "",
+    )
+
+
+# --- clamping, for arrays annotated `boundary="clamp"` -------------------------------------------
+
+
+def clamp_indices(cx: Context, array: ArrayRef, indices: Sequence[Value]) -> list[Value]:
+    rows = zip(indices, array.shape(cx), strict=True)
+    return [clamp_index(cx, k, extent) for k, extent in rows]
+
+
+def clamp_index(cx: Context, k: Value, extent: Value | int) -> Value:
+    """Emit `max(0, min(k, extent - 1))` in the type of k."""
+    t = k.type
+    assert isinstance(t, Scalar)
+    if isinstance(extent, int):
+        last: Value = cx.b.const(extent - 1, t)
+    else:
+        last = cx.b.emit("sub", operator_lowering.cast(cx, extent, t), cx.b.const(1, t))
+    k = cx.b.emit("min", k, last)
+    return k if t.kind == "u" else cx.b.emit("max", k, cx.b.const(0, t))
+
+
+# --- methods: loops, inlined like a user's function; at a kernel's top level they are parallel ---
+
+
+def fill(array: Any, value: Any) -> None:
+    """Set every element to value; a scalar is broadcast."""
+    for place in grouped(array):
+        array[place] = value
+
+
+def copy_from(array: Any, other: Any) -> None:
+    """Copy the elements of `other` to `array`.
+
+    The shapes must be equal, which is not checked. Origins may differ.
+    """
+    for place in grouped(array):
+        if static(array.__vkchi_origin__ == other.__vkchi_origin__):
+            array[place] = other[place]
+        else:
+            k = place - Vector(array.__vkchi_origin__)
+            array[place] = other[k + Vector(other.__vkchi_origin__)]
+
+
+ARRAY_METHODS = {"fill": fill, "copy_from": copy_from}
+# Host-side copies: in a kernel, they would run once, at compile time.
+REFUSED = ("to_numpy", "from_numpy", "to_torch", "from_torch", "__getitem__", "__setitem__")
+ARRAY_METHOD_NAMES = (*ARRAY_METHODS, *REFUSED)

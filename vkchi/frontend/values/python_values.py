@@ -1,0 +1,236 @@
+"""Attributes and items of Python objects, and items of containers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from types import FunctionType, ModuleType
+from typing import Any
+
+from vkchi.compile_state import ArrayGuard
+from vkchi.errors import KernelIndexError, KernelNameError, KernelTypeError, Unsupported
+from vkchi.frontend.context import Lowering
+from vkchi.frontend.ops.tensor_attributes import hint_for_attribute
+from vkchi.frontend.state.captured_values import is_object
+from vkchi.frontend.state.reachable_values import find_held
+from vkchi.frontend.state.user_code_errors import access_error, foreign_traceback
+from vkchi.frontend.values.kinds import (
+    Kind,
+    check_supported,
+    defines,
+    function_kind,
+    is_static,
+    kind_of,
+    name_of,
+    unsupported_use,
+)
+from vkchi.frontend.values.references import Deferred
+from vkchi.frontend.values.targets import ItemTarget
+from vkchi.frontend.values.tensor_values import is_static_index
+from vkchi.frontend.values.trees import refilled
+from vkchi.ir.core import Value
+from vkchi.lang.struct import Struct
+from vkchi.types.lazy_numpy import np
+
+
+class ContainerKind(Kind, of=[list, tuple]):
+    """Lists and tuples, without subclasses of tuples."""
+
+    is_container = True
+
+    def of_subclass(self, cls: type) -> Kind:
+        return NAMED_TUPLE if issubclass(cls, tuple) else self
+
+    def sized_name(self, x: Any) -> str:
+        return f"{self.name(x)} of {len(x)}"
+
+    def is_static(self, x: Any) -> bool:
+        return all(map(is_static, self.children(x)))
+
+    def attr(self, cx: Any, x: Any, name: str, slot: Any) -> Any:
+        """Raises KernelTypeError; subclasses have attributes as Python objects."""
+        if type(x) not in (list, tuple, dict):
+            return NotImplemented
+        help = "index it: x[0]; or make it a vector: ti.Vector(x)"
+        if isinstance(x, dict):
+            help = f"write x[{name!r}]" if name in x else right_key(x)
+        raise cx.fail(f"{name_of(x)} has no attribute `{name}` in a kernel", help=help)
+
+    def item(self, cx: Any, x: Any, indices: list[Any], slot: Any) -> Any:
+        """Return an item; its Target if x is in a variable.
+
+        Raises KernelIndexError for an index that is not constant or out of range, and for a missing
+        key. Raises KernelTypeError for a key of another type.
+        """
+        if not all(map(is_static_index, indices)):
+            raise _not_static(cx, x)
+        key = indices[0] if len(indices) == 1 else tuple(indices)
+        item = _item(cx, x, key)
+        if slot is not None and not isinstance(key, slice):
+            return item if kind_of(item).is_target else ItemTarget(slot, key)
+        return cx.branch(x, ("item", key), item)
+
+    def children(self, x: Any) -> list[Any]:
+        return list(x)
+
+    def with_children(self, x: Any, items: Sequence[Any]) -> Any:
+        return tuple(items) if type(x) is tuple else list(items)
+
+
+class NamedTupleKind(ContainerKind):
+    """Subclasses of tuples: their parts are read as attributes."""
+
+    is_container = False
+    item, sized_name = Kind.item, Kind.sized_name
+
+
+NAMED_TUPLE = NamedTupleKind()
+
+
+class DictKind(ContainerKind, of=[dict]):
+    def keys(self, x: Any) -> Any:
+        return x.keys()
+
+    def children(self, x: Any) -> list[Any]:
+        return list(x.values())
+
+    def with_children(self, x: Any, items: Sequence[Any]) -> Any:
+        return dict(zip(x, items)) if type(x) is dict else refilled(x, items)
+
+
+# --- attributes ----------------------------------------------------------------------------------
+
+
+def is_computed(obj: Any, name: str) -> bool:
+    """True if reading an attribute of a user's object may run code of the user, each time."""
+    if not is_object(obj):
+        return type(obj) is super
+    held = find_held(obj, name)
+    if isinstance(held, functools.cached_property):
+        return False
+    own = getattr(obj, "__dict__", None)
+    return isinstance(held, property) or not (isinstance(own, dict) and name in own)
+
+
+def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
+    """Return an attribute of a Python object as the kernel sees it, and record the read.
+
+    A property that accesses elements of an array is inlined.
+    Raises KernelNameError for an absent attribute, KernelTypeError for a `grad` or `dual` that a
+    field lacks, and Unsupported for a name of Taichi's without support.
+    """
+    guard = ArrayGuard() if is_computed(obj, name) else None
+    try:
+        if guard is None:
+            value = getattr(obj, name)
+        else:
+            with guard:
+                value = getattr(obj, name)
+            if guard.is_tripped:
+                return inline_property(cx, obj, name)
+    except Unsupported as e:  # a name of Taichi's without support
+        raise Unsupported(f"{cx.span.place}: {e}") from None
+    except (AttributeError, KeyError) as e:
+        is_found = hasattr(type(obj), name) or isinstance(e, KeyError)
+        if is_found and foreign_traceback(e):  # a property raised
+            raise
+        raise cx.fail(
+            f"{object_name(obj)} has no attribute `{name}`",
+            kind=KernelNameError,
+            help=hint_for_attribute(obj, name),
+        ) from None
+    if value is None and name in ("grad", "dual") and kind_of(obj).is_field:
+        raise cx.fail("this field has no gradient", help="make it with needs_grad=True")
+    if isinstance(value, Value | Deferred):  # from a dict whose items are attributes
+        return value
+    return cx.part(obj, ("attr", name), value)
+
+
+def inline_property(cx: Lowering, obj: Any, name: str) -> Any:
+    """Inline a property that accesses elements of an array. Raises KernelTypeError if its code is
+    not the user's."""
+    me, classes = obj, type(obj).__mro__
+    if type(obj) is super:
+        bound: Any = obj
+        me = bound.__self__
+        order = type(me).__mro__
+        classes = order[order.index(bound.__thisclass__) + 1 :]
+    held = next((vars(c)[name] for c in classes if name in vars(c)), None)
+    if isinstance(held, property) and isinstance(held.fget, FunctionType):
+        return cx.tables.call(cx, held.fget, (me,), {})
+    raise access_error(cx, name)
+
+
+def object_name(obj: Any) -> str:
+    if isinstance(obj, ModuleType):
+        return f"module `{obj.__name__.replace('vkchi.lang.', 'vkchi.')}`"
+    return name_of(obj)
+
+
+# --- items ---------------------------------------------------------------------------------------
+
+
+def python_item(cx: Lowering, obj: Any, indices: list[Any]) -> Any:
+    """Return an item of a Python object, read at compile time.
+
+    Raises KernelTypeError for an object without items, and for one that must be passed as an
+    argument. Raises KernelIndexError for an index that is not constant.
+    """
+    check_supported(cx, obj, "index")
+    if not defines(obj, "__getitem__"):
+        raise unsupported_use(cx, obj, "index")
+    key = indices[0] if len(indices) == 1 else tuple(indices)
+    if function_kind(type(obj).__getitem__) is not None:
+        return cx.call(type(obj).__getitem__, (obj, key), {})
+    if not all(map(is_static_index, indices)):
+        raise _not_static(cx, obj)
+    if isinstance(obj, Struct):
+        return cx.part(obj, ("item", key), _item(cx, obj, key))
+    return cx.part(obj, ("item", key), cx.run_python(obj.__getitem__, (key,)))
+
+
+def _item(cx: Lowering, held: Any, key: Any) -> Any:
+    try:
+        return held[key]
+    except (LookupError, TypeError) as e:
+        if foreign_traceback(e):
+            raise
+        kind = KernelTypeError if isinstance(e, TypeError) else KernelIndexError
+        raise cx.fail(_index_words(held, key, e), kind=kind, help=right_key(held)) from None
+
+
+def right_key(held: Any) -> str:
+    if isinstance(held, list | tuple):
+        return f"indices are integers from 0 to {len(held) - 1}" if held else "it is empty"
+    keys = ", ".join(repr(key) for key in [*_keys_of(held)][:5])
+    return f"it has {keys}" if keys else "it is empty"
+
+
+def _keys_of(held: Any) -> Any:
+    return Struct._names(held) if isinstance(held, Struct) else held.keys()
+
+
+def _index_words(held: Any, key: Any, error: Exception) -> str:
+    if isinstance(error, IndexError):
+        return f"index {key} is out of range for {name_of(held)} of {len(held)}"
+    return f"{name_of(held)} has no item {key!r}"
+
+
+FEW = 16  # items of a list that a vector may hold
+IN_STATIC_LOOP = "index it in a loop over ti.static(range(...))"
+
+
+def _not_static(cx: Lowering, held: Any) -> Any:
+    return cx.fail(
+        f"{name_of(held)} is indexed by a value that is not a compile-time constant",
+        kind=KernelIndexError,
+        help=_instead_of_index(held),
+    )
+
+
+def _instead_of_index(held: Any) -> str:
+    if isinstance(held, np.ndarray):
+        return "pass it as an argument, a: ti.types.ndarray(), or copy it into a field"
+    if isinstance(held, list | tuple) and len(held) > FEW:
+        return "pass np.asarray(a) as an argument, a: ti.types.ndarray(), or copy it into a field"
+    return f"make it a ti.Vector, or {IN_STATIC_LOOP}"

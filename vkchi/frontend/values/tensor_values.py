@@ -1,0 +1,235 @@
+"""Vectors and matrices: their attributes and components, and vectors as indices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vkchi.errors import KernelIndexError, KernelNameError, KernelSyntaxError
+from vkchi.frontend.calls.tables import METHODS
+from vkchi.frontend.context import Lowering
+from vkchi.frontend.ops import operator_lowering
+from vkchi.frontend.ops.debug_checks import guard_component
+from vkchi.frontend.ops.tensor_attributes import component_indices, find_attribute
+from vkchi.frontend.values.kinds import (
+    DeferredKind,
+    Kind,
+    all_but,
+    describe,
+    is_static,
+    name_of,
+)
+from vkchi.frontend.values.references import Assignable
+from vkchi.frontend.values.targets import (
+    Component,
+    ComponentsTarget,
+    check_index_type,
+    component,
+    extract,
+)
+from vkchi.ir.core import Op, Param, Result, Value
+from vkchi.lang.matrix import Matrix, Vector
+from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, shape_of, with_shape
+
+_NUMBERS = {"f": float, "i": int, "u": int, "b": bool}
+
+
+class TensorKind(DeferredKind):
+    """Vectors, matrices and numbers in kernels."""
+
+    has_type = True
+
+    def attr(self, cx: Any, x: Any, name: str, slot: Any) -> Any:
+        return tensor_attribute(cx, x if slot is None else slot, name)
+
+    def item(self, cx: Any, x: Any, indices: list[Any], slot: Any) -> Any:
+        return tensor_item(cx, x if slot is None else slot, indices)
+
+
+class ValueKind(TensorKind, of=[Op, Param, Result, Value]):
+    """Kernel values: `helps` are those of scalars."""
+
+    helps = all_but(
+        "number", "truth", "compare", "print",
+        loop="did you mean range(...)?", items="did you mean range(...)?",
+        search="compare it with `==`",
+    )  # fmt: skip
+    tensor_helps = {"call": "", "search": "write (v == x).any()"}
+
+    def helps_of(self, x: Any) -> Mapping[str, str]:
+        return self.tensor_helps if isinstance(x.type, Tensor) else self.helps
+
+    def name(self, x: Any) -> str:
+        return f"a {describe(x.type)}" if isinstance(x.type, Scalar | Tensor) else f"an {x.type}"
+
+    def items(self, cx: Any, x: Any, use: str) -> list[Any]:
+        """Return the components of a vector, or the rows of a matrix."""
+        parts = operator_lowering.components(cx, x)
+        if len(x.type.shape) == 1:
+            return parts
+        width = x.type.shape[1]
+        rows = range(0, len(parts), width)
+        return [operator_lowering.value(cx, parts[k : k + width]) for k in rows]
+
+    def length(self, cx: Any, x: Any) -> int:
+        return int(x.type.n)
+
+    def class_of(self, x: Any) -> type:
+        """Return Vector, Matrix, float, int or bool."""
+        t = x.type
+        if isinstance(t, Tensor):
+            return Vector if len(t.shape) == 1 else Matrix
+        return _NUMBERS[t.kind] if isinstance(t, Scalar) else type(x)
+
+
+class TargetKind(TensorKind, of=[Assignable]):
+    """Targets: a component of one is again a Target."""
+
+    is_target = True
+
+    def load(self, cx: Any, x: Any) -> Any:
+        return x.load(cx)
+
+
+class MatrixKind(Kind, of=[Matrix]):
+    """Constant vectors and matrices."""
+
+    def item(self, cx: Any, x: Any, indices: list[Any], slot: Any) -> Any:
+        if all(map(is_static_index, indices)):
+            return NotImplemented
+        return tensor_item(cx, operator_lowering.value(cx, x), indices)
+
+    def items(self, cx: Any, x: Any, use: str) -> list[Any]:
+        return list(x.to_list())
+
+
+# --- attributes ----------------------------------------------------------------------------------
+
+
+def tensor_attribute(cx: Lowering, base: Any, name: str) -> Any:
+    """Return components (`v.x`, `v.zy`) or a property such as `m.n`. Raises KernelNameError."""
+    t = base.type
+    places = component_indices(name, t)
+    if places is not None and not isinstance(base, Value):
+        return pick(cx, base, list(places), (len(places),) if len(places) > 1 else ())
+    attribute = find_attribute(name)
+    added = vars(Vector if len(shape_of(t)) == 1 else Matrix).get(name) or vars(Matrix).get(name)
+    if attribute is None and isinstance(added, property) and isinstance(t, Tensor):
+        return cx.call(added.fget, (base if isinstance(base, Value) else base.load(cx),), {})
+    if attribute is None:
+        raise cx.fail(
+            f"a {describe(t)} has no attribute `{name}`",
+            kind=KernelNameError,
+            help=f"it is a method: call it, .{name}()" if name in METHODS else _facts_of(t),
+        )
+    return attribute(cx, base if isinstance(base, Value) else base.load(cx))
+
+
+def _facts_of(t: Any) -> str:
+    return "it has x, y, z, w, n, m, shape" if isinstance(t, Tensor) else "a number has none"
+
+
+# --- indices -------------------------------------------------------------------------------------
+
+
+def is_static_index(k: Any) -> bool:
+    return isinstance(k, slice) or is_static(k)
+
+
+def flatten_indices(cx: Lowering, indices: list[Any]) -> list[Any]:
+    """Replace vectors, lists and tuples of indices (`ti.grouped`) by their components."""
+    flat: list[Any] = []
+    for k in indices:
+        if isinstance(k, Matrix):
+            flat += k.to_list()
+        elif isinstance(k, list | tuple):
+            flat += flatten_indices(cx, list(k))
+        elif isinstance(k, Value) and isinstance(k.type, Tensor) and len(k.type.shape) == 1:
+            flat += operator_lowering.components(cx, k)
+        else:
+            flat.append(k)
+    return flat
+
+
+# --- vectors and matrices ------------------------------------------------------------------------
+
+
+def tensor_item(cx: Lowering, base: Any, indices: list[Any]) -> Any:
+    """Return a component; with slices, several components as a vector or matrix.
+
+    Raises KernelTypeError for a scalar or an array, KernelIndexError for a wrong number of indices.
+    """
+    t = base.type
+    if not isinstance(t, Tensor):
+        what = "an array" if isinstance(t, Array) else f"a {describe(t)}"
+        help = "a number has no items: write x instead of x[i]"
+        raise cx.fail(f"{what} cannot be indexed", help=help)
+    flat = ([k for k in indices if isinstance(k, slice)] and indices) or flatten_indices(
+        cx, indices
+    )
+    if len(flat) != len(t.shape):
+        raise cx.fail(
+            f"a {describe(t)} needs {len(t.shape)} {'index' if t.m == 1 else 'indices'}, "
+            f"{len(flat)} given",
+            kind=KernelIndexError,
+            help="for a row, write m[i, :]" if len(t.shape) == 2 else "",
+        )
+    axes = [axis_places(cx, k, extent, t) for k, extent in zip(flat, t.shape)]
+    places = axes[0]
+    if len(axes) == 2:
+        places = [flat_place(cx, r, c, t.shape[1]) for r in axes[0] for c in axes[1]]
+    shape = tuple(len(a) for a, k in zip(axes, flat) if isinstance(k, slice))
+    return pick(cx, base, places, shape)
+
+
+def axis_places(cx: Lowering, k: Any, extent: int, t: Tensor) -> list[Component]:
+    """Return the component indices along one axis that an index or slice selects.
+
+    Raises KernelIndexError for a constant out of range, KernelSyntaxError for a negative one,
+    KernelTypeError for other objects than integers.
+    """
+    if isinstance(k, slice):
+        return [*range(extent)[k]]
+    if isinstance(k, Value):
+        place = check_index_type(cx, k, "the index of a component")
+        if cx.options.checks_indices:
+            guard_component(cx, place, extent, t)
+        return [place]
+    if not isinstance(k, int):
+        raise cx.fail("the index of a component must be an integer", label=name_of(k))
+    if not 0 <= k < extent:
+        raise cx.fail(
+            f"index {k} is out of range for a {describe(t)}",
+            kind=KernelSyntaxError if k < 0 else KernelIndexError,
+            help=f"the last one is {extent - 1}" if k < 0 else "",
+        )
+    return [int(k)]
+
+
+def flat_place(cx: Lowering, row: Component, col: Component, cols: int) -> Component:
+    if isinstance(row, int) and isinstance(col, int):
+        return row * cols + col
+    b = cx.b  # not operator_lowering, which gives Python numbers the default type
+    if isinstance(row, int):
+        start: Value = b.const(row * cols, i32)
+    else:
+        start = b.emit("mul", row, b.const(cols, i32))
+    return b.emit("add", start, b.const(col, i32) if isinstance(col, int) else col)
+
+
+def pick(cx: Lowering, base: Any, places: list[Component], shape: tuple[int, ...]) -> Any:
+    """Return components of a value or Target: one of them, or a vector or matrix of `shape`.
+
+    Raises KernelIndexError for an empty slice.
+    """
+    is_value = isinstance(base, Value)
+    if not shape:
+        part = extract if is_value else component
+        return part(cx, base, places[0])
+    t = with_shape(scalar_of(base.type), shape)
+    assert isinstance(t, Tensor)
+    if not places:
+        raise cx.fail("this slice is empty", kind=KernelIndexError)
+    if is_value:
+        return cx.b.emit("pack", *[extract(cx, base, k) for k in places], type=t)
+    return ComponentsTarget([component(cx, base, k) for k in places], t)
