@@ -51,12 +51,12 @@ def runs():
 
 def measure():
     """Print milliseconds by program and by pass, as JSON."""
-    from vkchi.passes import pipeline
+    from vkchi.opt import pipeline
 
     optimise, lower, given = pipeline.optimize_kernel, pipeline.lower_dispatch, []
     new_memo = None
     with contextlib.suppress(ImportError):
-        from vkchi.passes.memo import Memo as new_memo
+        from vkchi.opt.memo import Memo as new_memo
 
     def note(fn, caps, options, *memo):
         given.append((fn, caps, options))

@@ -18,7 +18,7 @@ import statistics
 import subprocess
 import sys
 
-from vkchi.passes.pipeline import OPTIONAL
+from vkchi.opt.pipeline import OPTIONAL
 
 HERE = pathlib.Path(__file__).parent
 NOISE = 1.15

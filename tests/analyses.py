@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Any
 
-from vkchi.analysis.alias import SideEffectTable, location_of, may_alias
-from vkchi.analysis.boxes import Box
-from vkchi.analysis.footprint import Footprint
-from vkchi.analysis.lattice import Extent, SymbolProduct, ValueFact, top_fact
+from vkchi.analysis.memory.alias import SideEffectTable, location_of, may_alias
+from vkchi.analysis.memory.boxes import Box
+from vkchi.analysis.memory.footprint import Footprint
 from vkchi.analysis.uniformity import BarrierChecker
+from vkchi.analysis.values.lattice import Extent, SymbolProduct, ValueFact, top_fact
 from vkchi.autodiff.reaching import ReachingWrites
 from vkchi.ir.core import Func, Op, Region, Value, used_in, walk
 from vkchi.ir.ops import PLACES, READS, WRITES
-from vkchi.passes.bounds import Prover, is_integer
+from vkchi.opt.rewrite.bounds import Prover, is_integer
 from vkchi.races.conflicts import conflicts_in
 from vkchi.types import Array
 

@@ -115,7 +115,7 @@ def test_base_memory_of_every_access() -> None:
 
 @pytest.mark.parametrize("path", list_files("passes/*/*.chi"), ids=name_of)
 def test_pass_goldens(path: Path, bless: bool) -> None:
-    from vkchi.passes.pipeline import PASSES
+    from vkchi.opt.pipeline import PASSES
 
     source, *expected = sections(path.read_text())
     header = re.search(r"^; run: (.*)$", source, re.MULTILINE)

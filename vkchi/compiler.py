@@ -15,7 +15,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING
 
 from vkchi import env
-from vkchi.analysis.host_numbers import (
+from vkchi.analysis.values.host_numbers import (
     BoundedCount,
     host_length,
     host_number,
@@ -53,7 +53,13 @@ TOO_MANY_HERE = (
 )
 
 # Modules that every compilation uses, loaded at or before the first one.
-STAGES = ("frontend.lowering", "passes.shallow", "passes.wide", "passes.map_grid", "spirv")
+STAGES = (
+    "frontend.lowering",
+    "opt.control.shallow",
+    "opt.mapping.wide",
+    "opt.mapping.map_grid",
+    "spirv",
+)
 
 
 def load_compiler() -> None:
@@ -61,7 +67,7 @@ def load_compiler() -> None:
     with compiling("the first kernel"):  # turns the garbage collector off
         for module in STAGES:
             import_module(f"vkchi.{module}")
-        import_module("vkchi.passes.pipeline").load_usual()
+        import_module("vkchi.opt.pipeline").load_usual()
 
 
 def compile_kernel(
@@ -85,8 +91,8 @@ def _compile_kernel(
     fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps, log: Log | None
 ) -> Compiled:
     from vkchi.frontend.lowering import lower_kernel  # 50 ms; gradients do not need it
-    from vkchi.passes.shallow import limit_nesting
-    from vkchi.passes.wide import cut_wide_loops
+    from vkchi.opt.control.shallow import limit_nesting
+    from vkchi.opt.mapping.wide import cut_wide_loops
 
     clock = _Clock(fn.__name__)
     lowered = lower_kernel(fn, args, options)
@@ -165,7 +171,7 @@ def source_cautions(lowered: Lowered, options: Options) -> tuple[Caution, ...]:
     """
     if not lowered.cautions:
         return ()
-    from vkchi.passes.narrowing import unproved_cautions  # few kernels need it
+    from vkchi.opt.rewrite.narrowing import unproved_cautions  # few kernels need it
 
     found: dict[tuple[str, str, int], Caution] = {}
     for caution in unproved_cautions(lowered.func, lowered.cautions):
@@ -208,7 +214,7 @@ def build_watched(
     write to the arrays `names`, except stores of constants."""
     if not options.nan or not names:
         return build_artifact(fn, options, caps, log)
-    from vkchi.passes.finite_stores import watch_stores  # in debug mode only
+    from vkchi.opt.lowering.finite_stores import watch_stores  # in debug mode only
 
     watched, sites = watch_stores(fn, names, OWN_SITES, has_int64=caps.int64)
     return build_artifact(watched, options, caps, log)._replace(own_sites=sites)
@@ -236,10 +242,10 @@ def build_artifact(fn: Func, options: Options, caps: Caps, log: Log | None = Non
 
 
 def _build(fn: Func, options: Options, caps: Caps, log: Log | None = None) -> Artifact:
-    from vkchi.passes.map_grid import plan_grid  # not needed for cached kernels
-    from vkchi.passes.memo import Memo
-    from vkchi.passes.pipeline import lower_dispatch, optimize_kernel
-    from vkchi.passes.shallow import check_nesting
+    from vkchi.opt.control.shallow import check_nesting
+    from vkchi.opt.mapping.map_grid import plan_grid  # not needed for cached kernels
+    from vkchi.opt.memo import Memo
+    from vkchi.opt.pipeline import lower_dispatch, optimize_kernel
     from vkchi.spirv import emit
 
     memo = Memo(log)

@@ -453,7 +453,7 @@ m.graphs["frame"].run(args)
 assert x[0] == 3, x[0]
 m.add()
 assert m.fields["f"].to_numpy().tolist() == [3, 3]
-compiler = ("compiler", "passes", "spirv", "autodiff", "analysis", "tape", "cache.content",
+compiler = ("compiler", "opt", "spirv", "autodiff", "analysis", "tape", "cache.content",
             "frontend.lowering", "frontend.calls.intrinsics", "ir.builder", "ir.ops", "ir.text",
             "ir.verify")
 print([name for name in compiler if "vkchi." + name in sys.modules])
@@ -462,7 +462,7 @@ print([name for name in compiler if "vkchi." + name in sys.modules])
 
 NO_COMPILER = """
 import sys
-for name in ("compiler", "passes", "spirv", "autodiff", "tape", "frontend.lowering", "ir.builder"):
+for name in ("compiler", "opt", "spirv", "autodiff", "tape", "frontend.lowering", "ir.builder"):
     sys.modules["vkchi." + name] = None  # is not to be imported
 """
 

@@ -100,7 +100,7 @@ tell(2)
 ti.sync()
 print(results)
 if "strict" in sys.argv:  # nor is what compiles read
-    slow = {"vkchi.frontend.lowering", "vkchi.spirv.dispatch", "vkchi.passes.map_grid"}
+    slow = {"vkchi.frontend.lowering", "vkchi.spirv.dispatch", "vkchi.opt.mapping.map_grid"}
     slow &= set(sys.modules)
     assert not slow, slow
 """

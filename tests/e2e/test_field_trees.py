@@ -16,7 +16,7 @@ import vkchi as ti
 from tests.e2e.conftest import start
 from vkchi.device import open_device
 from vkchi.fields.tree_layout import BufferView
-from vkchi.passes.layouts import has_spare
+from vkchi.opt.lowering.layouts import has_spare
 from vkchi.runtime import Runtime, current_runtime, install_runtime
 from vkchi.target.options import Options
 from vkchi.types import row_major

@@ -13,7 +13,7 @@ import pytest
 import vkchi as ti
 from tests.devices import FEW_GROUPS, like_gpu
 from vkchi.ir.core import find_parallel
-from vkchi.passes import pipeline
+from vkchi.opt import pipeline
 from vkchi.runtime import current_runtime
 from vkchi.spirv.workgroup_shape import with_workgroup_shape
 

@@ -9,8 +9,8 @@ import pytest
 
 import vkchi as ti
 from vkchi.ir.core import walk
-from vkchi.passes import pipeline
-from vkchi.passes.cost_model import plan_bins
+from vkchi.opt import pipeline
+from vkchi.opt.cost_model import plan_bins
 
 COUNTS = [1, 7, 4 * 37 - 1, 16 * 37, 30_001]
 

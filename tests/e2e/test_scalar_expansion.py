@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.passes import expand
+from vkchi.opt.loops.scatter import expand
 
 N, M = 37, 41
 

@@ -10,7 +10,7 @@ import vkchi as ti
 from tests.devices import like_gpu
 from vkchi.ir.core import Func, walk
 from vkchi.ir.text import parse_func
-from vkchi.passes.combine import combine_lanes
+from vkchi.opt.lowering.combine import combine_lanes
 from vkchi.runtime import current_runtime
 from vkchi.target.caps import FULL
 

@@ -632,7 +632,7 @@ def layer(w: ti.types.ndarray(ti.f32, 2), x: F, y: F):
 
 @pytest.mark.usefixtures("first")
 def test_expanded_scalars_have_own_memory(monkeypatch):
-    """Values of a layer, in an array as long as these extents (`passes.expand`)."""
+    """Values of a layer, in an array as long as these extents (`opt.loops.scatter.expand`)."""
     monkeypatch.setattr(tuning, "LAUNCHES", 1 << 40)
     rng = np.random.default_rng(1)
     for n, m in [(64, 96), (96, 128), (64, 96)]:

@@ -39,7 +39,7 @@ print(y[3])
 print(json.dumps(stages))
 """
 COMPILER = (
-    "analysis", "passes", "spirv", "autodiff", "races", "tape", "aot", "graph", "linalg",
+    "analysis", "opt", "spirv", "autodiff", "races", "tape", "aot", "graph", "linalg",
     "algorithms", "gui", "ui", "tools", "operators", "reports.profiler", "reports.delivery",
     "compiler", "ir.ops", "ir.text", "ir.parse", "ir.builder", "ir.verify", "ir.interp",
     "frontend.lowering", "frontend.context", "frontend.calls.intrinsics",
@@ -50,8 +50,8 @@ RARE = (
     "frontend.ops.decompositions", "frontend.values.textures", "frontend.calls.call_stack",
     "lang.simt", "lang.decompose",
     "lang.texture_sampling",
-    "passes.fusion", "analysis.crossing", "passes.functions", "passes.f64_math",
-    "passes.quotient", "passes.subgroups",
+    "opt.loops.fusion", "opt.loops.crossing", "opt.math.functions", "opt.math.f64_math",
+    "opt.math.quotient", "opt.lowering.subgroups",
 )  # fmt: skip
 
 
@@ -92,8 +92,10 @@ print(json.dumps({"end": sorted(sys.modules)}))
 """
 # Modules that differentiate, and all that read a kernel's IR.
 DIFFERENTIATION = (
-    "frontend.lowering", "frontend.context", "passes", "spirv", "compiler", "analysis.footprint",
-    "analysis.alias", "autodiff.primal", "autodiff.rules", "autodiff.reverse", "autodiff.forward",
+    "frontend.lowering", "frontend.context", "opt", "spirv", "compiler",
+    "analysis.memory.footprint",
+    "analysis.memory.alias", "autodiff.primal", "autodiff.rules", "autodiff.reverse",
+    "autodiff.forward",
     "autodiff.reaching", "ir.ops", "ir.text", "ir.parse", "ir.builder", "ir.verify",
     "races.meeting", "races.conflicts", "calls.questions", "calls.gradients", "calls.variant",
 )  # fmt: skip
@@ -132,7 +134,7 @@ def of_compiler(modules: list[str], names: tuple[str, ...] = COMPILER) -> list[s
 @pytest.mark.device
 def test_a_warm_process_loads_no_compiler(tmp_path):
     cold, warm = stages_of(tmp_path), stages_of(tmp_path)
-    assert "vkchi.passes.pipeline" in cold["kernel"], "else this test tests nothing"
+    assert "vkchi.opt.pipeline" in cold["kernel"], "else this test tests nothing"
     assert "numpy" not in warm["kernel"], "half of what a short program takes"
     for stage, modules in warm.items():
         assert of_compiler(modules) == [], stage
@@ -146,7 +148,7 @@ def test_a_warm_process_loads_no_compiler(tmp_path):
 def test_a_process_that_may_be_warm_loads_no_compiler_ahead(tmp_path):
     stages_of(tmp_path)
     _, stages = outcome_of(tmp_path, PROGRAM.replace("a * 2", "a + a"))
-    assert of_compiler(stages["init"]) == [] and "vkchi.passes.pipeline" in stages["kernel"]
+    assert of_compiler(stages["init"]) == [] and "vkchi.opt.pipeline" in stages["kernel"]
 
 
 @pytest.mark.device
@@ -167,8 +169,8 @@ def test_compiler_loads_while_driver_starts(tmp_path):
             assert of_compiler(stages["kernel"], RARE) == []
 
 
-PACKAGES = ("analysis", "passes", "spirv", "frontend")
-LOADED = ("compiler", "frontend.lowering", "passes.pipeline", "spirv.instruction_selection")
+PACKAGES = ("analysis", "opt", "spirv", "frontend")
+LOADED = ("compiler", "frontend.lowering", "opt.pipeline", "spirv.instruction_selection")
 AHEAD = """
 import json, sys, time
 from vkchi import platform

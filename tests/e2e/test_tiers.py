@@ -1,4 +1,4 @@
-"""Code of the first tier (`passes/tiers`): its omissions, and the switch to the next one."""
+"""Code of the first tier (`opt/tiers`): its omissions, and the switch to the next one."""
 
 from __future__ import annotations
 

@@ -22,7 +22,9 @@ from vkchi.ir.core import Func, Program
 from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func, print_func, print_program
 from vkchi.ir.verify import verify, verify_program
-from vkchi.passes import cost_model, f32_math, f64_math, pipeline, share
+from vkchi.opt import cost_model, pipeline
+from vkchi.opt.mapping import share
+from vkchi.opt.math import f32_math, f64_math
 from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.target.options import Options
 

@@ -1,4 +1,4 @@
-"""Claims of `analysis.dependence` and `must_write` hold for the indices of random programs.
+"""Claims of `analysis.memory.dependence` and `must_write` hold for the indices of random programs.
 
 The claims: two iterations never access the same element; certain elements are always written. The
 indices come from running the program in the interpreter.
@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vkchi.analysis.boxes import Covered
-from vkchi.analysis.dependence import DependenceTest
-from vkchi.analysis.must_write import MustWrite
-from vkchi.analysis.segments import find_segments
+from vkchi.analysis.memory.boxes import Covered
+from vkchi.analysis.memory.dependence import DependenceTest
+from vkchi.analysis.memory.must_write import MustWrite
+from vkchi.analysis.memory.segments import find_segments
 from vkchi.ir import interp
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, walk

@@ -18,7 +18,7 @@ from tests.ops.launch import lacks_of, launch_program, store_truths_as_words
 from vkchi.device import Device, open_device
 from vkchi.errors import Unsupported
 from vkchi.ir.interp import run_reference
-from vkchi.passes.pipeline import optimize_kernel
+from vkchi.opt.pipeline import optimize_kernel
 from vkchi.target.options import Options
 
 PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "40"))

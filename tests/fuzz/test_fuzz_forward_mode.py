@@ -23,7 +23,7 @@ from vkchi.calls.gradients import differentiate
 from vkchi.ir.core import Func
 from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
-from vkchi.passes.pipeline import PASSES
+from vkchi.opt.pipeline import PASSES
 
 __all__ = ["fields"]  # the fixture
 BATCHES = int(os.environ.get("VKCHI_FUZZ", "10"))

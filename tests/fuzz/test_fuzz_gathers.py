@@ -19,9 +19,9 @@ from vkchi.ir.core import Func
 from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse
 from vkchi.ir.verify import verify
-from vkchi.passes import distribute, expand
-from vkchi.passes import gather as gathers
-from vkchi.passes.dce import remove_dead
+from vkchi.opt.loops.scatter import distribute, expand
+from vkchi.opt.loops.scatter import gather as gathers
+from vkchi.opt.rewrite.dce import remove_dead
 from vkchi.target.caps import FULL
 
 PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "30"))

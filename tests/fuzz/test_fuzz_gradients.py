@@ -31,7 +31,7 @@ from vkchi.frontend.lowering import lower_kernel
 from vkchi.ir.core import Func
 from vkchi.ir.interp import run_reference
 from vkchi.ir.ops import TABLE, OpRow
-from vkchi.passes.pipeline import PASSES
+from vkchi.opt.pipeline import PASSES
 from vkchi.runtime import current_runtime
 from vkchi.types import i32
 

@@ -15,7 +15,7 @@ import pytest
 from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse, print_func
 from vkchi.ir.verify import verify
-from vkchi.passes import lanes
+from vkchi.opt.loops import lanes
 from vkchi.target.caps import FULL
 
 PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "30"))

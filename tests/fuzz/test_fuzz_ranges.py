@@ -1,4 +1,4 @@
-"""Intervals and bounds that `analysis.ranges` claims hold for the values of random programs.
+"""Intervals and bounds that `analysis.values.ranges` claims hold for the values of random programs.
 
 The values are those that the interpreter computes.
 
@@ -17,7 +17,7 @@ import pytest
 from tests.analyses import Observed, show
 from tests.fuzz.indices import Generator, arguments
 from tests.fuzz.programs import generate
-from vkchi.analysis.lattice import Extent, SymbolProduct, ValueFact
+from vkchi.analysis.values.lattice import Extent, SymbolProduct, ValueFact
 from vkchi.ir import interp
 from vkchi.ir.core import Func, Op, Region, Value
 from vkchi.ir.text import print_func

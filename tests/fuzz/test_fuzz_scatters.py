@@ -21,7 +21,7 @@ from tests.ops.launch import launch_program
 from vkchi.device import Device, open_device
 from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func
-from vkchi.passes.pipeline import PASSES, Pass, optimize_kernel
+from vkchi.opt.pipeline import PASSES, Pass, optimize_kernel
 from vkchi.target import tuning
 from vkchi.target.caps import FULL
 from vkchi.target.options import Options

@@ -34,8 +34,9 @@ from vkchi.ir.interp import run_reference
 from vkchi.ir.shape_specialization import with_shapes
 from vkchi.ir.text import parse
 from vkchi.ir.verify import verify
-from vkchi.passes import distribute, gather, pipeline
-from vkchi.passes.dce import remove_dead
+from vkchi.opt import pipeline
+from vkchi.opt.loops.scatter import distribute, gather
+from vkchi.opt.rewrite.dce import remove_dead
 from vkchi.target.caps import FULL, Caps
 from vkchi.target.options import Options
 from vkchi.types import Array

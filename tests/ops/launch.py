@@ -15,9 +15,9 @@ import numpy as np
 from tests.counts import read_mapping
 from vkchi.device import Device
 from vkchi.ir.core import Func, Param, Program, find_parallel, walk
-from vkchi.passes.legalize import legalize
-from vkchi.passes.map_grid import plan_grid
-from vkchi.passes.pipeline import lower_dispatch
+from vkchi.opt.lowering.legalize import legalize
+from vkchi.opt.mapping.map_grid import plan_grid
+from vkchi.opt.pipeline import lower_dispatch
 from vkchi.spirv import emit
 from vkchi.target.caps import Caps
 from vkchi.target.magic import MAGIC

@@ -27,8 +27,8 @@ from tests.ops.precision import is_near
 from tests.unit.test_spirv_rows import EXPANDED
 from vkchi.device import Device
 from vkchi.ir.evaluate import evaluate
-from vkchi.passes import quotient
-from vkchi.passes.legalize import legalize
+from vkchi.opt.lowering.legalize import legalize
+from vkchi.opt.math import quotient
 from vkchi.types import Scalar, f64, scalar_of
 
 Types = tuple[Scalar, ...]

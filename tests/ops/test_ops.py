@@ -84,7 +84,7 @@ def test_interpreter_on_tensors(kind: str, types: Types) -> None:
 
 @pytest.mark.parametrize(("kind", "types"), SIGNATURES, ids=name_of)
 def test_constant_folder_matches_row(kind: str, types: Types) -> None:
-    from vkchi.passes.fold import FOLDABLE, Constant, fold
+    from vkchi.opt.rewrite.fold import FOLDABLE, Constant, fold
 
     assert kind in FOLDABLE
     t = result_type(kind, types)

@@ -15,7 +15,7 @@ from vkchi.ir.core import Func
 from vkchi.ir.evaluate import evaluate
 from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
-from vkchi.passes.legalize import legalize
+from vkchi.opt.lowering.legalize import legalize
 from vkchi.target.caps import FULL
 from vkchi.types import Scalar, Tensor, f16, f32, f64
 

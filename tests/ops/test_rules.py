@@ -21,7 +21,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, Value
 from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
-from vkchi.passes.pipeline import PASSES
+from vkchi.opt.pipeline import PASSES
 from vkchi.types import Array, Tensor, Type, f64, i32, shape_of
 
 V, M, MT = Tensor.of(f64, (3,)), Tensor.of(f64, (2, 3)), Tensor.of(f64, (3, 2))

@@ -6,7 +6,7 @@ import pytest
 
 from vkchi.ir.core import Op, find_parallel
 from vkchi.ir.text import parse_func
-from vkchi.passes.axis_order import find_order, iteration_digits
+from vkchi.opt.mapping.axis_order import find_order, iteration_digits
 
 PLAIN = ((0, 0, 1), (1, 0, 1), (2, 0, 1))
 

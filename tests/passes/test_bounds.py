@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from tests.fuzz.indices import Generator, arguments
-from vkchi.analysis.ranges import Facts
+from vkchi.analysis.values.ranges import Facts
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.interp import run_reference
 from vkchi.ir.rebuild import rebuild
 from vkchi.ir.text import parse_func, print_func
 from vkchi.ir.verify import verify
-from vkchi.passes.bounds import eliminate_bounds_checks
+from vkchi.opt.rewrite.bounds import eliminate_bounds_checks
 from vkchi.types import Array, i32, i64, row_major, u1
 
 PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "60"))

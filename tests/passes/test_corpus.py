@@ -15,9 +15,9 @@ import pytest
 from tests.corpus import DEVICES, FOLDER, lower_kernel, read_corpus
 from tests.modules import words_of
 from vkchi.ir.core import Func, walk
-from vkchi.passes import pipeline
-from vkchi.passes.legalize import expansions, find_expansions
-from vkchi.passes.map_grid import plan_grid
+from vkchi.opt import pipeline
+from vkchi.opt.lowering.legalize import expansions, find_expansions
+from vkchi.opt.mapping.map_grid import plan_grid
 from vkchi.spirv import emit
 from vkchi.spirv.module_builder import iterate_instructions
 from vkchi.target.caps import Caps

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from vkchi.passes.cost_model import (
+from vkchi.opt.cost_model import (
     RepeatedLoads,
     choose_tile,
     is_worth_hoisting_loads,

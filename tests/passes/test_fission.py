@@ -13,7 +13,7 @@ from vkchi.ir.core import Func
 from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func, print_func
 from vkchi.ir.verify import verify
-from vkchi.passes.fission import cut_long_loops
+from vkchi.opt.loops.fission import cut_long_loops
 from vkchi.target import tuning
 
 SIZE = 6

@@ -14,7 +14,7 @@ from vkchi.ir.core import Func, Param, Value
 from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func, print_func
 from vkchi.ir.verify import verify
-from vkchi.passes.fusion import fuse_loops
+from vkchi.opt.loops.fusion import fuse_loops
 from vkchi.target import tuning
 from vkchi.types import Array, i32
 from vkchi.types.array_attributes import Attributes

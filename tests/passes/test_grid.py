@@ -14,8 +14,8 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, Value
 from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func
-from vkchi.passes.cost_model import most_threads
-from vkchi.passes.map_grid import map_grid, plan_grid
+from vkchi.opt.cost_model import most_threads
+from vkchi.opt.mapping.map_grid import map_grid, plan_grid
 from vkchi.target import tuning
 from vkchi.target.caps import FULL, SMALLEST
 from vkchi.target.options import Options

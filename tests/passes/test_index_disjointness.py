@@ -11,7 +11,7 @@ import pytest
 from tests.unit.kernels import define, lower, run
 from vkchi.ir.core import has_kind
 from vkchi.ir.ops import UPDATES
-from vkchi.passes.demote import demote_all_atomics
+from vkchi.opt.memory.demote import demote_all_atomics
 
 SIZE = 40
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from vkchi.ir.core import walk
 from vkchi.ir.text import parse
-from vkchi.passes.jump_threading import thread_jumps
-from vkchi.passes.pipeline import CPU
+from vkchi.opt.control.jump_threading import thread_jumps
+from vkchi.opt.pipeline import CPU
 from vkchi.target.caps import FULL
 
 CONDITION = """

@@ -15,9 +15,9 @@ from vkchi.ir.interp import run_reference
 from vkchi.ir.ops import ATOMICS, TABLE
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
-from vkchi.passes import quotient
-from vkchi.passes.f64_math import FUNCTIONS
-from vkchi.passes.legalize import QUOTIENTS, ROWS, legalize
+from vkchi.opt.lowering.legalize import QUOTIENTS, ROWS, legalize
+from vkchi.opt.math import quotient
+from vkchi.opt.math.f64_math import FUNCTIONS
 from vkchi.span import Span
 from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.types import SCALARS, Array, Scalar, Tensor, f16, f64, i32, row_major

@@ -10,7 +10,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, has_kind
 from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
-from vkchi.passes.arithmetic import lower_arithmetic
+from vkchi.opt.math.arithmetic import lower_arithmetic
 from vkchi.target.caps import FULL
 from vkchi.types import Array, Tensor, f32, i32
 

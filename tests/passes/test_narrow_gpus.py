@@ -6,9 +6,9 @@ import pytest
 
 from vkchi.ir.core import Program, walk
 from vkchi.ir.text import parse_func
-from vkchi.passes.cost_model import choose_tile, is_worth_sharing, least_threads, most_threads
-from vkchi.passes.map_grid import map_grid
-from vkchi.passes.pipeline import find_fills
+from vkchi.opt.cost_model import choose_tile, is_worth_sharing, least_threads, most_threads
+from vkchi.opt.mapping.map_grid import map_grid
+from vkchi.opt.pipeline import find_fills
 from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.target.described import find_described
 

@@ -12,10 +12,10 @@ import pytest
 from vkchi.errors import DeviceError, InternalError
 from vkchi.ir.core import Func, Region, find_parallel, walk
 from vkchi.ir.text import parse, parse_func, print_func
-from vkchi.passes import pipeline
-from vkchi.passes.memo import Memo
-from vkchi.passes.pipeline import BEFORE_SPLIT, ENTRIES, PASSES, PER_DISPATCH, optimize_kernel
-from vkchi.passes.simplify import simplify
+from vkchi.opt import pipeline
+from vkchi.opt.memo import Memo
+from vkchi.opt.pipeline import BEFORE_SPLIT, ENTRIES, PASSES, PER_DISPATCH, optimize_kernel
+from vkchi.opt.rewrite.simplify import simplify
 from vkchi.target.caps import FULL, SMALLEST
 from vkchi.target.options import Options
 

@@ -11,7 +11,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, walk
 from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
-from vkchi.passes.pipeline import CPU, Pass
+from vkchi.opt.pipeline import CPU, Pass
 from vkchi.target.caps import FULL, Caps
 from vkchi.target.magic import MAGIC, magic_multiplier, magic_shift_of
 from vkchi.types import Array, i32, u32

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vkchi.analysis.turns import DividendRange
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param
 from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
-from vkchi.passes.remainders import build
+from vkchi.opt.math.remainders import build
+from vkchi.opt.math.turns import DividendRange
 from vkchi.types import Array, i32
 
 LAST = 2**31 - 1

@@ -21,7 +21,7 @@ from vkchi.ir.core import Param, Program
 from vkchi.ir.interp import InterpreterReport, run_reference
 from vkchi.ir.text import parse, print_program
 from vkchi.ir.verify import verify_program
-from vkchi.passes.pipeline import PASSES
+from vkchi.opt.pipeline import PASSES
 from vkchi.target import tuning
 from vkchi.types import Array, Scalar, Tensor, scalar_of, shape_of
 from vkchi.types.layout import shares_words

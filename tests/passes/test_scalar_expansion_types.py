@@ -8,8 +8,8 @@ import pytest
 
 from vkchi.ir.core import Func
 from vkchi.ir.text import parse
-from vkchi.passes import expand
-from vkchi.passes.pipeline import CPU
+from vkchi.opt.loops.scatter import expand
+from vkchi.opt.pipeline import CPU
 from vkchi.target import tuning
 
 NORM = Path(__file__).parents[1] / "golden" / "passes" / "expand" / "norm.chi"

@@ -10,7 +10,7 @@ from vkchi.ir.core import Func, Program, find_parallel
 from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify, verify_program
-from vkchi.passes.split import split_dispatches
+from vkchi.opt.mapping.split import split_dispatches
 from vkchi.target import tuning
 from vkchi.types import Array, f32, i32
 

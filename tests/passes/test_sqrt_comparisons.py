@@ -10,7 +10,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, walk
 from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
-from vkchi.passes.roots import compare_squares, least_square
+from vkchi.opt.rewrite.roots import compare_squares, least_square
 from vkchi.types import SCALARS, Array, Scalar, i32, u1
 
 CONSTANTS = (20.0, 1.0, 2.0, 0.1, 3.0e-10, 1e-18, 1e18, 0.3, 1.0000001, 12345.678)

@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vkchi.analysis.host_numbers import host_count, host_length
+from vkchi.analysis.values.host_numbers import host_count, host_length
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, find_parallel, walk
 from vkchi.ir.interp import run_reference
 from vkchi.ir.ops import ATOMICS
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
-from vkchi.passes.cost_model import most_threads
-from vkchi.passes.map_grid import map_grid
-from vkchi.passes.reduce import reduce
-from vkchi.passes.share import (
+from vkchi.opt.cost_model import most_threads
+from vkchi.opt.loops.reduce import reduce
+from vkchi.opt.mapping.map_grid import map_grid
+from vkchi.opt.mapping.share import (
     ThreadBudget,
     count_trips,
     first_offset,

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vkchi.analysis.exchanges import out_of_range_exchanges
 from vkchi.errors import DeviceError, KernelSyntaxError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, walk
@@ -20,8 +19,9 @@ from vkchi.ir.ops import TABLE
 from vkchi.ir.subgroup_reference import REFERENCE
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
-from vkchi.passes.legalize import legalize
-from vkchi.passes.workgroup import pad_to_workgroup
+from vkchi.opt.lowering.exchanges import out_of_range_exchanges
+from vkchi.opt.lowering.legalize import legalize
+from vkchi.opt.mapping.workgroup import pad_to_workgroup
 from vkchi.target.caps import FULL, SMALLEST
 from vkchi.target.shader import Shader, row_grid
 from vkchi.types import SCALARS, Array, Scalar, i32, u1, u32

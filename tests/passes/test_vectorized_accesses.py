@@ -11,7 +11,7 @@ from vkchi.ir.core import Func, Program, walk
 from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
-from vkchi.passes.neighbours import join_neighbours
+from vkchi.opt.memory.neighbours import join_neighbours
 from vkchi.target.caps import FULL
 
 PROCESSOR = FULL._replace(kind="cpu", subgroup_size=8)

@@ -12,10 +12,10 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, Value
 from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
-from vkchi.passes import share
-from vkchi.passes.map_grid import map_grid
-from vkchi.passes.rows import copy_body
-from vkchi.passes.share import ThreadBudget, partition_iterations
+from vkchi.opt.mapping import share
+from vkchi.opt.mapping.map_grid import map_grid
+from vkchi.opt.mapping.rows import copy_body
+from vkchi.opt.mapping.share import ThreadBudget, partition_iterations
 from vkchi.target.caps import Caps
 from vkchi.types import Array, i32
 

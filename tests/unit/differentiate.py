@@ -21,7 +21,7 @@ from vkchi.frontend.lowering import lower_kernel
 from vkchi.ir.core import Func, Param
 from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
-from vkchi.passes.pipeline import PASSES
+from vkchi.opt.pipeline import PASSES
 from vkchi.target.options import Options
 from vkchi.types import Array, Tensor, f64, scalar_of_dtype
 from vkchi.types.array_attributes import ArrayArgument

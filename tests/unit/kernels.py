@@ -22,8 +22,8 @@ from vkchi.frontend.lowering import ArgSpec, Lowered, lower_kernel
 from vkchi.frontend.syntax.source import source_of
 from vkchi.ir import interp
 from vkchi.ir.verify import verify
-from vkchi.passes.bounds import eliminate_bounds_checks
-from vkchi.passes.legalize import legalize
+from vkchi.opt.lowering.legalize import legalize
+from vkchi.opt.rewrite.bounds import eliminate_bounds_checks
 from vkchi.target.caps import FULL, Caps
 from vkchi.target.options import Options
 from vkchi.types import (

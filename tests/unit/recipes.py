@@ -3,8 +3,8 @@
 The first line of a block is a comment that names its file and its position:
 
     # vkchi/ir/ops.py, after the line that starts with ("tanh",
-    # vkchi/passes/f64_math.py, before the line that starts with FUNCTIONS
-    # vkchi/passes/shifts.py, a new file
+    # vkchi/opt/math/f64_math.py, before the line that starts with FUNCTIONS
+    # vkchi/opt/shifts.py, a new file
 
 Blocks of `bash` are commands, one per line.
 """

@@ -2,8 +2,8 @@
 
 import pytest
 
-from vkchi.analysis.opaque import is_bit_exact
 from vkchi.ir.parse import parse
+from vkchi.opt.opaque import is_bit_exact
 
 LOOP = """
 func @f(%x: array<f32[100]>, %y: array<f32[100]>, %z: array<i32[100]>, %a: f32) {{

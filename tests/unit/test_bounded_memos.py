@@ -102,8 +102,8 @@ FEW = {
     "vkchi.types.integers.integer_range": "number types",
     "vkchi.linalg.matrixfree.vectors_of": "number types",
     "vkchi.ir.literal._pattern": "names of PATTERNS",
-    "vkchi.passes.arithmetic.formulas_for": "two truth values",
-    "vkchi.passes.pipeline.load_pass": "passes",
+    "vkchi.opt.math.arithmetic.formulas_for": "two truth values",
+    "vkchi.opt.pipeline.load_pass": "passes",
     "vkchi.operators.fast_path.direct_class": "classes that torch has for operators",
 }
 

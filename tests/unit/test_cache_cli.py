@@ -321,7 +321,7 @@ def test_wrong_command_lines(store, words, capsys):
 def test_ls_needs_no_compiler(store):
     code = (
         "import sys, vkchi.__main__ as m; status = m.main(sys.argv[1:]);"
-        "slow = [n for n in sys.modules if n.startswith(('vkchi.ir', 'vkchi.passes', 'vkchi.spirv',"
+        "slow = [n for n in sys.modules if n.startswith(('vkchi.ir', 'vkchi.opt', 'vkchi.spirv',"
         " 'vkchi.frontend', 'vkchi.compiler', 'vulkan'))]; print(slow, file=sys.stderr)"
     )
     done = subprocess.run(

@@ -18,7 +18,7 @@ from tests.unit.recipes import read_recipe
 ROOT = Path(vkchi.__file__).parent
 WRITTEN = {"public_names", "__init__", "lang/math"}
 OTHER_LIBRARIES = {"compat/foreign_names"}  # replacements of names of numpy and others
-STAND_INS = {"passes/f32_math", "passes/f64_math"}
+STAND_INS = {"opt/math/f32_math", "opt/math/f64_math"}
 
 
 @cache
@@ -61,13 +61,13 @@ def files_of_recipe(title: str) -> set[str]:
 def test_an_elementwise_op_is_named_in_the_files_of_its_recipe(op: str) -> None:
     files = files_of_recipe("Add an elementwise op")
     assert len(files) == 4
-    assert files_of(op) | {"passes/f64_math"} == files
+    assert files_of(op) | {"opt/math/f64_math"} == files
 
 
 def test_a_pass_is_a_file_and_an_entry_of_the_pipeline() -> None:
     edits = read_recipe("Add a pass").edits
     old = {edit.file for edit in edits if edit.side}
-    assert old == {"vkchi/passes/pipeline.py"}
+    assert old == {"vkchi/opt/pipeline.py"}
     assert len({edit.file for edit in edits} - old) == 2  # the pass and its golden
 
 
@@ -93,8 +93,9 @@ def knows_affine(node: ast.AST) -> bool:
 
 def test_layout_kinds_are_named_only_by_their_constructors() -> None:
     """All others ask the protocol, `types.layout.Layout`: another kind is its class, where fields
-    make it, and, where its elements are no plain scalars, a class and a row in `passes.access`.
-    `tests/e2e/test_layouts.py` adds two; `packed` says by an affine one where its words lie."""
+    make it, and, where its elements are no plain scalars, a class and a row in
+    `opt.lowering.lower_access`. `tests/e2e/test_layouts.py` adds two; `packed` says by an affine
+    one where its words lie."""
     found = {path for path, tree in trees().items() if any(map(knows_affine, ast.walk(tree)))}
     makers = {"types/layout", "types/packed_layout", "fields/tree_layout"}
     assert found == {"types/__init__", *makers}  # the first gives it out

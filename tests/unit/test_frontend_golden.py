@@ -16,7 +16,7 @@ from vkchi.autodiff.reverse import differentiate_reverse
 from vkchi.calls.gradients import simplify_for_gradient
 from vkchi.errors import VkchiError
 from vkchi.ir.text import parse, print_func
-from vkchi.passes.pipeline import load_pass
+from vkchi.opt.pipeline import load_pass
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PROGRAMS = sorted((GOLDEN / "frontend").glob("*.py"))

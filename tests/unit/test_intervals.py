@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vkchi.analysis.interval_analysis import Intervals, axes_in
+from vkchi.analysis.values.interval_analysis import Intervals, axes_in
 from vkchi.ir.core import Op, walk
 from vkchi.ir.text import parse_func
 

@@ -18,7 +18,7 @@ from vkchi import __main__ as commands
 from vkchi.cli import ir
 from vkchi.errors import ArgumentError
 from vkchi.ir.core import Func, Program
-from vkchi.passes.pipeline import PASSES
+from vkchi.opt.pipeline import PASSES
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

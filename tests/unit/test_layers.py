@@ -31,10 +31,10 @@ L0 = (
     "errors span tracebacks tuples hooks public_members env logs platform interrupts "
     "compile_state progress compat.unsupported compat.foreign_names",
 )
-L1 = ("types target analysis.boxes reports.sites cache.store cache.folder cache.version",)
+L1 = ("types target analysis.memory.boxes reports.sites cache.store cache.folder cache.version",)
 L2 = ("ir",)
 ANALYSIS = ("analysis",)
-L3 = ("passes", "autodiff", "spirv")
+L3 = ("opt", "autodiff", "spirv")
 DEVICE = ("device buffer vk runtime reports",)
 L4 = ("fields ndarray interop",)
 LANGUAGE = ("frontend lang",)
@@ -258,8 +258,8 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
         ("errors", "vkchi.types", False),
         ("ir.core", "vkchi.types", True),
         ("ir.core", "vkchi.ir.ops", True),
-        ("ir.core", "vkchi.passes", False),
-        ("passes.licm", "vkchi.spirv.module_builder", False),
+        ("ir.core", "vkchi.opt", False),
+        ("opt.rewrite.licm", "vkchi.spirv.module_builder", False),
         ("autodiff.reverse", "vkchi.ir", True),
         ("autodiff.reverse", "vkchi.tape.tape", False),
         ("autodiff.tape", "vkchi.autodiff.reverse", True),

@@ -1,11 +1,11 @@
-"""Loads that may see a write of their own invocation (`analysis.segments`): addresses that uniform
-values keep disjoint."""
+"""Loads that may see a write of their own invocation (`analysis.memory.segments`): addresses that
+uniform values keep disjoint."""
 
 from __future__ import annotations
 
 import pytest
 
-from vkchi.analysis.segments import find_late
+from vkchi.analysis.memory.segments import find_late
 from vkchi.ir.core import walk
 from vkchi.ir.text import parse_func
 

@@ -11,7 +11,7 @@ import vkchi as ti
 from tests.counts import read_mapping
 from tests.unit.kernels import lower, run
 from tests.unit.ranges import columns, corners, expected_all, kernels_of
-from vkchi.analysis.host_numbers import COUNTS, LEAVES, BoundedCount, host_number, limits
+from vkchi.analysis.values.host_numbers import COUNTS, LEAVES, BoundedCount, host_number, limits
 from vkchi.errors import CompilationError
 from vkchi.frontend.control.loop_limits import GIVEN, ROOTS
 from vkchi.ir.ops import TABLE

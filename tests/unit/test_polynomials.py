@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from vkchi.analysis.forms import ExactPolynomials
-from vkchi.analysis.interval_analysis import Intervals
-from vkchi.analysis.sums import (
+from vkchi.analysis.values.forms import ExactPolynomials
+from vkchi.analysis.values.interval_analysis import Intervals
+from vkchi.analysis.values.sums import (
     ONE,
     AffinePolynomials,
     constant_of,

@@ -16,9 +16,9 @@ from vkchi.frontend.lowering import Lowered
 from vkchi.ir.interp import InterpreterReport, run_reference
 from vkchi.ir.parse import parse_func
 from vkchi.ir.verify import verify
-from vkchi.passes.map_grid import map_grid, plan_grid
-from vkchi.passes.pipeline import lower_dispatch as lowered_of
-from vkchi.passes.pipeline import optimize_kernel
+from vkchi.opt.mapping.map_grid import map_grid, plan_grid
+from vkchi.opt.pipeline import lower_dispatch as lowered_of
+from vkchi.opt.pipeline import optimize_kernel
 from vkchi.reports.delivery import check_error
 from vkchi.reports.sites import (
     ReportRecord,

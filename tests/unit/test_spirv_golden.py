@@ -14,7 +14,7 @@ import pytest
 from tests.spirv_tools import find_tool, validate
 from vkchi.ir.core import find_parallel
 from vkchi.ir.text import parse_func
-from vkchi.passes.pipeline import lower_dispatch
+from vkchi.opt.pipeline import lower_dispatch
 from vkchi.spirv import emit
 from vkchi.spirv.disasm import disassemble
 from vkchi.target.caps import FULL, SMALLEST

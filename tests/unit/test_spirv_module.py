@@ -10,7 +10,7 @@ import pytest
 from vkchi.errors import InternalError
 from vkchi.ir.core import bits_of
 from vkchi.ir.text import parse_func
-from vkchi.passes.pipeline import lower_dispatch
+from vkchi.opt.pipeline import lower_dispatch
 from vkchi.spirv import emit, spec
 from vkchi.spirv.disasm import OPCODES, decode_string, disassemble, float_text
 from vkchi.spirv.module_builder import SpirvModule, encode_string, iterate_instructions

@@ -9,10 +9,10 @@ import pytest
 from tests.ops.cases import build_func, signatures
 from tests.spirv_tools import find_tool, validate
 from vkchi.errors import InternalError
-from vkchi.passes import f64_math, quotient
-from vkchi.passes.arithmetic import FORMULAS
-from vkchi.passes.legalize import MAY_BE_WHOLE, expansions
-from vkchi.passes.pipeline import lower_dispatch
+from vkchi.opt.lowering.legalize import MAY_BE_WHOLE, expansions
+from vkchi.opt.math import f64_math, quotient
+from vkchi.opt.math.arithmetic import FORMULAS
+from vkchi.opt.pipeline import lower_dispatch
 from vkchi.spirv import emit, scalar_ops
 from vkchi.target.caps import FULL
 from vkchi.target.shader import row_grid

@@ -10,7 +10,7 @@ import pytest
 from vkchi.errors import DeviceError, InternalError
 from vkchi.ir.core import Func, Op, Region
 from vkchi.ir.text import parse_func
-from vkchi.passes.pipeline import lower_dispatch
+from vkchi.opt.pipeline import lower_dispatch
 from vkchi.spirv import emit
 from vkchi.spirv.disasm import disassemble
 from vkchi.spirv.workgroup_shape import with_workgroup_shape

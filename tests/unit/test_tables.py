@@ -44,8 +44,8 @@ from vkchi.ir.ops import (  # fmt: skip
     Trait,
     kinds_with,
 )
-from vkchi.passes.arithmetic import KINDS
-from vkchi.passes.legalize import expansions
+from vkchi.opt.lowering.legalize import expansions
+from vkchi.opt.math.arithmetic import KINDS
 from vkchi.spirv.instruction_selection import ROWS
 from vkchi.target.caps import FULL
 from vkchi.types import i32

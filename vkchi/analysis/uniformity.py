@@ -14,7 +14,7 @@ import enum
 from collections.abc import Callable
 from functools import reduce
 
-from vkchi.analysis.conditions import conjuncts
+from vkchi.analysis.values.conditions import conjuncts
 from vkchi.errors import KernelSyntaxError
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import axes_of

@@ -15,7 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from vkchi.analysis.host_numbers import BoundedCount, combine_counts, constant_count, trips_of
+from vkchi.analysis.values.host_numbers import (
+    BoundedCount,
+    combine_counts,
+    constant_count,
+    trips_of,
+)
 from vkchi.ir.control_ops import is_loop
 from vkchi.ir.core import Func, Op, Region
 from vkchi.target.shader import Count

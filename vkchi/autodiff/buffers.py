@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.analysis.host_numbers import BoundedCount, combine_counts, constant_count, trips_of
+from vkchi.analysis.values.host_numbers import (
+    BoundedCount,
+    combine_counts,
+    constant_count,
+    trips_of,
+)
 from vkchi.autodiff.emit import saturated_i32, trip_count
 from vkchi.autodiff.primal import PrimalAnalysis
 from vkchi.autodiff.results import SaveBufferSize

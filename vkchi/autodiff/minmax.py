@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from vkchi.analysis.alias import kinds_at
+from vkchi.analysis.memory.alias import kinds_at
 from vkchi.autodiff.gradient_checks import is_adjoint
 from vkchi.autodiff.primal import ActivityAnalysis
 from vkchi.ir.builder import Builder

@@ -18,7 +18,7 @@ from typing import Any
 
 from vkchi.analysis.dataflow import MEMORY as MEMORY_OPS
 from vkchi.analysis.dataflow import Flow, is_memory
-from vkchi.analysis.segments import SegmentOrder
+from vkchi.analysis.memory.segments import SegmentOrder
 from vkchi.autodiff.results import GradientRequest
 from vkchi.autodiff.rules import MEMORY, NONDIFF, is_smooth, rule_of
 from vkchi.ir.core import Func, Op, Param, Region, Result, Value, base_memory, walk

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from functools import cache, cached_property
 
-from vkchi.analysis.boxes import Covered, Shaped, first_filling_segment, full_box
-from vkchi.analysis.conditions import Guards, guards_of, may_hold
 from vkchi.analysis.dataflow import closure
-from vkchi.analysis.footprint import Footprint
-from vkchi.analysis.must_write import MustWrite, name_of, with_all_components
-from vkchi.analysis.segments import SegmentOrder
-from vkchi.analysis.whole import ArrayCoverage
+from vkchi.analysis.memory.boxes import Covered, Shaped, first_filling_segment, full_box
+from vkchi.analysis.memory.footprint import Footprint
+from vkchi.analysis.memory.must_write import MustWrite, name_of, with_all_components
+from vkchi.analysis.memory.segments import SegmentOrder
+from vkchi.analysis.memory.whole import ArrayCoverage
+from vkchi.analysis.values.conditions import Guards, guards_of, may_hold
 from vkchi.autodiff.primal import ActivityAnalysis, BitDependence, name_under
 from vkchi.autodiff.results import DerivativeOutflow, Spans
 from vkchi.autodiff.rules import is_smooth

@@ -18,8 +18,8 @@ arrays, `find_reading` the ops to instrument.
 
 from __future__ import annotations
 
-from vkchi.analysis.alias import kinds_at
 from vkchi.analysis.dataflow import Dependence
+from vkchi.analysis.memory.alias import kinds_at
 from vkchi.autodiff.instrument import STORES
 from vkchi.ir.core import Func, Op, Param, base_memory, used_in, walk
 from vkchi.ir.ops import EXTREMES, WRITES

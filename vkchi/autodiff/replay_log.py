@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
-from vkchi.analysis.loop_bounds import Nest, emit_widest_bounds, nest_of
+from vkchi.analysis.values.loop_bounds import Nest, emit_widest_bounds, nest_of
 from vkchi.autodiff.buffers import SaveBuffer
 from vkchi.autodiff.emit import as_i32, trip_count
 from vkchi.autodiff.gradient_checks import find_nondeterministic

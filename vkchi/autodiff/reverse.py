@@ -37,8 +37,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.analysis.alias import kinds_at, kinds_of_writes
-from vkchi.analysis.segments import Segment
+from vkchi.analysis.memory.alias import kinds_at, kinds_of_writes
+from vkchi.analysis.memory.segments import Segment
 from vkchi.autodiff.buffers import CountingFunc, SaveBuffer, build_counting, describe_saves
 from vkchi.autodiff.emit import (
     as_i32,

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from vkchi.analysis.dataflow import MEMORY
-from vkchi.analysis.segments import Segment
+from vkchi.analysis.memory.segments import Segment
 from vkchi.autodiff.emit import as_i32, place_in, saturated_i32, trip_count, zero
 from vkchi.autodiff.primal import PrimalAnalysis
 from vkchi.autodiff.versions import MemoryVersions, SegmentMemory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from vkchi.analysis.alias import kinds_of_writes
+from vkchi.analysis.memory.alias import kinds_of_writes
 from vkchi.autodiff.primal import PrimalAnalysis
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Param, Value

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from vkchi.analysis.boxes import Shaped
+from vkchi.analysis.memory.boxes import Shaped
 from vkchi.autodiff.results import GradientSpec
 from vkchi.cache.query_cache import Answers
 from vkchi.compile_state import compiling

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from vkchi.analysis.dataflow import Flow, closure
-from vkchi.analysis.footprint import Footprint
-from vkchi.analysis.host_numbers import trips_of
-from vkchi.analysis.loop_bounds import nest_of, with_widest_bounds
+from vkchi.analysis.memory.footprint import Footprint
+from vkchi.analysis.values.host_numbers import trips_of
+from vkchi.analysis.values.loop_bounds import nest_of, with_widest_bounds
 from vkchi.autodiff.forward import differentiate_forward
 from vkchi.autodiff.gradient_checks import check_repeatable, check_second
 from vkchi.autodiff.minmax import serialize_extremes
@@ -29,7 +29,7 @@ from vkchi.ir.ops import EXTREMES, PER_INVOCATION, WRITES, Effect, Trait, effect
 from vkchi.ir.param_names import DUAL
 from vkchi.ir.rebuild import Rebuilder, with_params
 from vkchi.ir.verify import verify
-from vkchi.passes.pipeline import load_pass
+from vkchi.opt.pipeline import load_pass
 from vkchi.span import Span
 from vkchi.target.artifact import Artifact
 from vkchi.target.caps import Caps

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vkchi.analysis import alias
-from vkchi.analysis.boxes import Box, Shaped, boxes_may_intersect, first_filling_segment
 from vkchi.analysis.dataflow import Dependence
-from vkchi.analysis.footprint import Footprint
+from vkchi.analysis.memory import alias
+from vkchi.analysis.memory.boxes import Box, Shaped, boxes_may_intersect, first_filling_segment
+from vkchi.analysis.memory.footprint import Footprint
 from vkchi.autodiff import gradient_checks
 from vkchi.autodiff.buffers import save_buffer_size
 from vkchi.autodiff.instrument import STORES, instrument_stores

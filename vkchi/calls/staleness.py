@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from vkchi.analysis.boxes import Box
+from vkchi.analysis.memory.boxes import Box
 from vkchi.autodiff.results import GradientSpec, MarkedOp
 from vkchi.calls.call import KernelCall
 from vkchi.calls.facts import facts

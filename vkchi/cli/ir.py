@@ -86,7 +86,7 @@ def _transform(given: argparse.Namespace) -> None:
 def find_pass(name: str) -> Callable[..., Any]:
     """Return the pass called `name`. Raises ArgumentError, with the list of passes, if there is
     none."""
-    from vkchi.passes.pipeline import PASSES
+    from vkchi.opt.pipeline import PASSES
 
     if name not in PASSES:
         raise ArgumentError(f"there is no pass `{name}`; there are {', '.join(PASSES)}")

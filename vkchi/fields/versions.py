@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from vkchi.analysis.boxes import Box, boxes_may_intersect, rows_of
+from vkchi.analysis.memory.boxes import Box, boxes_may_intersect, rows_of
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
 from vkchi.interrupts.weak import Finalizer

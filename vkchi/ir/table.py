@@ -66,8 +66,8 @@ class Trait:
     OWNED = 1 << 26  # private memory or state of an invocation or workgroup
     WAITLESS = 1 << 27  # a SYNC op that waits for no other invocation
     IDEMPOTENT = 1 << 28  # an atomic that changes nothing when repeated
-    FORMULA_F64 = 1 << 29  # on f64: computed by the function of this name in `passes.f64_math`
-    FORMULA_F32 = 1 << 30  # on f32: likewise in `passes.f32_math` or `passes.powers`
+    FORMULA_F64 = 1 << 29  # on f64: computed by the function of this name in `opt.math.f64_math`
+    FORMULA_F32 = 1 << 30  # on f32: likewise in `opt.math.f32_math` or `opt.math.powers`
 
 
 ALL = -1  # all operands, or all parameters

@@ -66,7 +66,7 @@ class Fitted:
         )
 
     def _make(self, counts: tuple[int, ...]) -> Choice:
-        from vkchi.passes.cost_model import choose_tile  # lazy
+        from vkchi.opt.cost_model import choose_tile  # lazy
         from vkchi.spirv.workgroup_shape import with_workgroup_shape
 
         grid = self.shader.grid

@@ -1,8 +1,8 @@
 """Fusion of successive launches into one dispatch.
 
 The Funcs of the launches are concatenated; arrays that they share become one parameter. If
-`passes.fusion` turns the result into one loop, it is built. Its dispatch takes the scalars of all
-launches, which `Merged.refresh` copies from them.
+`opt.loops.fusion` turns the result into one loop, it is built. Its dispatch takes the scalars of
+all launches, which `Merged.refresh` copies from them.
 
     merge_launches([scale, shift])      # [(merged, [scale, shift])] if they fuse
 """
@@ -131,8 +131,8 @@ def concatenate_launches(launches: Sequence[RecordedLaunch]) -> MergedFunc | Non
     it.
     """
     from vkchi.ir.shape_specialization import with_shapes
-    from vkchi.passes.fusion import fuses_to_one_loop
-    from vkchi.passes.pipeline import disabled_passes
+    from vkchi.opt.loops.fusion import fuses_to_one_loop
+    from vkchi.opt.pipeline import disabled_passes
 
     if "fusion" in disabled_passes():
         return None

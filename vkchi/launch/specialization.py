@@ -6,7 +6,7 @@ extents as constants. Both times are estimates. Shapes of little work (SHAPE_SCA
 counted. The first MOST_SHAPES shapes that get so far are specialized; all others use the generic
 code. `cache.specialized_code` keeps specialized code on disk, where other processes find it.
 
-Tier 1 code leaves out transformations that a few launches do not amortize (`passes.tiers`). If it
+Tier 1 code leaves out transformations that a few launches do not amortize (`opt.tiers`). If it
 reports a next tier, that is built in the same way: per shape, once if no extents are used, or
 generic beyond MOST_SHAPES.
 

@@ -7,7 +7,7 @@ removes pairs that the index ranges of a particular call exclude.
 Two accesses of an array are disjoint if
 
 - constant components differ;
-- equal indices imply the same iteration (`analysis.dependence`);
+- equal indices imply the same iteration (`analysis.memory.dependence`);
 - equal indices imply the same ticket, the result of `k = ti.atomic_add(count[...], 1)`;
 - the indices are different tickets of one counter.
 
@@ -31,14 +31,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 
-from vkchi.analysis.alias import MemoryLocation, bases_may_alias, location_of
-from vkchi.analysis.alias import components_may_overlap as components_meet
-from vkchi.analysis.boxes import Box, Shaped, boxes_may_intersect, range_hull
-from vkchi.analysis.dependence import DependenceTest
-from vkchi.analysis.footprint import Footprint, element_of, element_under
-from vkchi.analysis.forms import is_wide_integer
-from vkchi.analysis.interval_analysis import Intervals
-from vkchi.analysis.sums import OffsetIndex, Symbol, symbols_in
+from vkchi.analysis.memory.alias import MemoryLocation, bases_may_alias, location_of
+from vkchi.analysis.memory.alias import components_may_overlap as components_meet
+from vkchi.analysis.memory.boxes import Box, Shaped, boxes_may_intersect, range_hull
+from vkchi.analysis.memory.dependence import DependenceTest
+from vkchi.analysis.memory.footprint import Footprint, element_of, element_under
+from vkchi.analysis.values.forms import is_wide_integer
+from vkchi.analysis.values.interval_analysis import Intervals
+from vkchi.analysis.values.sums import OffsetIndex, Symbol, symbols_in
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, Param, Value, base_memory, used_in, uses_in, walk

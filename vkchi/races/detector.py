@@ -36,7 +36,7 @@ from vkchi.ir.core import Func, Op, Param, Value, base_memory, used_in, walk
 from vkchi.ir.iteration_space import linear_iteration
 from vkchi.ir.ops import WRITES, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.passes.pipeline import load_pass
+from vkchi.opt.pipeline import load_pass
 from vkchi.races.conflicts import Conflict
 from vkchi.races.influence import AccessRelevance, RelevanceCondition, emit_when
 from vkchi.tuples import NamedTuple

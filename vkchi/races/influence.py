@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 
-from vkchi.analysis.alias import location_of
 from vkchi.analysis.dataflow import Dependence, made_inside
+from vkchi.analysis.memory.alias import location_of
 from vkchi.autodiff.emit import scalar_components
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, base_memory, constant_array, uses_in, walk

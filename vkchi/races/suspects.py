@@ -115,8 +115,8 @@ def expression_key(v: Value, depth: int) -> Hashable:
 
 
 def race_candidates(fn: Func) -> RaceCandidates:
-    from vkchi.passes.pipeline import load_pass
-    from vkchi.passes.store_forwarding import remove_dead_stores
+    from vkchi.opt.memory.store_forwarding import remove_dead_stores
+    from vkchi.opt.pipeline import load_pass
     from vkchi.races.conflicts import find_conflicts
 
     fn = load_pass("dce")(remove_dead_stores(load_pass("simplify")(fn)))
@@ -133,7 +133,7 @@ def is_candidate(m: Conflict) -> bool:
 
     Accesses by compare-and-swap, as stores of bit-packed integers, are no candidates.
     """
-    from vkchi.analysis.footprint import element_under
+    from vkchi.analysis.memory.footprint import element_under
     from vkchi.races.witness import may_matter
 
     if not isinstance(m.root, Param) or not may_matter(m) or is_ordered(m.loop.regions[0]):

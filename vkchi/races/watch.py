@@ -33,7 +33,7 @@ from vkchi.target.cautions import KINDS, Caution
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from vkchi.analysis.boxes import Shaped
+    from vkchi.analysis.memory.boxes import Shaped
     from vkchi.launch import Plan
     from vkchi.races import watch as facts
     from vkchi.races.suspects import RaceCandidates

@@ -27,8 +27,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
-from vkchi.analysis.alias import EXITS
-from vkchi.analysis.footprint import element_under
+from vkchi.analysis.memory.alias import EXITS
+from vkchi.analysis.memory.footprint import element_under
 from vkchi.errors import InternalError
 from vkchi.ir.control_ops import axes_of, carried_params, initial_values
 from vkchi.ir.core import (
@@ -243,7 +243,8 @@ class WitnessSearch:
 
 
 def cut_loops(loop: Op) -> list[Op]:
-    """The serial loop inside that has the iterations, if `passes.wide` strip-mined the loop."""
+    """The serial loop inside that has the iterations, if `opt.mapping.wide` strip-mined the
+    loop."""
     inner = [op for op in loop.regions[0].ops if op.kind == "for"]
     return [op for op in inner if op.regions[0].params[0].type is u64]
 

@@ -1,8 +1,8 @@
 """Atomic ops: one instruction on one scalar in a buffer or in workgroup memory.
 
 The tables list the native atomics and their required capabilities. Preconditions: `legalize` has
-replaced all others; `passes.layouts` has split tensors, and turned exchange and compare-and-swap of
-floats into ones of integers.
+replaced all others; `opt.lowering.layouts` has split tensors, and turned exchange and
+compare-and-swap of floats into ones of integers.
 """
 
 from __future__ import annotations

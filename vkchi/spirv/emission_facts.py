@@ -6,7 +6,7 @@ False
 
 from __future__ import annotations
 
-from vkchi.analysis.alias import bases_may_alias
+from vkchi.analysis.memory.alias import bases_may_alias
 from vkchi.ir.core import Func, Value, base_memory, find_parallel, walk
 from vkchi.ir.ops import WRITES, Effect, effect_of
 from vkchi.tuples import NamedTuple

@@ -1,7 +1,7 @@
 """Memory ops: addresses, loads, stores, workgroup memory, private variables.
 
 A pointer op becomes a place: in a buffer, in workgroup memory, or in private variables.
-Precondition: `passes.lower_access` has computed the offsets.
+Precondition: `opt.lowering.lower_access` has computed the offsets.
 
 A pointer to a buffer is formed in the block that uses it, as an access chain with one computed
 index. The chain is in-bounds unless the access is guarded, or its offset may reach 4 GiB. Guarded

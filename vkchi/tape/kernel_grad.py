@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Protocol
 
-from vkchi.analysis.boxes import Box, boxes_may_intersect, is_inside
+from vkchi.analysis.memory.boxes import Box, boxes_may_intersect, is_inside
 from vkchi.autodiff.results import CompiledGradient, MarkedOp
 from vkchi.calls.call import KernelCall, LaunchRequest, check_numbers, describe_call
 from vkchi.calls.facts import facts

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from vkchi.analysis.boxes import Box
+from vkchi.analysis.memory.boxes import Box
 from vkchi.calls.call import KernelCall
 from vkchi.calls.repeated import MOST_CASES, RepeatedTapedCall, find_repeated
 from vkchi.fields.versions import Read, point_of

@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from vkchi.analysis.boxes import Box, boxes_may_intersect
+from vkchi.analysis.memory.boxes import Box, boxes_may_intersect
 from vkchi.errors import GradientError
 from vkchi.fields.elements import ArrayAccess
 from vkchi.fields.storage import Storage

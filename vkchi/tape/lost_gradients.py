@@ -27,7 +27,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from vkchi.analysis.boxes import Box
+from vkchi.analysis.memory.boxes import Box
 from vkchi.autodiff.results import WORDS, FlowTargets, Spans, lost_derivative_error, raise_or_warn
 from vkchi.calls.call import KernelCall, LaunchRequest
 from vkchi.calls.facts import Case, facts

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from vkchi.analysis.boxes import (
+from vkchi.analysis.memory.boxes import (
     Box,
     add_box,
     box_intersection,

@@ -7,7 +7,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from vkchi.analysis.boxes import Box
+from vkchi.analysis.memory.boxes import Box
 from vkchi.autodiff.results import CompiledGradient, GradientRequest, GradientSpec, SaveBufferSize
 from vkchi.cache.query_cache import text_of
 from vkchi.calls.call import types_apart

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from vkchi.analysis.boxes import Box
+from vkchi.analysis.memory.boxes import Box
 from vkchi.autodiff.results import WORDS, DerivativeOutflow
 from vkchi.calls.call import KernelCall, LaunchRequest
 from vkchi.fields.elements import ArrayAccess, Elements

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vkchi.analysis.host_numbers import host_number
-from vkchi.analysis.loop_bounds import sums_under
+from vkchi.analysis.values.host_numbers import host_number
+from vkchi.analysis.values.loop_bounds import sums_under
 from vkchi.autodiff.buffers import save_buffer_size
 from vkchi.autodiff.gradient_checks import nondeterminism_error
 from vkchi.autodiff.replay_log import record_draws

@@ -10,7 +10,7 @@ copies for calls are dropped, and calls are repeated instead (`checkpoints`).
 
 from __future__ import annotations
 
-from vkchi.analysis.boxes import Box
+from vkchi.analysis.memory.boxes import Box
 from vkchi.errors import DeviceError
 from vkchi.fields.storage import Storage
 from vkchi.fields.versions import Read, copy_boxes, point_of

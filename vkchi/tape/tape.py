@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from vkchi.analysis.boxes import Box
+from vkchi.analysis.memory.boxes import Box
 from vkchi.autodiff.results import GradientSpec
 from vkchi.calls.call import (
     HostCopies,

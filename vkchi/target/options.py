@@ -66,7 +66,7 @@ class Options(NamedTuple):
     - missing_gradient: `error` or `warn`, if a gradient flows through an array without one.
     - accept_races: kernels (`scatter`, `Solver.scatter`, `fluid.Solver.scatter`) whose races cause
       neither errors in gradients nor warnings.
-    - first_tier: omit optimizations that only repeated launches repay (`passes.tiers`).
+    - first_tier: omit optimizations that only repeated launches repay (`opt.tiers`).
     - in_order: numbers of the parallel loops to compile as serial loops (`races.watch`).
     - nan: report stores of NaN and infinities.
     - strict: report warnings about conversions and constants as errors.

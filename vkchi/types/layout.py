@@ -2,7 +2,7 @@
 
 `Layout` is the protocol; `Affine` is the layout of most fields and arrays. A layout's arithmetic is
 written once, with operators. Integers give the offset of one element, numpy arrays of indices those
-of many, and `passes.offsets.OffsetExpr` emits IR. Layouts can be printed and parsed.
+of many, and `opt.lowering.offsets.OffsetExpr` emits IR. Layouts can be printed and parsed.
 
     >>> row_major((2, 3), 1).axes
     ((AxisTerm(divisor=1, modulus=0, stride=3),), (AxisTerm(divisor=1, modulus=0, stride=1),))

@@ -11,7 +11,7 @@ import pytest
 
 import vkchi as ti
 from tests.e2e.autodiff.slopes import check, make, refuse
-from vkchi.analysis.boxes import Box, Covered, first_filling_segment
+from vkchi.analysis.memory.boxes import Box, Covered, first_filling_segment
 
 N, ROWS = 4, 3
 LOST = "the gradient flows through `y`, which has none"

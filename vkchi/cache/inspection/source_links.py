@@ -23,8 +23,8 @@ from vkchi.errors import VkchiError
 from vkchi.interrupts.local import local
 from vkchi.ir.core import Func, Op, Region
 from vkchi.ir.text import func_from_text
-from vkchi.passes.map_grid import plan_grid
-from vkchi.passes.pipeline import lower_dispatch, optimize_kernel
+from vkchi.opt.mapping.map_grid import plan_grid
+from vkchi.opt.pipeline import lower_dispatch, optimize_kernel
 from vkchi.span import PACKAGE, Span
 from vkchi.spirv.disasm import disassemble
 from vkchi.spirv.dispatch import emit

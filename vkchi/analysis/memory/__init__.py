@@ -1,0 +1,1 @@
+"""Facts about memory: aliases, dependences, regions, coverage."""

@@ -1,0 +1,1 @@
+"""Facts about values: ranges, intervals, index polynomials, host numbers."""

@@ -1,0 +1,1 @@
+"""Rewriting of branches: jump threading, if-conversion, a limit of nesting."""

@@ -1,0 +1,1 @@
+"""Loop transformations: fusion, fission, peeling, jamming, reductions."""

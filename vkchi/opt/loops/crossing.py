@@ -1,0 +1,134 @@
+"""Loop fusion legality: may two parallel loops over the same iteration space be fused?
+
+After fusion, an iteration of the second loop may run before other iterations of the first. That is
+legal if no other iteration of the first accesses the same element. It is also legal if both only
+read it, or both apply the same commutative atomic without using its result.
+
+Precondition: the body of the tested loop contains the ops of both loops.
+
+    >>> may_fuse(first.ops, second.ops, loop)       # y[i] = f(x[i]); z[i] = g(y[i])
+    True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+
+from vkchi.analysis.memory.alias import bases_may_alias, components_may_overlap, location_of
+from vkchi.analysis.memory.dependence import DependenceTest
+from vkchi.analysis.memory.footprint import element_under
+from vkchi.analysis.values.interval_analysis import Intervals
+from vkchi.ir.core import Op, Region, Value, base_memory, used_in, walk
+from vkchi.ir.ops import ATOMICS, COMMUTATIVE, READS, WRITES
+from vkchi.tuples import NamedTuple
+
+MOST_PAIRS = 64  # pairs of elements of one array that are compared
+Accesses = dict[Value, list[Op]]  # by array or private allocation
+
+
+class ElementAccesses(NamedTuple):
+    """Accesses of one of the two bodies to one element.
+
+    `op` is the first access; `kinds` are the op kinds of all. A kind is None for an atomic whose
+    result is used.
+    """
+
+    op: Op
+    kinds: frozenset[str | None]
+
+    @property
+    def is_written(self) -> bool:
+        return self.kinds != {"load"}
+
+
+def may_fuse(
+    first: Sequence[Op], second: Sequence[Op], loop: Op, ranges: Intervals | None = None
+) -> bool:
+    """True if no dependence from the `first` to the `second` ops connects different iterations.
+
+    False if that is not proved. `loop` contains both lists of ops. `ranges` may include intervals
+    of values defined around the loop.
+    """
+    before, behind = accesses_in(first), accesses_in(second)
+    met = [
+        (a, b)
+        for a in before
+        for b in behind
+        if bases_may_alias(a, b) and is_written(before[a], behind[b])
+    ]
+    if any(a is not b for a, b in met):
+        return False
+    parts = FusedLoopBody(loop, ranges) if met else None
+    return parts is None or all(parts.are_apart(a, before[a], behind[a]) for a, _ in met)
+
+
+def accesses_in(ops: Sequence[Op]) -> Accesses:
+    """Ops that read or write memory, in these ops and their regions, by base."""
+    found: Accesses = {}
+    for op in walk(Region((), list(ops))):
+        if op.kind in READS or op.kind in WRITES:
+            found.setdefault(base_memory(op.args[0]), []).append(op)
+    return found
+
+
+def is_written(*accesses: Sequence[Op]) -> bool:
+    return any(op.kind in WRITES for ops in accesses for op in ops)
+
+
+class FusedLoopBody:
+    """Conflict tests between the two halves of the body of a fused loop."""
+
+    def __init__(self, loop: Op, ranges: Intervals | None) -> None:
+        body = loop.regions[0]
+        self.survey = DependenceTest(body.ops, loop, ranges)
+        self.used = used_in(body)
+
+    def are_apart(self, base: Value, first: Sequence[Op], second: Sequence[Op]) -> bool:
+        """True if certainly no two iterations conflict, one through `first` and one through
+        `second`."""
+        some, others = list(self.spots(first)), list(self.spots(second))
+        if len(some) * len(others) > MOST_PAIRS:
+            return False
+        return all(self.is_apart(base, a, b) for a in some for b in others)
+
+    def spots(self, ops: Sequence[Op]) -> Iterator[ElementAccesses]:
+        """Group accesses to one array by element. Accesses without an `elem` op form one group."""
+        found: dict[Hashable, list[Op]] = {}
+        for op in ops:
+            found.setdefault(self.key(op), []).append(op)
+        for same in found.values():
+            kinds = [None if op in self.used and op.kind != "load" else op.kind for op in same]
+            yield ElementAccesses(same[0], frozenset(kinds))
+
+    def key(self, op: Op) -> Hashable:
+        """Key of the element and component that an op accesses; equal keys imply the same ones.
+
+        None if there is no `elem` op.
+        """
+        element = element_under(op.args[0])
+        if element is None:
+            return None
+        component = location_of(op.args[0]).component
+        return component, *map(self.survey.forms.key, element.args[1:])
+
+    def is_apart(self, base: Value, a: ElementAccesses, b: ElementAccesses) -> bool:
+        """True if `a` and `b` only read, or commute, or provably never conflict.
+
+        They never conflict if their components are disjoint, or no two different iterations access
+        the same element.
+        """
+        if not (a.is_written or b.is_written) or commute(a, b):
+            return True
+        one, other = element_under(a.op.args[0]), element_under(b.op.args[0])
+        if one is None or other is None:
+            return False
+        components = location_of(a.op.args[0]).component, location_of(b.op.args[0]).component
+        return not components_may_overlap(*components) or self.survey.never_meet(base, one, other)
+
+
+def commute(a: ElementAccesses, b: ElementAccesses) -> bool:
+    """True if both consist of one kind of commutative atomic, and its results are unused."""
+    if a.kinds != b.kinds or len(a.kinds) != 1:
+        return False
+    (kind,) = a.kinds
+    return kind in ATOMICS and ATOMICS[kind].combine in COMMUTATIVE

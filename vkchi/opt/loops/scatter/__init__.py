@@ -1,0 +1,1 @@
+"""Scatter-adds: distribution, expansion and gathering of their loops."""

@@ -1,0 +1,140 @@
+"""Loop distribution: scatter-adds that conflict along some axes move to a loop of their own.
+
+    parallel 0, n {(i) g = y[i]; for j in 0..m { atomic_add x[j], g * w[i, j] } }
+becomes
+    parallel 0, n, 0, m {(i, j) atomic_add x[j], y[i] * w[i, j] }
+    parallel 0, n {(i) ... the rest of the loop ... }
+
+Different iterations add to the same elements, so each addition is an atomic. In the new loop,
+`coarsen` makes strips along the axes that the element does not depend on, and each strip is one
+reduction. Examples are gradients of matrix products, all-pairs interactions, and reductions along
+several axes in one loop.
+
+The new loop has an axis for each axis of the old one, for each serial loop whose index is used in
+the subscripts, and for the loops around these. All bounds must be constants. The added value is
+recomputed in each iteration of the new loop. That must need no loop, and cost less than the atomics
+(`cost_model.is_worth_gathering`). If the element depends on no axis, and the serial loops have at
+most UNROLL_SUM_ITERATIONS iterations together, the loop is left to `unroll_sums`.
+
+See also: `opt.loops.scatter.shifts` finds the movable additions.
+
+    >>> distribute(fn, caps)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from vkchi.analysis.mixing import may_interleave
+from vkchi.ir.builder import Builder
+from vkchi.ir.clone import Cloner
+from vkchi.ir.constants import constant_int
+from vkchi.ir.core import Func, Op, Param, Value, base_memory, used_in
+from vkchi.ir.ops import LOOPS, UPDATES, WRITES
+from vkchi.ir.rebuild import rebuild_loops
+from vkchi.opt.cost_model import is_worth_gathering
+from vkchi.opt.loops.scatter.gather import without_scatter_adds
+from vkchi.opt.loops.scatter.shifts import ScatterAdd, ScatterAnalysis, is_global
+from vkchi.opt.memo import Memo
+from vkchi.target import tuning
+from vkchi.target.caps import Caps
+from vkchi.types import i32, scalar_of
+
+INT_MAX = (1 << 31) - 1
+
+
+def distribute(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
+    """Move scatter-adds to loops of their own, where legal and profitable."""
+    used, known = used_in(fn.body), memo or Memo()
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        if not may_interleave(op):
+            return None
+        shifts = known.shifts(fn.body, op, used)
+        groups = groups_in(shifts, caps)
+        if not groups:
+            return None
+        for sums in groups:
+            build(b, shifts, sums)
+        b.insert(without_scatter_adds(op, {one.op for sums in groups for one in sums}))
+        return ()
+
+    return rebuild_loops(fn, visit)
+
+
+def groups_in(shifts: ScatterAnalysis, caps: Caps) -> list[list[ScatterAdd]]:
+    """Return the profitable scatter-adds of a loop, grouped by target and serial loops."""
+    return [sums for sums in shifts.inner_targets() if is_worth_it(shifts, sums, caps)]
+
+
+def is_worth_it(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd], caps: Caps) -> bool:
+    """True if the new loop is legal and profitable: its bounds are constants, the recomputed ops
+    contain no loop, and `is_worth_gathering` holds. False for additions that are left to
+    `unroll_sums`."""
+    ends = ends_of(shifts, sums)
+    lengths = [max(0, end - begin) for begin, end in zip(ends[::2], ends[1::2])]
+    rounds = prod(lengths[len(shifts.survey.own_axes) :])
+    is_unrolled = not sums[0].place.axes and rounds <= tuning.UNROLL_SUM_ITERATIONS
+    if not lengths or is_unrolled or prod(lengths) > INT_MAX:
+        return False
+    needed = repeated_for(shifts, sums)
+    if any(op.kind in LOOPS for op in needed):
+        return False
+    return is_worth_gathering(len(sums), len(needed), prod(lengths), caps)
+
+
+def repeated_for(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd]) -> set[Op]:
+    return shifts.copied_for(sums, with_places=True).difference(sums[0].loops)
+
+
+def ends_of(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd]) -> list[int]:
+    """Return begin and end of each axis of the new loop; an empty list unless all are constants."""
+    bounds = [v for axis in shifts.survey.own_axes for v in (axis.begin, axis.end)]
+    found = [constant_int(v) for v in (*bounds, *(v for op in sums[0].loops for v in op.args))]
+    known = [n for n in found if n is not None and abs(n) <= INT_MAX]
+    return known if len(known) == len(found) else []
+
+
+def build(b: Builder, shifts: ScatterAnalysis, sums: Sequence[ScatterAdd]) -> None:
+    axes, loops = shifts.survey.own_axes, sums[0].loops
+    params = [Param(i32, axis.param.name) for axis in axes]
+    inner = [Param(i32, op.regions[0].params[0].name) for op in loops]
+    with b.region(*params, *inner) as body:
+        known: dict[Value, Value] = {}
+        for axis, p in zip(axes, params, strict=True):
+            known[axis.param] = p
+        for op, p in zip(loops, inner, strict=True):
+            old = op.regions[0].params[0]
+            known[old] = p if old.type is i32 else b.emit("bitcast", p, type=scalar_of(old.type))
+        IterationCopy(
+            b, known, {one.op for one in sums}, loops, shifts.copied_for(sums, with_places=True)
+        ).run(shifts.body.ops)
+        b.emit("yield")
+    b.parallel([b.const(n, i32) for n in ends_of(shifts, sums)], body)
+
+
+class IterationCopy(Cloner):
+    """Copies the `needed` ops of a body for one iteration of the loops `opened`. It writes only
+    private memory, and the `sums`."""
+
+    def __init__(
+        self, b: Builder, known: dict[Value, Value], sums: set[Op], opened: Sequence[Op],
+        needed: set[Op],
+    ) -> None:  # fmt: skip
+        super().__init__(b, known)
+        self.sums, self.opened, self.needed = sums, opened, needed
+
+    def visit(self, op: Op) -> None:
+        """Copy the needed ops. Writes to global memory are omitted; an atomic's result is replaced
+        by a load."""
+        if op in self.opened:
+            self.run(op.regions[0].ops)
+        elif op in self.sums:
+            self.copy(op)
+        elif op not in self.needed:
+            return
+        elif op.kind not in WRITES or not is_global(base_memory(op.args[0])):
+            super().visit(op)
+        elif op.kind in UPDATES:
+            self.map[op] = self.b.emit("load", self.get(op.args[0]))

@@ -1,0 +1,1 @@
+"""Unrolling of serial loops, fully and partially."""

@@ -1,0 +1,145 @@
+"""Partial loop unrolling on GPUs, so that loads of several iterations overlap.
+
+    for k in 0..n { s + x[k] }                                                       becomes
+    for g in 0..n / 4 { k = 4 * g; s + x[k] + x[k + 1] + x[k + 2] + x[k + 3] }
+    for k in n / 4 * 4..n { s + x[k] }
+
+Drivers unroll only short loops of constant trip count. In other loops each iteration waits for its
+loads before the next begins. After unrolling, the loads of several iterations overlap, and adjacent
+ones can be vectorized.
+
+Only innermost loops are unrolled, with loads, arithmetic and private accesses only: no other
+writes, branches or synchronization. The trip count may be dynamic.
+
+Guarantees: the order of floating-point operations is unchanged.
+
+    >>> unroll(fn, caps)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from vkchi.analysis.variance import is_private
+from vkchi.ir.builder import Builder
+from vkchi.ir.clone import Cloner
+from vkchi.ir.constants import constant_int
+from vkchi.ir.control_ops import axes_of
+from vkchi.ir.core import Func, Op, Param, Value, base_memory
+from vkchi.ir.ops import READS, TABLE, Effect
+from vkchi.ir.rebuild import rebuild_chosen
+from vkchi.opt.loops.tiles import split_into_tiles
+from vkchi.target import tuning
+from vkchi.target.caps import Caps
+from vkchi.tuples import NamedTuple
+from vkchi.types import Scalar, Tensor, i32, scalar_of
+
+
+def unroll(fn: Func, caps: Caps) -> Func:
+    """Partially unroll serial loops with loads, where `is_worth_it`. Returns `fn` if the device is
+    a CPU."""
+    if caps.scalar_lanes:
+        return fn
+    return unroll_loops(
+        fn, lambda loop: UnrollFactor(tuning.UNROLL_FACTOR) if is_worth_it(loop) else None
+    )
+
+
+class UnrollFactor(NamedTuple):
+    """Unroll factor, and the number of iterations peeled before."""
+
+    rounds: int
+    skipped: int = 0
+
+
+def unroll_loops(fn: Func, choose: Callable[[Op], UnrollFactor | None]) -> Func:
+    return rebuild_chosen(
+        fn, "for", choose, lambda r, op, args, way: PartialUnroller(r.b, op, r.map, way).build(args)
+    )
+
+
+# --- profitability -------------------------------------------------------------------------------
+
+
+def is_worth_it(loop: Op) -> bool:
+    """True if partial unrolling of a loop is profitable.
+
+    Its trip count is not a constant up to DRIVERS_UNROLL, and its index is an i32. Its body has at
+    most UNROLL_OPS ops, all of them quiet and without regions. It loads from non-private memory, at
+    most UNROLL_LOADED registers per iteration.
+    """
+    ops = loop.regions[0].ops[:-1]
+    (axis,) = axes_of(loop)
+    begin, end = constant_int(axis.begin), limit_of(axis.end)
+    if begin is not None and end is not None and end - begin <= tuning.DRIVERS_UNROLL:
+        return False
+    if axis.param.type is not i32 or len(ops) > tuning.UNROLL_OPS or any(op.regions for op in ops):
+        return False
+    loaded = [op for op in ops if op.kind in READS and not is_private(base_memory(op.args[0]))]
+    return all(map(is_quiet, ops)) and 0 < sum(map(registers_of, loaded)) <= tuning.UNROLL_LOADED
+
+
+def limit_of(v: Value) -> int | None:
+    """Return the constant that `v` is, or the constant operand of a `min` `v`; else None."""
+    if isinstance(v, Op) and v.kind == "min":
+        return next((n for n in map(constant_int, v.args) if n is not None), None)
+    return constant_int(v)
+
+
+def is_quiet(op: Op) -> bool:
+    """True if an op computes, loads, or stores to a private variable."""
+    if op.kind == "store":
+        return is_private(base_memory(op.args[0]))
+    return op.kind == "load" or TABLE[op.kind].effect is Effect.PURE
+
+
+def registers_of(load: Op) -> int:
+    """Return the number of 32-bit registers of a loaded value. A component takes at least one."""
+    t = load.type
+    assert isinstance(t, Scalar | Tensor)
+    return (t.size if isinstance(t, Tensor) else 1) * max(1, scalar_of(t).bits // 32)
+
+
+# --- rewriting -----------------------------------------------------------------------------------
+
+
+class PartialUnroller:
+    """Emits a partially unrolled loop."""
+
+    def __init__(self, b: Builder, loop: Op, known: dict[Value, Value], way: UnrollFactor) -> None:
+        self.b, self.body, self.known, self.way = b, loop.regions[0], known, way
+
+    def build(self, args: Sequence[Value]) -> Sequence[Value]:
+        b = self.b
+        begin, first = self.skip(args[0], args[2:])
+        groups, rest = split_into_tiles(b, begin, args[1], self.way.rounds)
+        found = self.at_once(begin, groups, first)
+        if rest is None:
+            return found
+        index, *carried = [Param(p.type, p.name) for p in self.body.params]
+        with b.region(index, *carried) as region:
+            b.emit("yield", *self.round(index, carried))
+        return b.for_(rest, args[1], found, region).results
+
+    def skip(self, begin: Value, first: Sequence[Value]) -> tuple[Value, Sequence[Value]]:
+        for _ in range(self.way.skipped):
+            first = self.round(begin, first)
+            begin = self.b.const((constant_int(begin) or 0) + 1, i32)
+        return begin, first
+
+    def at_once(self, begin: Value, groups: Value, first: Sequence[Value]) -> Sequence[Value]:
+        b = self.b
+        index, *carried = [Param(p.type, p.name) for p in self.body.params]
+        with b.region(index, *carried) as region:
+            start = b.emit("mul", index, b.const(self.way.rounds, i32))
+            if constant_int(begin) != 0:
+                start = b.emit("add", begin, start)
+            values: Sequence[Value] = carried
+            for k in range(self.way.rounds):
+                at = b.emit("add", start, b.const(k, i32), name=index.name) if k else start
+                values = self.round(at, values)
+            b.emit("yield", *values)
+        return b.for_(b.const(0, i32), groups, first, region).results
+
+    def round(self, index: Value, carried: Sequence[Value]) -> Sequence[Value]:
+        return Cloner(self.b, dict(self.known)).inline(self.body, (index, *carried))

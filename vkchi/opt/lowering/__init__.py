@@ -1,0 +1,1 @@
+"""Expansion of ops that the device or the emitter lacks: atomics, addresses."""

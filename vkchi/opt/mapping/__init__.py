@@ -1,0 +1,1 @@
+"""Mapping of loops to dispatches, workgroups and invocations."""

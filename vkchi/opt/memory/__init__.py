@@ -1,0 +1,1 @@
+"""Optimization of accesses: forwarding, scalar replacement, wide accesses."""

@@ -1,0 +1,85 @@
+"""Store sinking on GPUs: move stores below later loads that cannot alias them.
+
+    v[i] = a              b = x[i]
+    b = x[i]        ->    v[i] = a
+    x[i] = b + a          x[i] = b + a
+
+Drivers have less alias information and keep loads behind stores, so that the load latencies add up.
+With the stores sunk, the loads overlap. Stores, and atomics with unused results, move below the
+loads that follow in their region. They stop at the first load that may alias them or a store behind
+them, so they keep their relative order. Nothing moves across a synchronization, an exit of the
+invocation, an op with regions, or an atomic whose result is used. The number of moved stores is
+limited, because their operands occupy registers. CPUs are excluded, as they execute out of order.
+
+Preconditions: runs after `neighbours`, which merges accesses.
+
+    >>> keep_stores_back(fn, caps)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from vkchi.analysis.memory.alias import EXITS, location_of, may_alias
+from vkchi.analysis.variance import is_private
+from vkchi.ir.core import Func, Op, Region, Value, base_memory, used_in
+from vkchi.ir.ops import ATOMICS, SYNCS, WRITES
+from vkchi.ir.rebuild import Rebuilder
+from vkchi.target import tuning
+from vkchi.target.caps import Caps
+
+
+def keep_stores_back(fn: Func, caps: Caps) -> Func:
+    """Move stores below loads, unless the device is a CPU."""
+    if not caps.loads_block:
+        return fn
+    return StoreSinker(used_in(fn.body)).run(fn)
+
+
+class StoreSinker(Rebuilder):
+    """Reorders regions; `used` holds all operands of ops."""
+
+    def __init__(self, used: Collection[Value]) -> None:
+        super().__init__(lambda b, op, args: None)
+        self.used = used
+
+    def region(self, region: Region) -> Region:
+        new = super().region(region)
+        ops = self.order(new.ops)
+        return new if ops == new.ops else Region(new.params, ops)
+
+    def order(self, ops: list[Op]) -> list[Op]:
+        out = dict.fromkeys(ops[:0])  # ordered; ops that move are removed and inserted again
+        waiting = list[Op]()
+        for op in ops:
+            if is_load(op):
+                waiting = behind_last(waiting, op)
+                for store in waiting:
+                    del out[store]
+                out.update(dict.fromkeys((op, *waiting)))
+                continue
+            if self.may_wait(op):
+                waiting = [*waiting, op][-tuning.STORES_WAITING :]
+            elif op.regions or op.kind in SYNCS or op.kind in EXITS or is_write(op):
+                waiting = []
+            out[op] = None
+        return list(out)
+
+    def may_wait(self, op: Op) -> bool:
+        """True if an op is a store, or an atomic with an unused result, to non-private memory."""
+        return is_write(op) and (op.kind == "store" or (op.kind in ATOMICS and op not in self.used))
+
+
+def is_load(op: Op) -> bool:
+    return op.kind == "load" and not is_private(base_memory(op.args[0]))
+
+
+def is_write(op: Op) -> bool:
+    return op.kind in WRITES and not is_private(base_memory(op.args[0]))
+
+
+def behind_last(waiting: list[Op], load: Op) -> list[Op]:
+    """Return the waiting stores behind the last one that may alias the load; all if none may."""
+    place = location_of(load.args[0])
+    meets = [k for k, op in enumerate(waiting) if may_alias(location_of(op.args[0]), place)]
+    return waiting[meets[-1] + 1 :] if meets else waiting

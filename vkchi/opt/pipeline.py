@@ -1,0 +1,588 @@
+"""The pass pipeline: the order of passes, as data with a reason per step.
+
+The stages are: before the split into dispatches, per dispatch, and lowering.
+
+    program, temps = optimize_kernel(fn, caps, options)
+    PASSES["licm"](fn)
+
+`optimize_kernel` and `lower_dispatch` verify their final Funcs. If one is invalid, or a pass
+raises, the passes run again, with the verifier after each. With `VKCHI_VERIFY` they run once, with
+the verifier after each. A call of an entry of `PASSES` verifies nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from vkchi.analysis.memory.fills import fills_of
+from vkchi.analysis.memory.traffic import size_of, traffic_per_iteration
+from vkchi.env import is_on, passes_left_out
+from vkchi.errors import ArgumentError, InternalError
+from vkchi.interrupts.local import local
+from vkchi.ir.core import NO_FILLS, NO_SIZES, Func, Op, Param, Program, Region
+from vkchi.ir.ops import ATOMICS, LOOPS, PLAIN_ACCESSES, QUOTIENTS, ROUNDED_DOWN, UPDATES
+from vkchi.ir.report_ops import REPORTS
+from vkchi.ir.verify import verify
+from vkchi.opt.memo import Memo
+from vkchi.opt.tiers import Tier
+from vkchi.target.caps import FULL, SMALLEST, Caps
+from vkchi.target.decisions import Decision, Log, record
+from vkchi.target.options import Options
+from vkchi.tuples import NamedTuple
+from vkchi.types import Array
+from vkchi.types.layout import shares_words
+
+if TYPE_CHECKING:
+    from vkchi.opt.rewrite.simplify import Ruleset
+    from vkchi.target.artifact import DispatchSize, MemoryFill
+
+Change = Callable[[Func], "Func | Program"]
+Given = Mapping[str, Any]  # caps, options, memo, tier, log
+Check = Callable[[Func, str], None]  # called with the result of a pass and its name
+BRANCHES = LOOPS | {"if"}
+
+
+class BuiltDispatches(NamedTuple):
+    """Dispatches with their temporary arrays.
+
+    `fills` maps the names of dispatches that only fill arrays to these fills. `sizes` maps the name
+    of each dispatch to its iterations and bytes.
+    """
+
+    funcs: Sequence[Func]
+    temps: Sequence[Param] = ()
+    fills: Mapping[str, tuple[MemoryFill, ...]] = NO_FILLS
+    sizes: Mapping[str, DispatchSize] = NO_SIZES
+
+
+class PassEntry(NamedTuple):
+    """Location and requirements of a pass.
+
+    - `where`: `module:function`.
+    - `takes`: arguments besides the Func, of `caps, options, memo, tier, log`.
+    - `needs`: op kinds without which the pass changes nothing.
+    - `several`: one such op, outside serial loops, is not enough, unless the Func has a kind of
+      `beside`.
+    """
+
+    where: str
+    takes: str = ""
+    needs: Collection[str] = ()
+    several: bool = False
+    beside: Collection[str] = ()
+
+
+class PassStep(NamedTuple):
+    """A pass in the pipeline and the reason for its position.
+
+    If `after` is not empty, the step runs only if one of these passes changed the Func earlier in
+    the same stage. Changes that `is_mapped_alone` accepts do not count.
+    """
+
+    name: str
+    why: str
+    after: tuple[str, ...] = ()
+
+
+ENTRIES: dict[str, PassEntry] = {
+    "simplify": PassEntry("rewrite.simplify:simplify", "memo"),
+    "simplify_fast": PassEntry("rewrite.simplify:simplify_fast", "memo"),
+    "cse": PassEntry("rewrite.cse:merge_equal_ops"),
+    "dce": PassEntry("rewrite.dce:remove_dead"),
+    "unread": PassEntry("rewrite.dce:remove_unread"),
+    "forward": PassEntry("memory.store_forwarding:forward_memory", needs=PLAIN_ACCESSES),
+    # before differentiation
+    "dead_stores": PassEntry("memory.store_forwarding:remove_dead_stores"),
+    "licm": PassEntry("rewrite.licm:hoist_invariants", needs=LOOPS),
+    "demote": PassEntry("memory.demote:demote_atomics", needs=UPDATES),
+    "demote_all": PassEntry("memory.demote:demote_all_atomics", "log", needs=UPDATES),
+    "demote_but_sums": PassEntry("memory.demote:demote_but_sums", needs=UPDATES),
+    "strength": PassEntry("rewrite.strength:reduce_strength", needs=ROUNDED_DOWN.keys()),
+    "distribute": PassEntry(
+        "loops.scatter.distribute:distribute", "caps, memo", ("atomic_add",), several=True
+    ),
+    "expand": PassEntry(
+        "loops.scatter.expand:expand_scalars", "caps, memo", ("atomic_add",), several=True
+    ),
+    "gather": PassEntry(
+        "loops.scatter.gather:scatter_to_gather",
+        "caps, memo",
+        ("atomic_add",),
+        several=True,
+        beside=QUOTIENTS,
+    ),
+    "reciprocals": PassEntry(
+        "math.reciprocals:multiply_instead", "caps", tuple(ROUNDED_DOWN.values())
+    ),
+    "peel": PassEntry("loops.peel:peel", "caps, tier", ("parallel",)),
+    "split": PassEntry("mapping.split:split_dispatches"),
+    "coarsen": PassEntry("loops.coarsen:coarsen", "caps", ATOMICS.keys()),
+    "bins": PassEntry("loops.bins:privatize_histograms", "caps, log", ATOMICS.keys()),
+    "reduce": PassEntry("loops.reduce:reduce", "caps, log", ATOMICS.keys()),
+    "jam": PassEntry("loops.jam:jam", "caps", ("parallel",)),
+    "jam_sums": PassEntry("loops.jam:jam_reductions", "caps", ATOMICS.keys()),
+    "indices": PassEntry("rewrite.indices:order_indices", needs=("elem",)),
+    "commoning": PassEntry("loops.commoning:common_loads", needs=("for",)),
+    "promote": PassEntry("memory.promote:promote_elements", needs=BRANCHES),
+    "workgroup": PassEntry(
+        "mapping.workgroup:pad_to_workgroup", "caps", ("barrier",)
+    ),  # a part of map_grid
+    "remainders": PassEntry("math.remainders:turn_remainders", "caps", ("mod",)),
+    "predicate": PassEntry("control.predicate:predicate", "caps", ("if",)),
+    "jump_threading": PassEntry(
+        "control.jump_threading:thread_jumps", "caps", ("if",), several=True
+    ),
+    "unroll": PassEntry("loops.unrolling.unroll:unroll", "caps", ("for",)),
+    "unroll_sums": PassEntry(
+        "loops.unrolling.unroll_sums:unroll_sums", needs=ATOMICS.keys(), several=True
+    ),
+    "unroll_loads": PassEntry(
+        "loops.unrolling.unroll_loads:unroll_loads", "caps", ("for",), several=True
+    ),
+    "unroll_words": PassEntry("loops.unrolling.unroll_words:unroll_words", "caps", ("for",)),
+    "lanes": PassEntry("loops.lanes:share_lanes", "caps, log", ("for",)),
+    "map_grid": PassEntry("mapping.map_grid:map_grid", "caps, options"),
+    "wide": PassEntry("mapping.wide:cut_wide_loops"),  # run by the compiler on frontend output
+    "bounds": PassEntry("rewrite.bounds:eliminate_bounds_checks"),
+    "combine": PassEntry("lowering.combine:combine_lanes", "caps", ATOMICS.keys()),
+    "legalize": PassEntry("lowering.legalize:legalize", "caps, log"),
+    "access": PassEntry("lowering.lower_access:lower_access", "log"),
+    "neighbours": PassEntry("memory.neighbours:join_neighbours", "caps", ("address",)),
+    "broadcast": PassEntry("loops.broadcast:broadcast_loads", "caps", ("for",)),
+    "arithmetic": PassEntry("math.arithmetic:lower_arithmetic", "caps"),
+    "bases": PassEntry("lowering.bases:mark_constant_offsets", "caps", ("address",)),
+    "rounds": PassEntry("lowering.rounds:spell_rounds", "caps", ("for",)),
+    "stores_last": PassEntry("memory.stores_last:keep_stores_back", "caps", ("store", *ATOMICS)),
+    "streams": PassEntry("lowering.streams:lower_random", needs=("random",)),
+    "roots": PassEntry("rewrite.roots:compare_squares", needs=("sqrt",)),
+    "records": PassEntry("lowering.lower_reports:lower_reports", needs=REPORTS),
+    "fission": PassEntry("loops.fission:cut_long_loops", needs=("parallel",)),
+    "fusion": PassEntry("loops.fusion:fuse_loops", "log", needs=("parallel",), several=True),
+    "shallow": PassEntry("control.shallow:limit_nesting"),  # run by the compiler on frontend output
+}
+
+# On the whole kernel, before it is split into dispatches.
+BEFORE_SPLIT: tuple[PassStep, ...] = (
+    PassStep(
+        "simplify", "folds static shapes and known branches: fewer dispatches, fewer live values"
+    ),
+    PassStep("dce", "dead values must not be passed between dispatches"),
+    PassStep("fusion", "iteration spaces are known; each dispatch loads less"),
+    PassStep("expand", "before distribute and gather, which cannot transform the values it stores"),
+    PassStep("distribute", "before coarsen, which strip-mines the new loops"),
+    PassStep("gather", "before peel, which removes the bounds checks this pass adds"),
+    PassStep(
+        "simplify",
+        "merges values that several iterations recompute",
+        ("expand", "distribute", "gather"),
+    ),
+    PassStep(
+        "dce", "removes the remains of gathered iterations", ("expand", "distribute", "gather")
+    ),
+    PassStep(
+        "peel", "conditions are canonical; boundary iterations become dispatches of their own"
+    ),
+    PassStep("simplify", "folds branches that are constant in the interior", ("peel",)),
+    PassStep("dce", "removes the operands of folded branches", ("peel",)),
+    PassStep("fission", "last before the split: each loop is a dispatch"),
+)
+
+# On each dispatch.
+PER_DISPATCH: tuple[PassStep, ...] = (
+    PassStep("unroll_sums", "before reduce, which needs constant accumulator addresses"),
+    PassStep("simplify", "folds these addresses to constants", ("unroll_sums",)),
+    PassStep("demote", "licm and forward handle plain loads and stores, not atomics"),
+    PassStep("licm", "before forward, which merges hoisted loads with existing ones"),
+    PassStep("jump_threading", "before forward: branches can reuse loads of their condition"),
+    PassStep("forward", "replaces loads by values that the rules can match"),
+    PassStep(
+        "simplify",
+        "folds extracted components and known conditions",
+        ("jump_threading", "forward"),
+    ),
+    PassStep(
+        "dce",
+        "removes unread private memory; reduce examines all uses of an address",
+        ("jump_threading", "forward"),
+    ),
+    PassStep("bounds", "before reduce and map_grid, which hide the range of loop indices"),
+    PassStep("coarsen", "before reduce, which hoists reductions out of the serial loops it makes"),
+    PassStep("simplify", "folds constants in strips and merges equal ops", ("coarsen",)),
+    PassStep("licm", "hoists accumulator addresses out of the reduction loop", ("coarsen",)),
+    PassStep("jam_sums", "before reduce, which separates the terms of a reduction"),
+    PassStep("bins", "before reduce, which would hoist the same atomics"),
+    PassStep("reduce", "needs final loops and addresses, and makes new ones"),
+    PassStep("demote_all", "hoisted accumulators may be private; reduce did not take the rest"),
+    PassStep("forward", "merges the new accesses with others of the same address", ("reduce",)),
+    PassStep(
+        "promote", "after forward, which handles straight code; before jam, which copies addresses"
+    ),
+    PassStep("indices", "canonicalises indices, from which jam reads how addresses vary"),
+    PassStep("jam", "after reduce, which makes serial loops; before map_grid, which maps the axes"),
+    PassStep(
+        "indices",
+        "canonicalises indices of jam; before map_grid, which hides their terms",
+        ("jam",),
+    ),
+    PassStep("simplify", "merges equal indices of jammed iterations", ("jam",)),
+    PassStep("forward", "merges loads of jammed iterations", ("jam",)),
+    PassStep("unroll_loads", "after jam, which shares loads of short loops"),
+    PassStep("simplify", "folds addresses of unrolled iterations", ("unroll_loads",)),
+    PassStep("licm", "hoists loads that are invariant in the outer loop", ("unroll_loads",)),
+    PassStep("forward", "merges loads of several unrolled loops", ("unroll_loads",)),
+    PassStep(
+        "bounds",
+        "proves addresses of unrolled iterations; before map_grid, which hides index ranges",
+        ("unroll_loads",),
+    ),
+    PassStep("commoning", "after jam: loads of adjacent iterations become loop-carried values"),
+    PassStep(
+        "remainders", "after all readers of remainders; before map_grid, which hides index ranges"
+    ),
+    PassStep("lanes", "like map_grid, for code without a grid; after reduce and bounds"),
+    PassStep("map_grid", "after reduce, demote and bounds: it hides the loop indices they need"),
+    PassStep(
+        "simplify",
+        "folds and merges ops that reduce and map_grid emitted",
+        ("bins", "reduce", "jam", "indices", "lanes", "map_grid"),
+    ),
+    PassStep(
+        "licm",
+        "hoists values that all iterations of an invocation share",
+        ("bins", "reduce", "jam", "indices", "lanes", "map_grid"),
+    ),
+    PassStep(
+        "predicate",
+        "after bounds, which reads branches; before unroll, which needs loops without them",
+    ),
+    PassStep("unroll", "trip counts are known; before neighbours, which vectorizes loads"),
+    PassStep("unroll_words", "like unroll, for other devices and loops"),
+    PassStep(
+        "simplify", "folds indices of unrolled iterations", ("predicate", "unroll", "unroll_words")
+    ),
+    PassStep("forward", "forwards stores to the next unrolled iteration", ("unroll_words",)),
+    PassStep("bounds", "proves the addresses that reduce made", ("reduce",)),
+    PassStep("roots", "all other uses of roots are known; before legalize, which may emit roots"),
+    PassStep("combine", "before legalize, which expands the remaining atomics to loops"),
+    PassStep("legalize", "later passes emit no op that a device may lack"),
+    PassStep("strength", "last: bounds and map_grid match the unreduced forms"),
+    PassStep("reciprocals", "after strength, which emits divisions"),
+    PassStep(
+        "dce",
+        "removes unused ops",
+        ("reduce", "jam", "indices", "lanes", "map_grid", "legalize", "roots"),
+    ),
+)
+
+# On each dispatch, before it is emitted: expands the ops marked `LOWERED` in the op table.
+# Passes that analyze elements run before.
+LOWERING: tuple[PassStep, ...] = (
+    PassStep("access", "turns element pointers into address arithmetic"),
+    PassStep("licm", "hoists loop-invariant address terms", ("access",)),
+    PassStep("broadcast", "after licm: invariant terms are outside of the loop"),
+    PassStep("dce", "removes addresses of loads that other lanes make", ("broadcast",)),
+    PassStep(
+        "neighbours", "equal offsets are merged, and loads have their final position", ("access",)
+    ),
+    PassStep("stores_last", "the accesses are final"),
+    PassStep("streams", "no later pass tests for random numbers"),
+    PassStep("records", "until here, reports access no memory"),
+    PassStep("arithmetic", "no later pass reads divisions and trip counts"),
+    PassStep("rounds", "after neighbours: vectorized loads share offsets; before bases"),
+    PassStep("licm", "hoists invariant terms of offsets", ("rounds",)),
+    PassStep("dce", "removes the former offsets", ("rounds",)),
+    PassStep("bases", "last: it marks addresses for the emitter"),
+)
+
+# Optimizations that are not required for correctness; `VKCHI_PASSES` can disable them.
+OPTIONAL = frozenset({
+    "bases", "bins", "broadcast", "coarsen", "combine", "commoning", "demote", "demote_all",
+    "distribute", "expand", "fills", "fission", "forward", "fusion", "gather", "indices", "jam",
+    "jam_sums", "jump_threading", "lanes", "licm", "neighbours", "peel", "predicate", "promote",
+    "reciprocals", "reduce", "remainders", "roots", "rounds", "stores_last", "strength", "unroll",
+    "unroll_loads", "unroll_sums", "unroll_words",
+})  # fmt: skip
+
+# Passes that run on loops over arrays without branches and reductions.
+USUAL = (
+    "split", "simplify", "dce", "peel", "fission", "forward", "bounds", "indices", "jam",
+    "map_grid", "licm", "unroll", "unroll_words", "legalize", "strength", "reciprocals", "access",
+    "broadcast", "neighbours", "rounds", "stores_last", "arithmetic", "bases",
+)  # fmt: skip
+
+
+def disabled_passes() -> frozenset[str]:
+    """Return the passes that `VKCHI_PASSES` disables.
+
+    Raises ArgumentError if one is not an optional pass.
+    """
+    names = passes_left_out()
+    for name in sorted(names - OPTIONAL):
+        raise ArgumentError(
+            f"VKCHI_PASSES cannot leave out {name!r}; it can {', '.join(sorted(OPTIONAL))}"
+        )
+    return names
+
+
+@cache
+def load_pass(name: str) -> Callable[..., Any]:
+    """Return the function of a pass; its module is imported at the first call. Raises KeyError for
+    an unknown name."""
+    if name not in ENTRIES:
+        raise KeyError(f"no pass is called {name!r}; there are {', '.join(ENTRIES)}")
+    module, _, function = ENTRIES[name].where.partition(":")
+    found: Callable[..., Any] = getattr(import_module(f"vkchi.opt.{module}"), function)
+    return found
+
+
+def load_usual() -> None:
+    """Import the passes that run on a plain loop over arrays, and compile the exact rules of
+    `simplify`."""
+    for name in USUAL:
+        load_pass(name)
+    rules: Ruleset = import_module("vkchi.opt.rewrite.simplify").exact_rules()
+    rules.prepare()
+
+
+class Pass:
+    """A pass by name, callable on a Func, with fixed device capabilities and options."""
+
+    def __init__(self, name: str, caps: Caps = FULL, options: Options | None = None) -> None:
+        self.name, self.caps, self.options = name, caps, options or Options()
+
+    def __call__(self, fn: Func) -> Any:
+        """Return the Func that the pass returns, or the Program of `split`."""
+        given = given_to(fn, self.caps, self.options, Memo())
+        result = run_pass(self.name, fn, given)
+        return result[0] if isinstance(result, tuple) else result
+
+
+def run_pass(name: str, fn: Func, given: Given) -> Any:
+    """Return the result of the pass called `name`, with the arguments in its `takes`; `fn` itself
+    if `may_apply` is False."""
+    entry = ENTRIES[name]
+    if not may_apply(entry, fn, given["memo"]):
+        return fn
+    return load_pass(name)(fn, *[given[name] for name in entry.takes.split(", ") if name])
+
+
+def may_apply(entry: PassEntry, fn: Func, memo: Memo) -> bool:
+    """True if a Func contains the ops that a pass needs, as many as it needs (`PassEntry`)."""
+    if entry.needs and not memo.has(fn, entry.needs):
+        return False
+    if not entry.several or count_up_to_two(fn.body, entry.needs) >= 2:
+        return True
+    return bool(entry.beside) and memo.has(fn, entry.beside)
+
+
+def count_up_to_two(region: Region, kinds: Collection[str]) -> int:
+    """Return 0, 1, or any number of 2 or more: the ops of these kinds in a region, also nested.
+
+    An op in a serial loop counts at least twice. Counting stops early once there are two.
+    """
+    count = sum(op.kind in kinds for op in region.ops)
+    for op in region.ops:
+        if op.regions and count < 2:
+            inside = sum(count_up_to_two(r, kinds) for r in op.regions)
+            count += 2 * inside if op.kind in LOOPS else inside
+    return count
+
+
+# Passes by name, for tests and the command line, on a device with all capabilities. Exceptions:
+# passes for CPUs get a CPU, `legalize` the least capable device.
+CPU = FULL._replace(kind="cpu", subgroup_size=8)
+PASSES: dict[str, Change] = {name: Pass(name) for name in ENTRIES}
+PASSES["arithmetic"] = Pass("arithmetic", CPU._replace(signed_zero_inf_nan_f32=True))
+PASSES["bins"] = Pass("bins", CPU)
+PASSES["broadcast"] = Pass("broadcast", CPU)
+PASSES["expand"] = Pass("expand", CPU)
+PASSES["combine"] = Pass("combine", FULL._replace(f32_atomic_add=False, f64_atomic_add=False))
+PASSES["jam_sums"] = Pass("jam_sums", CPU)
+PASSES["jump_threading"] = Pass("jump_threading", CPU)
+PASSES["peel"] = Pass("peel", CPU)
+PASSES["remainders"] = Pass("remainders", CPU)
+PASSES["lanes"] = Pass("lanes", CPU)
+PASSES["rounds"] = Pass("rounds", CPU)
+PASSES["unroll_loads"] = Pass("unroll_loads", CPU)
+PASSES["unroll_words"] = Pass("unroll_words", CPU)
+PASSES["legalize"] = Pass("legalize", SMALLEST)
+
+
+def given_to(fn: Func, caps: Caps, options: Options, memo: Memo) -> Given:
+    tier = Tier(fn, options)
+    return {"caps": caps, "options": options, "memo": memo, "tier": tier, "log": memo.log}
+
+
+def optimize_kernel(
+    fn: Func, caps: Caps, options: Options, memo: Memo | None = None
+) -> tuple[Program, tuple[Param, ...]]:
+    """Return a kernel's dispatches for a device, and the temporaries that a launch provides.
+
+    Dispatches with an empty body are left out. Raises InternalError if a pass breaks the IR. Errors
+    of passes propagate, such as the DeviceError of `legalize`.
+    """
+    given = given_to(fn, caps, options, memo or Memo())
+    clock = PassTimer(fn.name)
+    made = run_verified(lambda check: cut_dispatches(fn, given, clock, check), given, clock)
+    kept = tuple(f for f in made.funcs if len(f.body.ops) > 1)
+    used = {p for f in kept for p in f.params}
+    clock.show()
+    has_next: bool = given["tier"].has_next
+    program = Program(fn.name, kept, made.fills, has_next=has_next, sizes=made.sizes)
+    return program, tuple(p for p in made.temps if p in used)
+
+
+def cut_dispatches(fn: Func, given: Given, clock: PassTimer, check: Check) -> BuiltDispatches:
+    """Run the passes before the split, split the kernel, and run the passes per dispatch.
+
+    Also finds the fills and sizes of dispatches, right after the split, and records dispatches in
+    the log if there is one.
+    """
+    program, temps = load_pass("split")(run_passes(fn, BEFORE_SPLIT, given, check))
+    clock.tick("split")
+    fills = find_fills(program, given["caps"])
+    sizes = {f.name: size_of(f) for f in program.funcs}
+    if given["log"] is not None:
+        note_dispatches(program, given["log"])
+    clock.tick("sizes")
+    return BuiltDispatches(
+        [run_passes(f, PER_DISPATCH, given, check) for f in program.funcs], temps, fills, sizes
+    )
+
+
+def note_dispatches(program: Program, log: Log) -> None:
+    """Record in `log` the dispatch of each outermost loop. For a `parallel`, also record the bytes
+    that an iteration reads, and those that it writes."""
+    for f in program.funcs:
+        for op in outermost_loops(f.body):
+            record(log, Decision("dispatch", op.span, name=f.name))
+            if op.kind == "parallel" and not any(map(is_bit_packed, f.params)):
+                for name, n in traffic_per_iteration(op, frozenset(f.params))._asdict().items():
+                    trips = None if n is None else n.expr
+                    record(log, Decision("bytes", op.span, name, trips=trips, name=f.name))
+
+
+def is_bit_packed(p: Param) -> bool:
+    """True for an array whose elements share words, so that the bytes of an access are unknown."""
+    return isinstance(p.type, Array) and shares_words(p.type.layout)
+
+
+def outermost_loops(region: Region) -> Iterator[Op]:
+    for op in region.ops:
+        if op.kind in LOOPS or op.kind == "parallel":
+            yield op
+        else:
+            for inner in op.regions:
+                yield from outermost_loops(inner)
+
+
+def find_fills(program: Program, caps: Caps) -> dict[str, tuple[MemoryFill, ...]]:
+    """Return the fills of the dispatches that only fill arrays, by dispatch name.
+
+    Empty on GPUs, and if `VKCHI_PASSES` disables `fills`. A CPU driver executes a fill command
+    faster than a small dispatch.
+    """
+    if "fills" in disabled_passes() or not caps.fills_by_command:
+        return {}
+    return {f.name: found for f in program.funcs if (found := fills_of(f))}
+
+
+def lower_dispatch(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
+    """Lower a dispatch to the ops that the emitter supports.
+
+    Raises InternalError if a pass breaks the IR.
+    """
+    given = given_to(fn, caps, Options(), memo or Memo())
+    clock = PassTimer(f"{fn.name}, lowered")
+    made = run_verified(
+        lambda check: BuiltDispatches([run_passes(fn, LOWERING, given, check)]), given, clock
+    )
+    clock.show()
+    return made.funcs[0]
+
+
+def run_verified(
+    run: Callable[[Check], BuiltDispatches], given: Given, clock: PassTimer
+) -> BuiltDispatches:
+    """Run passes and verify the result.
+
+    If the result is invalid or a pass raises, the passes run again with the verifier after each
+    one. Raises InternalError naming the pass that broke the IR; if none did, the error of the pass
+    or of the verifier. With `VKCHI_VERIFY` the passes run once, with the verifier after each one.
+    """
+
+    def check_each(new: Func, name: str) -> None:
+        clock.tick(name)
+        try:
+            verify(new, known)
+        except InternalError as e:
+            raise InternalError(f"after pass `{name}`: {e}") from None
+
+    known = given["memo"].verified
+    if is_on("VKCHI_VERIFY"):
+        return run(check_each)
+    try:
+        made = run(lambda _, name: clock.tick(name))
+        for fn in made.funcs:
+            verify(fn, known)
+    except local(Exception) as e:
+        failure = e
+    else:
+        clock.tick("verify")
+        return made
+    run(check_each)  # not inside `except`: user errors must propagate without a context
+    raise failure
+
+
+def run_passes(fn: Func, steps: Sequence[PassStep], given: Given, check: Check) -> Func:
+    """Run these steps on a Func, each on the result of the last. `check` is called with each
+    result.
+
+    A step is skipped if its pass is disabled, or if it has passes in `after` and none of them
+    changed the Func. With `fast_math`, `simplify_fast` replaces `simplify`.
+    """
+    changed: set[str] = set()
+    is_fast, missing = given["options"].fast_math, disabled_passes()
+    for step in steps:
+        if step.name in missing or (step.after and changed.isdisjoint(step.after)):
+            continue
+        name = "simplify_fast" if is_fast and step.name == "simplify" else step.name
+        new = run_pass(name, fn, given)
+        check(new, name)
+        if new is not fn and not is_mapped_alone(fn, new):
+            changed.add(step.name)
+        fn = new
+    return fn
+
+
+def is_mapped_alone(old: Func, new: Func) -> bool:
+    """True if the bodies have the same ops, except that `parallel` ops may differ in arguments,
+    attributes and parameters. Their regions must share one list of ops."""
+    return len(old.body.ops) == len(new.body.ops) and all(
+        a is b or (a.kind == b.kind == "parallel" and a.regions[0].ops is b.regions[0].ops)
+        for a, b in zip(old.body.ops, new.body.ops)
+    )
+
+
+class PassTimer:
+    """Accumulates the time per pass; prints it if VKCHI_TIME is set."""
+
+    def __init__(self, title: str) -> None:
+        self.title, self.on = title, is_on("VKCHI_TIME")
+        self.seconds: dict[str, float] = {}
+        self.last = time.perf_counter()
+
+    def tick(self, name: str) -> None:
+        now = time.perf_counter()
+        self.seconds[name] = self.seconds.get(name, 0.0) + now - self.last
+        self.last = now
+
+    def show(self) -> None:
+        if self.on:
+            parts = ", ".join(f"{name} {1e3 * s:.2f}" for name, s in self.seconds.items())
+            print(f"vkchi: {self.title}: passes (ms): {parts}", file=sys.stderr)

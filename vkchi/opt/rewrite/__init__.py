@@ -1,0 +1,1 @@
+"""Rewriting of ops by local rules and facts: simplification, CSE, hoisting."""

@@ -1,0 +1,329 @@
+"""Bounds-check elimination: mark `elem` ops whose indices are proved in range with attr "inbounds".
+
+Unmarked accesses are checked on the device. Each mark is proved from facts (`lattice`) about
+indices, which `ranges` derives from loops, enclosing conditions and ops. An index is in range of an
+axis if it is at least the axis's first index and at most its last. The upper limit is proved by
+intervals if the extent is static, by `index <= extent - 1` if it is known at launch.
+
+The pass has three other rewrites:
+
+- An `if` that only reports that an integer is 0 is removed if the integer is proved nonzero.
+- A `for` with a non-constant begin and a provably constant trip count is counted from 0.
+- Ops in the table of `proved` are expanded if their precondition is proved.
+
+Facts by construct:
+
+- Loop index: at least begin, at most end - 1; inside the loop, begin < end.
+- `if`: the condition holds in one region and fails in the other. The results satisfy the facts that
+  both yields have.
+- `while`: the condition holds in the body, and fails after the loop.
+- Carried value: at least the lower bound of the initial value, if the body proves the same of the
+  yielded value under that assumption; otherwise nothing. If it fails, the body is analyzed again
+  without it. Only two nesting levels do this, else the time would double with every level.
+
+Facts about results and carried values keep only symbols of extents, which have the same meaning
+everywhere.
+
+    >>> eliminate_bounds_checks(fn)      # parallel 0, shape x [0] {(i) elem x, i}
+    parallel 0, shape x [0] {(i) elem x, i [inbounds]}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from vkchi.analysis.values.lattice import (
+    INT_MAX,
+    Extent,
+    Sym,
+    SymbolProduct,
+    ValueFact,
+    extent_of,
+    join_facts,
+    shift_fact,
+    top_fact,
+)
+from vkchi.analysis.values.ranges import Facts
+from vkchi.analysis.values.sums import split_offset
+from vkchi.errors import InternalError
+from vkchi.ir.builder import Builder
+from vkchi.ir.constants import constant_int
+from vkchi.ir.control_ops import axes_of, carried_params, initial_values
+from vkchi.ir.core import Func, Op, Param, Region, Value, find_parallel, walk
+from vkchi.ir.interval_rules import type_range
+from vkchi.ir.ops import Effect, effect_of
+from vkchi.ir.rebuild import Rebuilder
+from vkchi.opt.rewrite.proved import REWRITES
+from vkchi.types import Array, Scalar, Type, scalar_of
+
+DEEPEST_GUESS = 2
+
+
+def eliminate_bounds_checks(fn: Func) -> Func:
+    """Mark every `elem` that is proved in range, and apply the other rewrites of this module."""
+    if not any(may_rewrite(op) for op in walk(fn.body)):
+        return fn
+    prover = Prover(fn)
+    prover.region(fn.body)
+    if not prover.marked:
+        return fn
+    inside = set(prover.marked)
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        if op not in inside:
+            return None
+        if op.kind == "if":
+            return ()
+        if op.kind == "for":
+            return count_from_zero(rebuilder, op, args)
+        if op.kind != "elem":
+            return [REWRITES[op.kind].expand(b, op, args)]
+        return [b.emit("elem", *args, attr="inbounds", name=op.name)]
+
+    rebuilder = Rebuilder(visit)
+    return rebuilder.run(fn)
+
+
+def may_rewrite(op: Op) -> bool:
+    return op.kind in REWRITES or is_unmarked(op) or is_check(op) or distance(op) is not None
+
+
+def distance(op: Op) -> int | None:
+    """Return a constant that equals `end - begin` modulo the type's range, for a `for` with a
+    non-constant begin. None unless both bounds are one value plus constants."""
+    if op.kind != "for" or constant_int(op.args[0]) is not None:
+        return None
+    first, last = map(split_offset, op.args[:2])
+    return last.offset - first.offset if first.root is last.root else None
+
+
+def count_from_zero(r: Rebuilder, op: Op, args: Sequence[Value]) -> Sequence[Value]:
+    """Append the loop counted from 0 to its constant trip count, so that control flow is uniform.
+    Returns its results."""
+    (body,) = op.regions
+    first, last = offsets_of(op)
+    index, t = body.params[0], scalar_of(body.params[0].type)
+    k = Param(t, index.name)
+    with r.inside(k, *body.params[1:]) as region:
+        r.map[index] = r.b.emit("add", args[0], k)
+        r.ops(body.ops)
+    ends = r.b.const(0, t), r.b.const(max(0, last - first), t)
+    return r.b.for_(*ends, args[2:], region, op.attr).results
+
+
+def offsets_of(op: Op) -> tuple[int, int]:
+    """Return the constant offsets of a loop's begin and end from their common root, as signed
+    integers."""
+    half = 1 << (scalar_of(op.args[0].type).bits - 1)
+    first, last = [split_offset(v).offset for v in op.args[:2]]
+    return (first + half) % (2 * half) - half, (last + half) % (2 * half) - half
+
+
+def is_unmarked(op: Op) -> bool:
+    return op.kind == "elem" and op.attr is None
+
+
+def is_check(op: Op) -> bool:
+    """True for an `if x != 0` without results whose first region is empty and whose second only
+    computes and reports."""
+    if op.kind != "if" or op.results or len(op.regions[0].ops) > 1:
+        return False
+    test, then = op.args[0], op.regions[1].ops[:-1]
+    is_test = isinstance(test, Op) and test.kind == "ne" and constant_int(test.args[1]) == 0
+    effects = {effect_of(inner.kind) for inner in then}
+    return is_test and Effect.REPORT in effects and effects <= {Effect.PURE, Effect.REPORT}
+
+
+def is_integer(t: Type) -> bool:
+    return isinstance(t, Scalar) and t.kind in "iu"
+
+
+def lasting(f: ValueFact) -> ValueFact:
+    """Return the part of a fact that holds outside the region in which it was derived."""
+    return ValueFact(f.lo, f.hi, {s: c for s, c in f.ups.items() if is_lasting(s)})
+
+
+def is_lasting(s: Sym) -> bool:
+    """True if a symbol has the same meaning in every region and iteration: an extent, or a product
+    of extents."""
+    if isinstance(s, SymbolProduct):
+        return all(is_lasting(factor) for factor in s.factors)
+    return isinstance(s, Extent)
+
+
+class Prover:
+    """Derives facts by a walk of a Func. `marked`: the proved accesses and other rewritable ops, in
+    program order."""
+
+    def __init__(self, fn: Func) -> None:
+        op = find_parallel(fn)
+        self.facts = Facts(op.attr if op is not None else None)
+        self.marked: list[Op] = []
+        self.guesses = 0
+
+    def region(self, region: Region) -> None:
+        for op in region.ops:
+            if op.regions:
+                WALKS[op.kind](self, op)
+            elif self.is_inside(op) if is_unmarked(op) else self.is_rewritten(op):
+                self.marked.append(op)
+
+    def is_rewritten(self, op: Op) -> bool:
+        rewrite = REWRITES.get(op.kind)
+        return rewrite is not None and rewrite.is_proved(self.facts, op)
+
+    def is_inside(self, op: Op) -> bool:
+        t = op.args[0].type
+        assert isinstance(t, Array)
+        return all(self.is_index(op.args[0], k, v) for k, v in enumerate(op.args[1:]))
+
+    def is_index(self, array: Value, axis: int, v: Value) -> bool:
+        f, t = self.facts.of(v), array.type
+        assert isinstance(t, Array)
+        if t.shape is None:
+            return f.lo >= 0 and f.ups.get(extent_of(array, axis), 0) <= -1
+        first = t.layout.origin[axis] if t.layout is not None and t.layout.origin else 0
+        return first <= f.lo and f.hi <= first + t.shape[axis] - 1
+
+    # --- regions
+
+    def if_(self, op: Op) -> None:
+        """Analyze both regions, under the condition and under its negation. Results get the facts
+        that both yields have.
+
+        A check (`is_check`) that is proved to pass is marked, and not analyzed.
+        """
+        if is_check(op) and self.is_not_zero(op.args[0]):
+            self.marked.append(op)
+            return
+        sides: list[list[ValueFact]] = []
+        for region, truth in zip(op.regions, (True, False)):
+            saved = self.facts.open()
+            self.facts.assume(op.args[0], truth)
+            self.facts.forget()
+            self.region(region)
+            sides.append(self.facts_of(region.yielded))
+            self.facts.close(saved)
+        for v, then, orelse in zip(op.results, *sides):
+            self.set_base(v, join_facts(then, orelse, self.facts.least))
+
+    def is_not_zero(self, test: Value) -> bool:
+        assert isinstance(test, Op)
+        f = self.facts.of(test.args[0])
+        return f.lo > 0 or f.hi < 0
+
+    def loop(self, op: Op) -> None:
+        """Analyze a `for` or `parallel`; mark it if `is_counted`."""
+        (body,) = op.regions
+        first, axes = self.facts_of(initial_values(op)), axes_of(op)
+        if self.is_counted(op):
+            self.marked.append(op)
+        saved = self.facts.open()
+        lows = [self.facts.of(axis.begin).lo for axis in axes]
+        for axis, low in zip(axes, lows):
+            self.facts.limit(axis.end, ValueFact(low + 1, self.facts.of(axis.end).hi))
+        self.facts.forget()
+        for axis, low in zip(axes, lows):
+            last = shift_fact(self.facts.of(axis.end), -1)
+            self.facts.set_base(axis.param, ValueFact(low, last.hi, last.ups))
+        yielded = self.carry(carried_params(op), first, lambda: self._run_body(body))
+        self.facts.close(saved)
+        for v, a, b in zip(op.results, first, yielded):
+            self.set_base(v, join_facts(a, b, self.facts.least))
+
+    def is_counted(self, op: Op) -> bool:
+        """True if a `for` with a non-constant begin is proved to have a constant trip count. Begin
+        and end are one value plus constants, and neither sum wraps."""
+        if op.kind != "for" or distance(op) is None:
+            return False
+        root = split_offset(op.args[0]).root
+        assert root is not None
+        f, (low, high) = self.facts.of(root), type_range(scalar_of(root.type))
+        return low <= f.lo + min(offsets_of(op)) and f.hi + max(offsets_of(op)) <= high
+
+    def _run_body(self, body: Region) -> list[ValueFact]:
+        self.region(body)
+        return self.facts_of(body.yielded)
+
+    def while_(self, op: Op) -> None:
+        """Analyze a `while`: its condition region, then its body under the condition. The results
+        get the facts of the carried values under the negated condition."""
+        first = self.facts_of(op.args)
+        saved = self.facts.open()
+        self.carry(op.regions[0].params, first, lambda: self._run_round(op))
+        after = self.facts.open()
+        self.facts.assume(op.regions[0].yielded[0], False)
+        self.facts.forget()
+        left = self.facts_of(op.regions[0].params)
+        self.facts.close(after)
+        self.facts.close(saved)
+        for v, f in zip(op.results, left):
+            self.set_base(v, f)
+
+    def _run_round(self, op: Op) -> list[ValueFact]:
+        """Analyze the condition region and the body; return facts of the yielded values.
+        Precondition: the parameters of the condition region have facts."""
+        cond, body = op.regions
+        self.region(cond)
+        saved = self.facts.open()
+        self.facts.assume(cond.yielded[0], True)
+        self.facts.forget()
+        for old, new in zip(cond.params, body.params):
+            if is_integer(new.type):
+                f = self.facts.of(old)
+                self.facts.set_base(new, ValueFact(f.lo, f.hi, f.ups))
+        yielded = self._run_body(body)
+        self.facts.close(saved)
+        return yielded
+
+    # --- carried values
+
+    def carry(
+        self, params: Sequence[Param], first: list[ValueFact], run: Callable[[], list[ValueFact]]
+    ) -> list[ValueFact]:
+        """Call `run` under the assumption that carried integers `params` are at least the lower
+        bounds of their initial facts `first`.
+
+        If a yielded value does not prove its assumption, the marks of that `run` are removed, and
+        it is called again without that assumption, at last without any. Returns the facts that the
+        last `run` returned.
+        """
+        guesses = [
+            f.lo if is_integer(p.type) and self.guesses < DEEPEST_GUESS else None
+            for p, f in zip(params, first)
+        ]
+        for attempt in range(3):
+            count = len(self.marked)
+            for p, low in zip(params, guesses):
+                self._guess(p, low)
+            self.facts.forget()
+            self.guesses += 1
+            yielded = run()
+            self.guesses -= 1
+            failed = [low is not None and f.lo < low for low, f in zip(guesses, yielded)]
+            if not any(failed):
+                return yielded
+            guesses = [None if bad or attempt else low for bad, low in zip(failed, guesses)]
+            del self.marked[count:]
+        raise InternalError("a loop without assumptions failed them")
+
+    def _guess(self, p: Param, low: int | None) -> None:
+        if is_integer(p.type):
+            assert isinstance(p.type, Scalar)
+            widest = top_fact(p.type)
+            least = widest.lo if low is None else low
+            self.facts.set_base(p, ValueFact(least, widest.hi))
+
+    def facts_of(self, values: Sequence[Value]) -> list[ValueFact]:
+        """Return the lasting facts of values; an unlimited fact for those that are not integers."""
+        nothing = ValueFact(-INT_MAX << 40, INT_MAX << 40)
+        return [lasting(self.facts.of(v)) if is_integer(v.type) else nothing for v in values]
+
+    def set_base(self, v: Value, f: ValueFact) -> None:
+        if is_integer(v.type):
+            self.facts.set_base(v, f)
+
+
+WALKS: dict[str, Callable[[Prover, Op], None]] = {
+    "if": Prover.if_, "for": Prover.loop, "parallel": Prover.loop, "while": Prover.while_,
+}  # fmt: skip
