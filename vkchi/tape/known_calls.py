@@ -18,7 +18,7 @@ from vkchi.calls.call import KernelCall
 from vkchi.calls.repeated import MOST_CASES, RepeatedTapedCall, find_repeated
 from vkchi.fields.versions import Read, point_of
 from vkchi.interrupts.bounded import insert_bounded
-from vkchi.tape.ledger import Ledger, LivePart, box_at
+from vkchi.tape.ledger import Definition, Ledger, box_at
 from vkchi.tape.log import TapeStep
 from vkchi.tape.lost_gradients import uses_of
 from vkchi.tape.snapshots import Snapshots
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from vkchi.tape.plan import GradientPlan
     from vkchi.tape.steps import RecordedCall
 
-Parts = tuple[tuple[str, LivePart], ...]  # by parameter name
+Parts = tuple[tuple[str, Definition], ...]  # by parameter name
 NO_FILLS: frozenset[Any] = frozenset()
 
 

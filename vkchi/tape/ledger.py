@@ -77,22 +77,23 @@ class PythonFill:
 
 
 Fills = frozenset[PythonFill]
-WITH_DERIVATIVE = "puts a value with a derivative there"
 
 
-class LostGradient(NamedTuple):
-    """A lost gradient: memory that no derivative may flow through.
+class Definition(NamedTuple):
+    """What the last recorded write left in a part of memory, as far as derivatives are concerned.
 
-    It holds a value with a derivative but has no `grad`, or the bits of such a value, or an unknown
-    value. `memory` is an array, or a numpy view of host memory.
+    In the account's `held`: a value with a derivative, which has a `grad`. With `is_input`: an
+    input with a `grad` that recorded code has read. Elsewhere: a lost gradient. That is a value
+    with a derivative but without `grad`, or the bits of such a value, or an unknown value.
 
-    - `origin`: the write that stored the value. `ways`: host operations that copied it since.
+    - `memory`: an array, or a numpy view of host memory; None where the account tells.
+    - `origin`: the write or read. `find` returns its source span, if that is not in `origin`.
+    - `ways`: host operations that copied the value since.
     - `fills`: if not empty, the derivative is only with respect to these Python writes.
     - `is_shown`: the user received a numpy array. Its derivative is not lost if the user stores the
       array unchanged.
     - `by`: the writer that stored an unknown value.
     - `by_gradient`: the call of `kernel.grad` that stored the value.
-    - `is_input`: the overwritten value was an input that kernels had used.
     """
 
     memory: Any
@@ -106,6 +107,7 @@ class LostGradient(NamedTuple):
     by: str = ""
     by_gradient: str = ""
     is_input: bool = False
+    find: Callable[[], Span | None] | None = None
 
     @property
     def is_constant(self) -> bool:
@@ -115,31 +117,25 @@ class LostGradient(NamedTuple):
     def key(self) -> Any:
         return self.box, self.is_bits, self.fills
 
-
-class LivePart(NamedTuple):
-    """A part of an array that holds values with a derivative, with the write that stored them.
-
-    With `is_input`, a part of a differentiable array that recorded code has read. `find` returns
-    the source span of the write or read.
-    """
-
-    name: str
-    who: str
-    find: Callable[[], Span | None]
-    box: Box = ()
-    is_input: bool = False
-
-    @property
-    def origin(self) -> Note:
-        what = "has used what it held before" if self.is_input else WITH_DERIVATIVE
-        return f"{self.who} {what}", self.find()
-
-    def lost(self, memory: Any, by: str, span: Span | None, box: Box = ()) -> LostGradient:
+    def lost(self, memory: Any, by: str, span: Span | None, box: Box = ()) -> Definition:
         """The lost gradient after `by` stored an unknown value over this part."""
+        what, found = self.origin
         ways = (("it was overwritten here", span),) if span is not None else ()
-        return LostGradient(
-            memory, self.name, self.origin, box, ways=ways, by=by, is_input=self.is_input
-        )
+        origin = (what, self.find() if self.find is not None else found)
+        return self._replace(memory=memory, origin=origin, box=box, ways=ways, by=by, find=None)
+
+
+def held_part(name: str, who: str, span: Span | None, box: Box = ()) -> Definition:
+    """A part where `who` stored values with a derivative."""
+    return Definition(None, name, (f"{who} puts a value with a derivative there", span), box)
+
+
+def used_part(
+    name: str, who: str, box: Box, find: Callable[[], Span | None] | None, span: Span | None = None
+) -> Definition:
+    """A part of a differentiable array that `who` has read."""
+    origin = (f"{who} has used what it held before", span)
+    return Definition(None, name, origin, box, is_input=True, find=find)
 
 
 class LoggedWrite(NamedTuple):
@@ -185,39 +181,39 @@ class MemoryAccount:
     owner: Any
 
     def __init__(self) -> None:
-        self.escapes: dict[Any, LostGradient] = {}
-        self.held: dict[Box, LivePart] = {}
-        self.uses: BoxIndex[LivePart] = BoxIndex()
-        self.new_uses: list[LivePart] = []  # not in the index yet
-        self.loss: LostGradient | None = None
+        self.escapes: dict[Any, Definition] = {}
+        self.held: dict[Box, Definition] = {}
+        self.uses: BoxIndex[Definition] = BoxIndex()
+        self.new_uses: list[Definition] = []  # not in the index yet
+        self.loss: Definition | None = None
         self.writes: dict[Box, LoggedWrite] = {}
 
     @property
-    def escaping(self) -> list[LostGradient]:
+    def escaping(self) -> list[Definition]:
         return [one for one in self.escapes.values() if not one.is_constant]
 
-    def holds(self, box: Box = ()) -> LivePart | None:
+    def holds(self, box: Box = ()) -> Definition | None:
         """Return a part that holds a derivative and may intersect the box, or None."""
         return next((p for p in self.held.values() if boxes_may_intersect(p.box, box)), None)
 
-    def finds(self, box: Box = ()) -> LivePart | None:
+    def finds(self, box: Box = ()) -> Definition | None:
         """Return a part that holds a derivative, or a used input, that may intersect the box."""
         for part in self.new_uses:
             self.use(part)
         self.new_uses.clear()
         return self.holds(box) or self.uses.find(box)
 
-    def use(self, part: LivePart) -> None:
+    def use(self, part: Definition) -> None:
         """Record a used input, unless one with this box is known."""
         self.uses.group(point_of(part.box)).setdefault(part.box, part)
 
-    def lose(self, found: LostGradient) -> None:
+    def lose(self, found: Definition) -> None:
         """Record that an unknown value overwrote a part. Two different parts count as the whole
         memory."""
         is_more = self.loss is not None and self.loss.box != found.box
         self.loss = found._replace(box=()) if is_more else found
 
-    def compare(self) -> LostGradient | None:
+    def compare(self) -> Definition | None:
         """Return the loss by an overwrite that was detected, or None."""
         return self.loss
 
@@ -263,7 +259,7 @@ class HostAccount(MemoryAccount):
     def is_of_use(self) -> bool:
         return bool(self.escapes or self.finds() or self.writes or self.slope is not None)
 
-    def compare(self) -> LostGradient | None:
+    def compare(self) -> Definition | None:
         """Detect writes to a tensor outside kernels; return the loss that they or earlier ones
         caused.
 
@@ -287,35 +283,19 @@ class Account(MemoryAccount):
     - `reads`: indices (None: all) that Python has read where there were derivatives, used inputs or
       lost gradients.
     - `puts`: indices that Python has overwritten one by one.
-    - `shown`: exported views of the array and its components, with their last known contents.
     """
 
     def __init__(self, array: Storage) -> None:
         super().__init__()
         self.array = self.memory = self.owner = array
         self.history = History()
-        self.is_used = self.is_written = False  # by kernels
-        self.is_cut = False  # by Python
-        self.last_write: Span | None = None  # by Python, if recorded
-        self.last_version = -1  # version after it
+        self.is_used = False  # by kernels
+        self.is_written = False  # by kernels, or by constants that end a derivative
+        self.last_write: Note | None = None  # if that was one by Python to the loss
         self.fills: Fills | None = None
         self.reads: set[Index | None] = set()
         self.puts: set[Index] = set()
         self.flags: Storage | None = None
-        self.shown: dict[int, ExportedArray] = {}
-
-    @property
-    def is_last_by_python(self) -> bool:
-        """True if the last write, constant additions aside, was one that `note_write` recorded."""
-        return self.history.version == self.last_version
-
-    def note_write(self, access: ArrayAccess) -> None:
-        """Record a write by Python. Adding a constant leaves the last writer unchanged."""
-        if not access.is_sum:
-            self.last_write = user_span()
-        elif self.last_version != self.history.version - 1:
-            return
-        self.last_version = self.history.version
 
     def change(self, *, is_whole: bool) -> None:
         self.history.version += 1
@@ -324,10 +304,9 @@ class Account(MemoryAccount):
 
     def note_kernel(self) -> None:
         """Record a write by a kernel."""
-        self.is_written = True
+        self.is_written, self.last_write, self.fills = True, None, None
         self.history.version += 1
         self.array.overwritten += 1
-        self.fills = None
         if self.puts and not self.escapes:
             self.puts.clear()
 
@@ -351,7 +330,7 @@ class Ledger:
     """The accounts of one recording.
 
     `on_access` is called before Python accesses a tracked array. `exported` are arrays that other
-    code accesses in place.
+    code accesses in place; `shown` are those whose last contents are known.
     """
 
     def __init__(
@@ -360,6 +339,7 @@ class Ledger:
         self.on_access, self.exported = on_access, exported
         self.accounts: dict[int, Account] = {}
         self.hosts: list[HostAccount] = []
+        self.shown: dict[int, ExportedArray] = {}
 
     def near(self, memory: Memory) -> Sequence[Account | HostAccount]:
         """The account of an array, or those of host memory that may overlap with a numpy array."""
@@ -417,9 +397,8 @@ class Ledger:
 
     def find_shown(self, arrays: Iterable[Storage]) -> list[ExportedArray]:
         """Exported arrays with saved contents that overlap with these arrays."""
-        ids = {id(one): one for array in arrays for one in self.exports(array)}
-        found = [(key, self.find(one)) for key, one in ids.items()]
-        return [one.shown[key] for key, one in found if one is not None and key in one.shown]
+        ids = dict.fromkeys(id(one) for array in arrays for one in self.exports(array))
+        return [self.shown[key] for key in ids if key in self.shown]
 
     def look(self, arrays: Iterable[Storage]) -> None:
         """Detect writes by other code to these arrays, and report each as a write by Python.
@@ -431,8 +410,7 @@ class Ledger:
 
     def look_at_all(self) -> None:
         """Detect writes by other code to all exported arrays with saved contents."""
-        found = [one for account in self.accounts.values() for one in account.shown.values()]
-        for one in found:
+        for one in list(self.shown.values()):
             one.look()
 
     def end_looking(self) -> None:
@@ -451,7 +429,8 @@ class Ledger:
             self.expect(one.array, one.array.contents())
 
     def expect(self, array: Storage, contents: Values) -> None:
-        self.open(array).shown[id(array)] = ExportedArray(array, contents)
+        self.open(array)
+        self.shown[id(array)] = ExportedArray(array, contents)
 
     def close(self) -> None:
         """Stop watching the arrays, and drop all accounts."""
@@ -460,6 +439,7 @@ class Ledger:
                 account.array.watch = None
         self.accounts.clear()
         self.hosts.clear()
+        self.shown.clear()
 
 
 def box_at(array: Storage, at: Index | None = None) -> Box:

@@ -38,13 +38,14 @@ from vkchi.interop import host_views
 from vkchi.span import Span, is_ours, user_span
 from vkchi.tape.ledger import (
     Account,
+    Definition,
     Fills,
     Index,
     Ledger,
-    LivePart,
-    LostGradient,
     MemoryAccount,
     box_at,
+    held_part,
+    used_part,
 )
 from vkchi.tape.log import TapeStep
 
@@ -61,7 +62,7 @@ class UnknownContents(TapeStep):
     The function's gradient may propagate a derivative there, which would be wrong.
     """
 
-    def __init__(self, loss: LostGradient, memory: Any) -> None:
+    def __init__(self, loss: Definition, memory: Any) -> None:
         self.loss, self.memory = loss, memory
 
     def run(self) -> None:
@@ -82,7 +83,7 @@ class LostGradients:
 
     # --- queries and updates ---------------------------------------------------------------------
 
-    def add(self, found: LostGradient) -> None:
+    def add(self, found: Definition) -> None:
         account = self.ledger.open(found.memory)
         if isinstance(account, Account):
             account.puts.clear()
@@ -91,7 +92,7 @@ class LostGradients:
         account.escapes[found.key] = found
 
     def pass_on(
-        self, found: Iterable[LostGradient], target: Memory, way: str, *, is_shown: bool = False
+        self, found: Iterable[Definition], target: Memory, way: str, *, is_shown: bool = False
     ) -> None:
         """Record that Python computed `target` from arrays and lost the derivatives `found`.
 
@@ -103,7 +104,7 @@ class LostGradients:
             ways = (*one.ways, step)
             self.add(one._replace(memory=target, box=box, ways=ways, is_shown=is_shown))
 
-    def of(self, memory: Memory) -> list[LostGradient]:
+    def of(self, memory: Memory) -> list[Definition]:
         return [b for one in self.ledger.near(memory) for b in one.escaping]
 
     def hold(
@@ -116,14 +117,14 @@ class LostGradients:
         """
         if isinstance(memory, Storage):
             box = box or box_at(memory)
-            self.ledger.open(memory).held[box] = LivePart(name, who, lambda: span, box)
+            self.ledger.open(memory).held[box] = held_part(name, who, span, box)
             return
         account = self.ledger.open(host_views.array_of_torch(memory))
         if not account.held:
-            account.held[()] = LivePart(name, who, lambda: span)
+            account.held[()] = held_part(name, who, span)
             account.follow(memory)
 
-    def holds(self, array: Storage) -> LivePart | None:
+    def holds(self, array: Storage) -> Definition | None:
         account = self.ledger.find(array)
         return account.holds() if account is not None else None
 
@@ -134,7 +135,7 @@ class LostGradients:
         call: KernelCall,
         names: frozenset[str],
         need: str,
-        others: Iterable[tuple[str, LostGradient]],
+        others: Iterable[tuple[str, Definition]],
     ) -> None:
         """Raise GradientError if a call propagates a lost gradient to one of the arrays `names`.
 
@@ -175,7 +176,7 @@ class LostGradients:
                 self.note_escapes(call, flow.left, fills=one.fills)
                 self.note_escapes(call, flow.bits, is_bits=True, fills=one.fills)
 
-    def remove(self, call: KernelCall, name: str, one: LostGradient) -> None:
+    def remove(self, call: KernelCall, name: str, one: Definition) -> None:
         view = call.hosts.get(name)
         if view is None or host_views.is_same_view(view, one.memory):
             account = self.ledger.open(one.memory)
@@ -216,7 +217,7 @@ class LostGradients:
             if name in call.arrays:
                 origin = (f"{call.name}() puts {what} with a derivative there", line_of(span))
                 box = boxes.get(name) or box_at(call.arrays[name])
-                self.add(LostGradient(memory_of(call, name), name, origin, box, is_bits, (), fills))
+                self.add(Definition(memory_of(call, name), name, origin, box, is_bits, (), fills))
 
     # --- functions with custom gradients, skipped kernels ----------------------------------------
 
@@ -246,7 +247,7 @@ class LostGradients:
         by = f"{who}, which failed a check or was interrupted"
         for name, memory in given.written.items():
             place = memory.whole if isinstance(memory, Storage) else memory
-            found = LivePart(name, who, lambda: span).lost(place, by, span)
+            found = held_part(name, who, span).lost(place, by, span)
             if isinstance(place, Storage) and place.companion(kind) is not None:
                 self.ledger.open(place).lose(found)
             else:
@@ -293,7 +294,7 @@ class LostGradients:
             origin = (f"{call.name}.grad() puts a value with a derivative there", user_span())
             for name, memory in adjoints.items():
                 box = box_at(memory) if isinstance(memory, Storage) else ()
-                found = LostGradient(memory, f"{name}.grad", origin, box)
+                found = Definition(memory, f"{name}.grad", origin, box)
                 self.add(found._replace(by_gradient=f"{call.name}.grad"))
 
     def varies(self, array: Storage, kind: str) -> bool:
@@ -321,10 +322,10 @@ class LostGradients:
         """
         self.check_arrays([loss if isinstance(loss, Storage) else host_views.array_of_torch(loss)])
         account = self.ledger.find(loss) if isinstance(loss, Storage) else None
-        if account is not None and account.is_last_by_python:
+        if account is not None and account.last_write is not None:
             raise GradientError(
                 "the loss was last written by Python: it has no derivative",
-                account.last_write,
+                account.last_write[1],
                 help="compute the loss in a kernel that is recorded; Python may add constants, as "
                 "in `loss[None] += 1`",
             )  # fmt: skip
@@ -335,7 +336,7 @@ def memory_of(call: KernelCall, name: str) -> Memory:
     return found
 
 
-def seen_by(call: KernelCall, name: str, one: LostGradient) -> LostGradient:
+def seen_by(call: KernelCall, name: str, one: Definition) -> Definition:
     """The lost gradient as the call's array `name` sees it: as bits unless that holds floats."""
     return one._replace(is_bits=call.arrays[name].dtype.kind != "f")
 
@@ -398,7 +399,7 @@ def is_cleared(box: Box, shape: Sequence[int], cleared: set[Index]) -> bool:
 # --- propagation through calls --------------------------------------------------------------------
 
 
-def mark_constants(one: LostGradient, read: Span | None) -> None:
+def mark_constants(one: Definition, read: Span | None) -> None:
     notes = (one.origin, *one.ways, ("it is read here", read))
     for fill in one.fills:
         fill.mark_constant(notes)
@@ -411,7 +412,7 @@ def line_of(span: Span | None) -> Span | None:
 
 def uses_of(
     launch: KernelCall | LaunchRequest, case: Case, kind: str
-) -> Iterator[tuple[str, LivePart]]:
+) -> Iterator[tuple[str, Definition]]:
     """Yield the parts of differentiable arrays and tensors that a launch reads."""
     tensors = launch.tensors if isinstance(launch, KernelCall) else {}
     for name, box in facts.touched(launch.plan, "reads", case).items():
@@ -420,7 +421,7 @@ def uses_of(
             continue
         if name in tensors or array.companion(kind) is not None:
             find = partial(first_read, launch.plan, name)
-            yield name, LivePart(name, f"{launch.name}()", find, box, is_input=True)
+            yield name, used_part(name, f"{launch.name}()", box, find)
 
 
 def first_read(plan: Plan, name: str) -> Span | None:
@@ -448,7 +449,7 @@ def flow_of(call: KernelCall, name: str, box: Box, *, is_bits: bool) -> FlowTarg
 
 
 def lost_gradient_error(
-    one: LostGradient, reader: tuple[str, Span | None] | None = None, need: str = "grad"
+    one: Definition, reader: tuple[str, Span | None] | None = None, need: str = "grad"
 ) -> GradientError:
     word, notes = WORDS[need], (one.origin, *one.ways)
     name, read = (one.name, one.origin[1]) if reader is None else reader

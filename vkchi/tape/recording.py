@@ -28,12 +28,12 @@ from vkchi.tape.constant_arrays import ConstantArrays
 from vkchi.tape.hosted import HostFunction, HostStep, IdentityFunction
 from vkchi.tape.ledger import (
     Account,
+    Definition,
     HostAccount,
     Index,
     Ledger,
-    LivePart,
-    LostGradient,
     box_at,
+    used_part,
 )
 from vkchi.tape.log import ConstantOverwrite, TapeStep
 from vkchi.tape.lost_gradients import LostGradients, ends_derivative
@@ -142,7 +142,7 @@ class Recording(SafeContext):
         """
         self.breaks.check(call, names, self.kind, self.under(call))
 
-    def under(self, call: KernelCall) -> list[tuple[str, LostGradient]]:
+    def under(self, call: KernelCall) -> list[tuple[str, Definition]]:
         """Parameter names and lost gradients of host arguments that alias exported arrays with
         derivatives."""
         found = []
@@ -153,7 +153,7 @@ class Recording(SafeContext):
                 held = account.holds() if account.fills is None else None
                 origins = [one.origin for one in account.escaping]
                 origins += [held.origin] if held is not None else []
-                found += [(name, LostGradient(view, name, origin)) for origin in origins]
+                found += [(name, Definition(view, name, origin)) for origin in origins]
         return found
 
     def note(self, call: KernelCall, flow: DerivativeOutflow, boxes: Mapping[str, Box]) -> None:
@@ -245,8 +245,8 @@ class Recording(SafeContext):
             return
         if account is not None:
             account.change(is_whole=access.at is None or not is_ours)
-            if is_ours and array.whole is self.loss:
-                account.note_write(access)
+            if array.whole is self.loss and not (is_ours and access.is_sum):
+                account.last_write = ("Python", user_span()) if is_ours else None
             is_cut = ends_derivative(account, array, access, is_ours=is_ours)
             if not is_ours:
                 self.written_inside(account, array)
@@ -281,7 +281,7 @@ class Recording(SafeContext):
         assert gradient is not None
         self.entries.append(ConstantOverwrite((gradient,), at))
         account = self.ledger.open(array)
-        account.is_cut = True
+        account.is_written = True
         if at is None and account.array is array:
             account.fills = frozenset()
 
@@ -330,8 +330,7 @@ class Recording(SafeContext):
         here = user_span()
         for x in inputs:
             if isinstance(x, Storage) and x.companion(self.kind) is not None:
-                use = LivePart(repr(x), function.who, lambda: here, box_at(x), is_input=True)
-                self.ledger.open(x).use(use)
+                self.ledger.open(x).use(used_part(repr(x), function.who, box_at(x), None, here))
         known = [self.computed(x) or x for x in inputs]
         if isinstance(output, Storage):
             step = HostStep(function, known, found, result, output)
@@ -351,22 +350,22 @@ class Recording(SafeContext):
         self.breaks.hold(array, repr(array), who, user_span())
         self.ledger.show((array.whole,))
 
-    def holding(self, array: Memory) -> list[LostGradient]:
+    def holding(self, array: Memory) -> list[Definition]:
         """Derivatives in an array, matrix or tensor, as lost gradients that Python would cause."""
         found = self.breaks.of(array)
         if isinstance(array, Storage) and array.companion(self.kind) is not None:
             held = self.breaks.holds(array)
             origin = (f"{array!r} has a {WORDS[self.kind]}", None) if held is None else held.origin
-            found = [*found, LostGradient(array.whole, repr(array), origin)]
+            found = [*found, Definition(array.whole, repr(array), origin)]
         if not isinstance(array, Storage):
             origins = [held.origin for one in self.ledger.near(array) for held in one.held.values()]
             account = self.ledger.find(array)
             if account is not None and account.slope is not None:
                 origins += [("the matrix is made of values with a derivative", None)]
-            found += [LostGradient(array, "", origin) for origin in origins]
+            found += [Definition(array, "", origin) for origin in origins]
         return found
 
-    def lost_in(self, array: Memory) -> list[LostGradient]:
+    def lost_in(self, array: Memory) -> list[Definition]:
         """Lost gradients in an array, except those that storing the array unchanged would keep."""
         is_known = self.computed(array) is not None
         return [t for t in self.breaks.of(array) if not (t.is_shown and is_known)]
@@ -417,7 +416,7 @@ class Recording(SafeContext):
             copy_tensor(target, tensor)
             return True
         target.from_numpy(host_views.array_of_torch(tensor))
-        lost = LostGradient(target, "", ("a tensor that requires a gradient was copied", None))
+        lost = Definition(target, "", ("a tensor that requires a gradient was copied", None))
         self.breaks.pass_on([lost], target, "it was put into an array here")
         return True
 

@@ -196,7 +196,7 @@ class Tape(Recording):
         propagated or cleared.
         """
         accounts = list(self.ledger.accounts.values())
-        changed = [a.array for a in accounts if a.is_written or a.is_cut]
+        changed = [a.array for a in accounts if a.is_written]
         found = (array.companion("grad") for array in changed if array is not self.loss)
         arrays = State(g for g in found if g is not None and self.is_left_over(g))
         given = [t for t in tensors_written(self.entries) if t is not self.loss]
