@@ -247,8 +247,10 @@ class Tape(Recording):
 
         If the call fails a check or is interrupted in the tape's own thread, `failed` stays set.
         """
+        is_own = get_ident() == self.thread
         before = self.failed
-        self.failed = before or name  # reset below, at the end of the call
+        if is_own:
+            self.failed = before or name  # reset below, at the end of the call
         try:
             known = self.find_known(name, plan, args)
             if known is None:
@@ -260,12 +262,13 @@ class Tape(Recording):
             is_refused = isinstance(error, VkchiError) and not isinstance(
                 error, KernelAssertionError
             )
-            if is_refused or get_ident() != self.thread:
+            if is_refused and is_own:
                 self.failed = before
-            if not (is_refused or get_ident() == self.thread):
+            elif not (is_refused or is_own):
                 self.breaks.lose_results(LaunchRequest(name, plan, args), self.kind)
             raise
-        self.failed = before
+        if is_own:
+            self.failed = before
         return result
 
     def find_known(self, name: str, plan: Plan, args: tuple[Any, ...]) -> KnownCall | None:
@@ -433,7 +436,8 @@ class Tape(Recording):
         """
         before, has_ended, name = self.failed, False, function.__name__
         skipped = f"{name}(), which is not differentiated" if custom is None else None
-        if custom is not None or get_ident() == self.thread:  # others record kernels singly
+        is_own = custom is not None or get_ident() == self.thread  # others record kernels singly
+        if is_own:
             self.failed = before or name
         self.inside[get_ident()] = FunctionContext(custom, skipped)
         try:
@@ -447,7 +451,7 @@ class Tape(Recording):
             if custom is not None:
                 custom.steps += self.snapshots.take_rewritten()
                 custom.end_call()
-            if has_ended:
+            if has_ended and is_own:
                 self.failed = before
 
 

@@ -133,3 +133,31 @@ def test_functions_of_another_thread_that_are_not_differentiated() -> None:
     thread.join()
     is_near(x.grad, 2 * X)
     assert y.to_numpy().tolist() == [2] * 4
+
+
+def test_a_failed_launch_while_another_thread_is_not_differentiated() -> None:
+    """The other thread ends later; the gradients stay unknown."""
+    ti.init(arch=ti.vulkan, debug=True)
+    x, loss = field(4, values=X), field()
+    square, begun, ends = squares(x, loss), Event(), Event()
+
+    @ti.kernel
+    def fail():
+        for i in x:
+            assert i < 2
+
+    @ti.ad.no_grad
+    def load() -> None:
+        begun.set()
+        assert ends.wait(60)
+
+    thread = Thread(target=load)
+    with pytest.raises(ti.TaichiRuntimeError, match=r"fail\(\) failed a check"):
+        with ti.ad.Tape(loss):
+            square()
+            thread.start()
+            begun.wait()
+            with pytest.raises(KernelAssertionError):
+                fail()
+            ends.set()
+            thread.join()
