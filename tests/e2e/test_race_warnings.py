@@ -1033,6 +1033,22 @@ def test_long_64_bit_loops_stay_parallel(need: Callable[..., None]) -> None:
     assert "in order" not in text
 
 
+def test_serial_loops_of_64_bits_do_not_count_the_parallel_one(need: Callable[..., None]) -> None:
+    need("i64")
+    on_cpu()
+    x, y = ti.field(ti.i32, 70_000), ti.field(ti.i32, 8)
+
+    @ti.kernel
+    def run(n: ti.i32, m: ti.u64):
+        for i in range(1, n):
+            x[i] = x[i - 1] + 1
+            for k in range(ti.u64(0), m, 2):
+                y[ti.i32(k)] = 1
+
+    (text,) = told(lambda: run(70_000, 8))
+    assert "in order" not in text
+
+
 def test_kernels_with_globals_without_a_name() -> None:
     import linecache
 

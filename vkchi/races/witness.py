@@ -30,6 +30,7 @@ from itertools import product
 from vkchi.analysis.memory.alias import EXITS
 from vkchi.analysis.memory.footprint import element_under
 from vkchi.errors import InternalError
+from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import axes_of, carried_params, initial_values
 from vkchi.ir.core import (
     Func,
@@ -47,6 +48,7 @@ from vkchi.ir.evaluate import evaluate, is_evaluable
 from vkchi.ir.ops import GROUPED, IDEMPOTENT, SYNCS, TABLE, VARYING, WRITES, Effect
 from vkchi.races.conflicts import Conflict, accesses_commute
 from vkchi.races.influence import AccessRelevance, RelevanceCondition
+from vkchi.target import tuning
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, scalar_of, u64
 from vkchi.types.lazy_numpy import np
@@ -245,6 +247,8 @@ class WitnessSearch:
 def cut_loops(loop: Op) -> list[Op]:
     """The serial loop inside that has the iterations, if `opt.mapping.wide` strip-mined the
     loop."""
+    if [constant_int(v) for v in loop.args] != [0, tuning.WIDE_INVOCATIONS]:
+        return []
     inner = [op for op in loop.regions[0].ops if op.kind == "for"]
     return [op for op in inner if op.regions[0].params[0].type is u64]
 
@@ -252,7 +256,9 @@ def cut_loops(loop: Op) -> list[Op]:
 def shared_count(inner: Op) -> Value | None:
     """Number of iterations that all serial loops of a strip-mined loop execute together."""
     rounds = inner.args[1]
-    return rounds.args[1] if isinstance(rounds, Op) and rounds.kind == "trip_count" else None
+    if not isinstance(rounds, Op) or rounds.kind != "trip_count":
+        return None
+    return rounds.args[1] if constant_int(rounds.args[2]) == tuning.WIDE_INVOCATIONS else None
 
 
 def reads_of(conflicts: Iterable[Conflict]) -> list[Op]:
