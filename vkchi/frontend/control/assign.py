@@ -24,11 +24,8 @@ from vkchi.frontend.values.kinds import check_supported, describe, kind_of
 from vkchi.frontend.values.objects import add_member, is_makeable
 from vkchi.frontend.values.operands import WeakNumbers, operand, own_type, put_into, weak
 from vkchi.frontend.values.places import lvalue
-from vkchi.frontend.values.references import MemoryTarget, Target
 from vkchi.frontend.values.struct_values import StructMethod, as_record, is_places, record_in
 from vkchi.frontend.values.targets import (
-    ComponentsTarget,
-    ComponentTarget,
     ItemTarget,
     VariableTarget,
 )
@@ -164,7 +161,7 @@ def assign_var(cx: Lowering, var: Var, x: Any) -> None:
         return
     if var.kind not in (PASSED, SHARED):  # these can be rebound
         cx.check_assignable(var)
-    if _is_place(var.value):
+    if kind_of(var.value).is_target:
         store_target(cx, var.value, x, into_variable(cx, var))
     elif cx.act.is_plain and var.depth == len(cx.frames):
         var.value = variable_value(cx, x)
@@ -200,7 +197,7 @@ def _refuse_narrowing(cx: Lowering, var: Var, x: Any) -> None:
 def assignable(cx: Lowering, n: ast.expr) -> Any:
     """Return the target that n denotes. Raises KernelSyntaxError if it cannot be assigned."""
     target = lvalue(cx, n)
-    if _is_place(target) or is_places(target):
+    if kind_of(target).is_target or is_places(target):
         return target
     is_value = isinstance(target, Value)
     raise cx.fail(
@@ -218,10 +215,6 @@ def _help_to_change(cx: Lowering, n: ast.expr) -> str:
     if var is None or not made or cx.dependencies.is_read(var.value):
         return "keep what kernels change in fields or array arguments"
     return f"`{name}` is made of literals: begin with a kernel's value, such as ti.cast(0, ti.f32)"
-
-
-def _is_place(x: Any) -> bool:
-    return isinstance(x, MemoryTarget | ComponentTarget | ComponentsTarget | VariableTarget)
 
 
 def store_target(cx: Lowering, target: Any, x: Any, into: ConversionTarget = UNNAMED) -> None:
@@ -249,7 +242,7 @@ def fit_held_type(cx: Lowering, old: Any, x: Any, name: str, var: Var | None = N
         v = coerce(cx, x, old.type, name, into=into_variable(cx, var))
         v.name = v.name or name
         return v
-    if _is_place(old):
+    if kind_of(old).is_target:
         store_target(cx, old, x, into_variable(cx, var))
         return old
     if isinstance(x, Matrix) and isinstance(old, list | tuple):
@@ -361,7 +354,7 @@ def augment(cx: Lowering, n: ast.expr, target: Any, op: str, x: Any) -> None:
     var = cx.act.find(n.id) if isinstance(n, ast.Name) else None
     into = into_variable(cx, var) if var is not None else ConversionTarget(n)
     v = coerce(cx, x, t, n.id if isinstance(n, ast.Name) else "", into=into)
-    if is_shared(cx, target):
+    if target.is_shared(cx):
         old = target.atomic(cx, _ATOMIC[op], cx.b.emit("neg", v) if op == "-" else v)
         if cx.options.debug:
             watch_atomic(cx, op, old, v)
@@ -384,15 +377,3 @@ def augmented_target(cx: Lowering, n: ast.expr) -> Any:
             )
         raise cx.undefined(n.id)
     return assignable(cx, n)
-
-
-def is_shared(cx: Lowering, target: Target) -> bool:
-    """True if other invocations may access the target: memory, except variables of serial code.
-
-    A ComponentsTarget is shared if all its parts are.
-    """
-    if isinstance(target, ComponentsTarget):
-        return all(is_shared(cx, part) for part in target.parts)
-    if not isinstance(target, MemoryTarget):
-        return False
-    return cx.in_parallel or target.space != "local"

@@ -22,7 +22,6 @@ from vkchi.frontend.state.scope import CHANGING, UNSET, VARIABLE, LoopScope, Var
 from vkchi.frontend.syntax.facts import names_assigned, names_of_indices, returns
 from vkchi.frontend.values.kinds import kind_of
 from vkchi.frontend.values.references import MemoryTarget
-from vkchi.frontend.values.targets import roots_of
 from vkchi.frontend.values.trees import (
     aligned,
     children_of,
@@ -59,7 +58,7 @@ def assigned_variables(cx: Lowering, n: ast.For | ast.While) -> list[Var]:
         var = cx.act.find(name)
         if var is None or var.kind not in CHANGING:
             continue
-        roots = roots_of(var.value)
+        roots = kind_of(var.value).roots(var.value)
         variables.update(dict.fromkeys(roots or [var]))
     return list(variables)
 

@@ -33,7 +33,6 @@ from vkchi.frontend.syntax.source import source_of
 from vkchi.frontend.values.kinds import function_kind, kind_of
 from vkchi.frontend.values.objects import method_called
 from vkchi.frontend.values.references import MemoryTarget
-from vkchi.frontend.values.targets import roots_of
 from vkchi.frontend.values.trees import StructValue, leaves
 from vkchi.tuples import NamedTuple
 
@@ -81,7 +80,7 @@ def is_variable(var: Var | None) -> bool:
     if var is None or var.kind not in CHANGING or not leaves(var.value):
         return False
     is_place = isinstance(var.value, MemoryTarget) and var.value.space == "local"
-    return is_place or not kind_of(var.value).is_target or bool(roots_of(var.value))
+    return is_place or not kind_of(var.value).is_target or bool(var.value.roots)
 
 
 def assigned_names(cx: Lowering, n: ast.For) -> dict[str, None]:

@@ -21,6 +21,7 @@ from vkchi.types import Type, scalar_of, shape_of
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
+    from vkchi.frontend.state.scope import Var
     from vkchi.frontend.values.references import Context
 
 # Uses of a value: the sentence for a kind that does not support it, and the default help.
@@ -135,6 +136,10 @@ class Kind:
     def load(self, cx: Any, x: Any) -> Any:
         """Return the value of a Target, or x."""
         return x
+
+    def roots(self, x: Any) -> list[Var]:
+        """Return the variables that a store to a Target changes."""
+        return []
 
     def items(self, cx: Any, x: Any, use: str) -> list[Any] | None:
         """Return the items of x for iteration at compile time; None if Python iterates over it.

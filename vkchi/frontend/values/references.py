@@ -25,6 +25,7 @@ from vkchi.types import Array, Ptr, Scalar, Tensor
 if TYPE_CHECKING:
     from vkchi.frontend.ops.conversions import PendingCaution
     from vkchi.frontend.state.reports import ReportBuilder
+    from vkchi.frontend.state.scope import Var
 
 
 class Context(Protocol):
@@ -39,6 +40,9 @@ class Context(Protocol):
     stopped: dict[Value, bool]
     cautions: list[PendingCaution]
     in_static: bool
+
+    @property
+    def in_parallel(self) -> bool: ...
 
     @property
     def span(self) -> Span: ...
@@ -83,6 +87,20 @@ class Target(Protocol):
         """Apply the ops.ATOMICS row `kind`; v has the target's type. Return the old value."""
         ...
 
+    def component(self, cx: Context, index: int | Value) -> Target:
+        """Return the Target of a component of a vector or matrix; a Value as index is i32."""
+        ...
+
+    @property
+    def roots(self) -> list[Var]:
+        """The variables that a store changes; none for memory."""
+        ...
+
+    def is_shared(self, cx: Context) -> bool:
+        """True if other invocations may access the target: memory, except variables of serial
+        code."""
+        ...
+
 
 class Deferred:
     """Base of compile-time values that may contain kernel values which functions of `trees` do not
@@ -95,6 +113,13 @@ class Assignable(Deferred):
     """Base of all Targets: assignable references that have not been read yet."""
 
     __slots__ = ()
+
+    @property
+    def roots(self) -> list[Var]:
+        return []
+
+    def is_shared(self, cx: Context) -> bool:
+        return False
 
 
 class RangeOf(Deferred):
@@ -135,6 +160,14 @@ class MemoryTarget(Assignable):
 
     def part(self, ptr: Value) -> MemoryTarget:
         return MemoryTarget(ptr)
+
+    def component(self, cx: Context, index: int | Value) -> MemoryTarget:
+        if isinstance(index, int):
+            return self.part(cx.b.emit("member", self.ptr, attr=index))
+        return self.part(cx.b.emit("member_at", self.ptr, index))
+
+    def is_shared(self, cx: Context) -> bool:
+        return cx.in_parallel or self.space != "local"
 
     def load(self, cx: Context) -> Op:
         v = cx.b.emit("load", self.ptr)

@@ -2,7 +2,7 @@
 
 Targets in memory are `references.MemoryTarget`; a component of one is again a MemoryTarget.
 
-    component(cx, MemoryTarget(ptr), 2)            # MemoryTarget of ptr's third component
+    MemoryTarget(ptr).component(cx, 2)            # MemoryTarget of ptr's third component
 """
 
 from __future__ import annotations
@@ -43,6 +43,13 @@ class VariableTarget(Assignable):
 
     def get(self) -> Any:
         return self.var.value
+
+    @property
+    def roots(self) -> list[Var]:
+        return [self.var]
+
+    def component(self, cx: Context, index: Component) -> Target:
+        return ComponentTarget(self, index)
 
     def put(self, cx: Any, x: Any) -> None:
         """Set the variable to x, which has the variable's types.
@@ -113,11 +120,18 @@ class ComponentTarget(Assignable):
         assert isinstance(base.type, Tensor)
         self.base, self.index, self.type = base, index, base.type.elem
 
+    @property
+    def roots(self) -> list[Var]:
+        return self.base.roots
+
+    def component(self, cx: Context, index: Component) -> Target:
+        return ComponentTarget(self, index)
+
     def load(self, cx: Context) -> Value:
         return extract(cx, self.base.load(cx), self.index)
 
     def store(self, cx: Context, v: Value) -> None:
-        if isinstance(self.base, ComponentsTarget) and not roots_of(self.base):
+        if isinstance(self.base, ComponentsTarget) and not self.roots:
             raise cx.fail(
                 "components of this array have no common place in memory for a computed index",
                 help="index the vector itself, as in `x[i][k]`",
@@ -143,6 +157,18 @@ class ComponentsTarget(Assignable):
     def __init__(self, parts: list[Target], t: Tensor) -> None:
         self.parts, self.type = parts, t
 
+    @property
+    def roots(self) -> list[Var]:
+        return [var for part in self.parts for var in part.roots]
+
+    def is_shared(self, cx: Context) -> bool:
+        return all(part.is_shared(cx) for part in self.parts)
+
+    def component(self, cx: Context, index: Component) -> Target:
+        if isinstance(index, int):
+            return self.parts[index]
+        return member_of_parts(cx, self.parts, index) or ComponentTarget(self, index)
+
     def load(self, cx: Context) -> Value:
         return cx.b.emit("pack", *[part.load(cx) for part in self.parts], type=self.type)
 
@@ -166,19 +192,6 @@ def extract(cx: Context, v: Value, index: Component) -> Value:
     return cx.b.emit("extract", v, attr=index)
 
 
-def component(cx: Context, target: Target, index: Component) -> Target:
-    """Return the Target of a component of a vector or matrix target."""
-    if isinstance(target, MemoryTarget):
-        if isinstance(index, int):
-            return target.part(cx.b.emit("member", target.ptr, attr=index))
-        return target.part(cx.b.emit("member_at", target.ptr, index))
-    if isinstance(target, ComponentsTarget):
-        if isinstance(index, int):
-            return target.parts[index]
-        return member_of_parts(cx, target.parts, index) or ComponentTarget(target, index)
-    return ComponentTarget(target, index)
-
-
 def member_of_parts(cx: Context, parts: list[Target], index: Value) -> Target | None:
     """Return the part at a computed index, clamped, as one place in memory. None if the parts are
     not members of one vector or matrix there."""
@@ -194,15 +207,6 @@ def member_of_parts(cx: Context, parts: list[Target], index: Value) -> Target | 
         is_before = cx.b.emit("le", index, cx.b.const(k, i32))
         number = cx.b.emit("select", is_before, numbers[k], number)
     return parts[0].part(cx.b.emit("member_at", first.args[0], number))
-
-
-def roots_of(target: Any) -> list[Var]:
-    """Return the variables that a store to the target changes; none for memory."""
-    if isinstance(target, ComponentsTarget):
-        return [var for part in target.parts for var in roots_of(part)]
-    if isinstance(target, ComponentTarget):
-        return roots_of(target.base)
-    return [target.var] if isinstance(target, VariableTarget) else []
 
 
 def check_index_type(cx: Context, k: Value, what: str) -> Value:

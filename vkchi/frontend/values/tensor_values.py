@@ -11,6 +11,7 @@ from vkchi.frontend.context import Lowering
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.ops.debug_checks import guard_component
 from vkchi.frontend.ops.tensor_attributes import component_indices, find_attribute
+from vkchi.frontend.state.scope import Var
 from vkchi.frontend.values.kinds import (
     DeferredKind,
     Kind,
@@ -24,7 +25,6 @@ from vkchi.frontend.values.targets import (
     Component,
     ComponentsTarget,
     check_index_type,
-    component,
     extract,
 )
 from vkchi.ir.core import Op, Param, Result, Value
@@ -89,6 +89,9 @@ class TargetKind(TensorKind, of=[Assignable]):
 
     def load(self, cx: Any, x: Any) -> Any:
         return x.load(cx)
+
+    def roots(self, x: Any) -> list[Var]:
+        return x.roots  # type: ignore[no-any-return]
 
 
 class MatrixKind(Kind, of=[Matrix]):
@@ -224,12 +227,11 @@ def pick(cx: Lowering, base: Any, places: list[Component], shape: tuple[int, ...
     """
     is_value = isinstance(base, Value)
     if not shape:
-        part = extract if is_value else component
-        return part(cx, base, places[0])
+        return extract(cx, base, places[0]) if is_value else base.component(cx, places[0])
     t = with_shape(scalar_of(base.type), shape)
     assert isinstance(t, Tensor)
     if not places:
         raise cx.fail("this slice is empty", kind=KernelIndexError)
     if is_value:
         return cx.b.emit("pack", *[extract(cx, base, k) for k in places], type=t)
-    return ComponentsTarget([component(cx, base, k) for k in places], t)
+    return ComponentsTarget([base.component(cx, k) for k in places], t)
