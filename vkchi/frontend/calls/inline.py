@@ -23,7 +23,12 @@ from vkchi.frontend.state.user_code_errors import foreign_traceback
 from vkchi.frontend.syntax.facts import always_leaves, function_assigns, function_rebinds
 from vkchi.frontend.syntax.source import Source, source_of
 from vkchi.frontend.values.kinds import describe, function_kind, kind_of, name_of
-from vkchi.frontend.values.operands import WeakNumbers, dtype_of, operand, weak
+from vkchi.frontend.values.operands import (
+    dtype_of,
+    operand,
+    operand_shape,
+    weak,
+)
 from vkchi.frontend.values.struct_values import Receiver, fit_member, is_places
 from vkchi.frontend.values.targets import VariableTarget
 from vkchi.frontend.values.trees import StructValue
@@ -38,7 +43,6 @@ from vkchi.types import (
     cook,
     ndarray,
     ref,
-    shape_of,
     template,
     with_shape,
 )
@@ -453,5 +457,5 @@ def _spread(cx: Lowering, x: Any, t: Scalar | Tensor) -> Scalar | Tensor:
     """Return type t; for a vector or matrix x and a scalar t, the type of x's shape with elements
     t."""
     given = operand(cx, x)
-    shape = given.shape if isinstance(given, WeakNumbers) else shape_of(given.type)
+    shape = operand_shape(given)
     return with_shape(t, shape) if isinstance(t, Scalar) else t

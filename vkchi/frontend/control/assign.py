@@ -22,7 +22,13 @@ from vkchi.frontend.state.scope import CHANGING, CONSTANT, PASSED, SHARED, VARIA
 from vkchi.frontend.syntax.facts import bottom_names
 from vkchi.frontend.values.kinds import check_supported, describe, kind_of
 from vkchi.frontend.values.objects import add_member, is_makeable
-from vkchi.frontend.values.operands import WeakNumbers, operand, own_type, put_into, weak
+from vkchi.frontend.values.operands import (
+    operand,
+    operand_shape,
+    own_type,
+    put_into,
+    weak,
+)
 from vkchi.frontend.values.places import lvalue
 from vkchi.frontend.values.struct_values import StructMethod, as_record, is_places, record_in
 from vkchi.frontend.values.targets import (
@@ -290,7 +296,7 @@ def coerce(
     if isinstance(x, Value) and x.type is t:
         return x
     given = operand(cx, x)
-    shape = given.shape if isinstance(given, WeakNumbers) else shape_of(given.type)
+    shape = operand_shape(given)
     if shape == shape_of(t) or (fills and not shape):
         return put_into(cx, given, t) if into is None else convert(cx, given, t, into)
     own = own_type(cx, given)

@@ -21,7 +21,13 @@ from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.state.scope import CONDITIONAL, UNSET, Var
 from vkchi.frontend.syntax.facts import always_leaves, may_leave
 from vkchi.frontend.values.kinds import check_supported, describe, kind_of
-from vkchi.frontend.values.operands import common_scalar, operand, own_type, weak
+from vkchi.frontend.values.operands import (
+    common_scalar,
+    operand,
+    operand_shape,
+    own_type,
+    weak,
+)
 from vkchi.frontend.values.struct_values import as_record
 from vkchi.frontend.values.trees import (
     StructValue,
@@ -35,7 +41,7 @@ from vkchi.frontend.values.trees import (
 from vkchi.ir.core import Param, Region, Value
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.tuples import NamedTuple
-from vkchi.types import Scalar, Tensor, shape_of, u1, with_shape
+from vkchi.types import Scalar, Tensor, u1, with_shape
 from vkchi.types.lazy_numpy import np
 
 GoOn = Callable[[], None]
@@ -202,7 +208,7 @@ class PathMerge:
             assert isinstance(a.type, Scalar | Tensor)
             return a.type
         x, y = operand(cx, a), operand(cx, b)
-        shapes = {s for s in (_shape(x), _shape(y)) if s}
+        shapes = {s for s in (operand_shape(x), operand_shape(y)) if s}
         if len(shapes) > 1:
             words = [describe(own_type(cx, v)) for v in (x, y)]
             raise cx.fail(
@@ -231,10 +237,6 @@ class PathMerge:
         for result, pair in zip(op.results, self.pairs):
             result.name = pair[3]
         return op.results
-
-
-def _shape(x: Any) -> tuple[int, ...]:
-    return shape_of(x.type) if isinstance(x, Value) else x.shape
 
 
 def _word(x: Any) -> str:

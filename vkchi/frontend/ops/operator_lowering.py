@@ -32,6 +32,7 @@ from vkchi.frontend.values.operands import (
     constant,
     dtype_of,
     operand,
+    operand_shape,
     own_type,
     tensor_of,
     value,
@@ -328,16 +329,12 @@ def pair_text(cx: Context, a: Operand, b: Operand) -> str:
     return f"{describe(own_type(cx, a))} and {describe(own_type(cx, b))}"
 
 
-def _shape(a: Operand) -> tuple[int, ...]:
-    return a.shape if isinstance(a, WeakNumbers) else shape_of(a.type)
-
-
 def joint_shape(cx: Context, op: str, a: Operand, b: Operand) -> tuple[int, ...]:
     """Return the broadcast shape of an elementwise op: a scalar takes the other's shape.
 
     Raises KernelTypeError if two shapes differ.
     """
-    left, right = _shape(a), _shape(b)
+    left, right = operand_shape(a), operand_shape(b)
     if left == right or not right:
         return left
     if not left:
@@ -359,7 +356,7 @@ def matmul(cx: Context, a: Operand, b: Operand) -> Value:
 
     Raises KernelTypeError if the shapes do not fit.
     """
-    left, right = _shape(a), _shape(b)
+    left, right = operand_shape(a), operand_shape(b)
     if not left or not right or left[-1] != right[0]:
         raise cx.fail(
             "operands of `@` cannot be multiplied as matrices",
@@ -494,7 +491,7 @@ def select(cx: Context, c: Any, a: Any, b: Any) -> Value:
     shape = joint_shape(cx, "select", x, y)
     cond = as_truth(cx, value(cx, c))
     if shape_of(cond.type):
-        shape = joint_shape(cx, "select", cond, x if _shape(x) else y)
+        shape = joint_shape(cx, "select", cond, x if operand_shape(x) else y)
     t = with_shape(elem, shape)
     return cx.b.emit(
         "select", as_type(cx, cond, with_shape(u1, shape)), as_type(cx, x, t), as_type(cx, y, t)
@@ -505,7 +502,7 @@ def promoted(cx: Context, *xs: Any) -> list[Value]:
     """Return the arguments as values of one scalar type, each in its own shape."""
     operands = [operand(cx, x) for x in xs]
     elem = common_scalar(cx, operands)
-    return [as_type(cx, a, with_shape(elem, _shape(a))) for a in operands]
+    return [as_type(cx, a, with_shape(elem, operand_shape(a))) for a in operands]
 
 
 def floating(cx: Context, x: Any) -> Value:

@@ -18,11 +18,12 @@ from vkchi.frontend.values.operands import (
     as_type,
     common_scalar,
     constant,
+    operand_shape,
     own_type,
 )
 from vkchi.frontend.values.references import Context
 from vkchi.ir.core import Param, Value
-from vkchi.types import Scalar, Tensor, i32, scalar_of, shape_of, u1, with_scalar, with_shape
+from vkchi.types import Scalar, Tensor, i32, scalar_of, u1, with_scalar, with_shape
 
 # Beyond it, `pow` is as accurate as 20 rounded multiplications.
 LARGEST_FLOAT_EXPONENT = 1024
@@ -73,7 +74,7 @@ def constant_exponent(b: Operand, elem: Scalar) -> int | None:
 
 
 def _joint_shape(cx: Context, a: Operand, b: Operand) -> tuple[int, ...]:
-    left, right = (x.shape if isinstance(x, WeakNumbers) else shape_of(x.type) for x in (a, b))
+    left, right = (operand_shape(x) for x in (a, b))
     if left and right and left != right:
         text = f"{describe(own_type(cx, a))} and {describe(own_type(cx, b))}"
         raise cx.fail("operands of `**` have different shapes", kind=KernelTypeError, label=text)

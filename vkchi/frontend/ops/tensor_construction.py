@@ -21,6 +21,7 @@ from vkchi.frontend.values.operands import (
     constant,
     dtype_of,
     operand,
+    operand_shape,
     own_type,
     tensor_of,
     value,
@@ -90,7 +91,7 @@ def _of_one(cx: Context, t: Tensor, x: Any) -> Value:
     if isinstance(x, list | tuple) and not is_static(x):
         return _of_parts(cx, t, _flatten(cx, x))
     a = operand(cx, x)
-    shape = a.shape if isinstance(a, WeakNumbers) else shape_of(a.type)
+    shape = operand_shape(a)
     if shape in ((), t.shape):
         return as_type(cx, a, t)
     return _of_parts(cx, t, [a])
@@ -104,9 +105,7 @@ def _flatten(cx: Context, items: Any) -> list[Operand]:
 
 
 def _of_parts(cx: Context, t: Tensor, parts: list[Operand]) -> Value:
-    sizes = [
-        int(np.prod(a.shape if isinstance(a, WeakNumbers) else shape_of(a.type))) for a in parts
-    ]
+    sizes = [int(np.prod(operand_shape(a))) for a in parts]
     if sum(sizes) != t.size:
         raise cx.fail(
             f"a {describe(t)} has {t.size} components, and {sum(sizes)} are given",
@@ -119,7 +118,7 @@ def _of_parts(cx: Context, t: Tensor, parts: list[Operand]) -> Value:
         return constant(cx, np.array(numbers, object), t)
     flat: list[Value] = []
     for a in parts:
-        shape = a.shape if isinstance(a, WeakNumbers) else shape_of(a.type)
+        shape = operand_shape(a)
         flat += components(cx, as_type(cx, a, with_shape(t.elem, shape)))
     return cx.b.emit("pack", *flat, type=t)
 

@@ -61,6 +61,10 @@ class WeakNumbers(NamedTuple):
 Operand = Value | WeakNumbers
 
 
+def operand_shape(a: Operand) -> tuple[int, ...]:
+    return a.shape if isinstance(a, WeakNumbers) else shape_of(a.type)
+
+
 # --- predicates and types ----------------------------------------------------------------------
 
 
@@ -239,7 +243,7 @@ def value(cx: Context, x: Any, want: Type | None = None) -> Value:
 def check_shape(cx: Context, a: Operand, want: Scalar | Tensor) -> None:
     """Check that an operand has the shape of a type, or is a scalar. Raises KernelTypeError."""
     shape = shape_of(want)
-    own = a.shape if isinstance(a, WeakNumbers) else shape_of(a.type)
+    own = operand_shape(a)
     if own != shape and own != ():
         raise cx.fail(
             "the shapes differ",
@@ -282,7 +286,7 @@ def cast(cx: Context, x: Any, t: Any) -> Value:
     want = dtype_of(cx, t)
     a = operand(cx, x)
     if isinstance(want, Scalar):
-        shape = a.shape if isinstance(a, WeakNumbers) else shape_of(a.type)
+        shape = operand_shape(a)
         return as_type(cx, a, with_shape(want, shape))
     return value(cx, x, want)
 
@@ -298,7 +302,7 @@ def tensor_of(cx: Context, items: list[Any] | tuple[Any, ...], dt: Scalar | None
     shapes.
     """
     rows = [operand(cx, item) for item in items]
-    shapes = {a.shape if isinstance(a, WeakNumbers) else shape_of(a.type) for a in rows}
+    shapes = {operand_shape(a) for a in rows}
     if not rows or len(shapes) != 1 or len(next(iter(shapes))) > 1:
         raise cx.fail(
             "a vector is made from numbers, a matrix from rows of the same length",
