@@ -244,6 +244,9 @@ class Recording(SafeContext):
                 account.note_read(access.at, has_own=not is_ours)
             return
         if account is not None:
+            # Before all notes: if memory is short, the write does not happen.
+            if account.is_used or self.custom is not None or account.history.reads.groups:
+                self.snapshots.save_all(account.array)
             account.change(is_whole=access.at is None or not is_ours)
             if array.whole is self.loss and not (is_ours and access.is_sum):
                 account.last_write = ("Python", user_span()) if is_ours else None
@@ -252,8 +255,6 @@ class Recording(SafeContext):
                 self.written_inside(account, array)
             elif is_cut:
                 self.cut(array, access.at)
-            if account.is_used or account.history.reads.groups:
-                self.snapshots.save_all(account.array)
         if not (self.is_paused or access.is_sum) and self.breaks.holds(array) is None:
             self.constants.note_fill(array, access.at)
 
