@@ -98,12 +98,12 @@ class FwdMode(Recording):
         duals = {k: d for k, a in call.arrays.items() if (d := a.companion("dual")) is not None}
         names = frozenset(duals)
         found = plan_forward(call, duals, self.title)
-        self.check(call, names)
+        met = self.check(call, names)
         race = self.races.look(call, names, None)
         check_forward_race(race, duals)
         result = found.run_along(call, given.args, duals)
         self.protect(f"{call.name}()", call.plan.written, call.arrays, {})
-        self.note(call, facts.outflow(call.plan, names, call.case), {})
+        self.note(call, facts.outflow(call.plan, names, call.case), {}, met)
         return result
 
     def cut(self, array: Storage, at: Index | None) -> None:

@@ -151,7 +151,7 @@ class HvpRecording(Recording):
         if any(a.is_gradient for a in call.arrays.values()):
             raise Unsupported(f"ti.ad.hvp does not go through {name}(), which works on gradients")
         made = plan_gradient(call, gradients, is_second=True)
-        self.check(call, gradients.names)
+        met = self.check(call, gradients.names)
         race = self.races.look(call, gradients.names, made.spec)
         entry = HvpCall(self, call, gradients, made, race)
         self.save(entry)
@@ -162,7 +162,7 @@ class HvpRecording(Recording):
         duals = {n: self.dual(call.arrays[n]) for n in gradients.names}
         result = plan_forward(call, duals, self.title).run_along(call, given.args, duals)
         self.entries.append(entry)
-        self.note(call, facts.outflow(plan, made.spec, call.case), boxes)
+        self.note(call, facts.outflow(plan, made.spec, call.case), boxes, met)
         return result
 
     def cut(self, array: Storage, at: Index | None) -> None:

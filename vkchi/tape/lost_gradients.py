@@ -48,6 +48,7 @@ from vkchi.tape.ledger import (
     used_part,
 )
 from vkchi.tape.log import TapeStep
+from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vkchi.calls.call import Memory
@@ -73,6 +74,14 @@ class UnknownContents(TapeStep):
             found = host_views.grad_of(self.memory)
         if found is not None and found.any():
             raise lost_gradient_error(self.loss)
+
+
+class MetLoss(NamedTuple):
+    """A lost gradient in the array `name` of a call, and where the call propagates it."""
+
+    name: str
+    loss: Definition
+    flow: FlowTargets
 
 
 class LostGradients:
@@ -136,16 +145,15 @@ class LostGradients:
         names: frozenset[str],
         need: str,
         others: Iterable[tuple[str, Definition]],
-    ) -> None:
+    ) -> list[MetLoss]:
         """Raise GradientError if a call propagates a lost gradient to one of the arrays `names`.
 
         It warns instead if `ti.init` has `missing_gradient="warn"`, except for bits and unknown
         values. `names` are the arrays that have a gradient; `others` are further lost gradients by
         parameter name.
 
-        Lost gradients in memory that the call overwrites are dropped. Those that it copies to other
-        memory are recorded there. A derivative with respect to values that Python stored may be
-        lost: those values become constants.
+        A derivative with respect to values that Python stored may be lost: those values become
+        constants. Return the lost gradients in the arrays of the call, for `settle`.
         """
         found, losses = [(name, seen_by(call, name, b)) for name, b in others], []
         for name in call.arrays:
@@ -155,10 +163,8 @@ class LostGradients:
                 if name in names and (loss := account.compare()) is not None:
                     losses.append((name, loss))
         found += losses
-        if not found:
-            return
-        flows = [(n, b, flow_of(call, n, b.box, is_bits=b.is_bits)) for n, b in found]
-        for name, one, flow in flows:
+        met = [MetLoss(n, b, flow_of(call, n, b.box, is_bits=b.is_bits)) for n, b in found]
+        for name, one, flow in met:
             for target in sorted(names & flow.values.keys()):
                 read = flow.values[target]
                 if one.fills:
@@ -168,10 +174,15 @@ class LostGradients:
                 raise_or_warn(
                     lost_gradient_error(one, (name, read), need), missing, call.plan.derived.warned
                 )
-        for name, one in found:
+        return met
+
+    def settle(self, call: KernelCall, met: Iterable[MetLoss]) -> None:
+        """Drop the lost gradients that a finished call has overwritten, and record those that it
+        has copied to other memory."""
+        for name, one, _ in met:
             if covering(call, name, one.box) is not None:
                 self.remove(call, name, one)
-        for _, one, flow in flows:
+        for _, one, flow in met:
             if not (one.is_constant or one.by):
                 self.note_escapes(call, flow.left, fills=one.fills)
                 self.note_escapes(call, flow.bits, is_bits=True, fills=one.fills)

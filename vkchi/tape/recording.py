@@ -36,7 +36,7 @@ from vkchi.tape.ledger import (
     used_part,
 )
 from vkchi.tape.log import ConstantOverwrite, TapeStep
-from vkchi.tape.lost_gradients import LostGradients, ends_derivative
+from vkchi.tape.lost_gradients import LostGradients, MetLoss, ends_derivative
 from vkchi.tape.mutation_log import MutationLog
 from vkchi.tape.snapshots import Snapshots
 from vkchi.tape.steps import CustomGradientCall, RecordedCall, drop_copies
@@ -134,13 +134,13 @@ class Recording(SafeContext):
         for entry in reversed(self.entries):
             entry.run()
 
-    def check(self, call: KernelCall, names: frozenset[str]) -> None:
+    def check(self, call: KernelCall, names: frozenset[str]) -> list[MetLoss]:
         """Raise GradientError, or warn, if a call propagates a lost gradient to one of the arrays
         `names`.
 
-        These are the arrays that have a gradient.
+        These are the arrays that have a gradient. Return what `note` needs after the call.
         """
-        self.breaks.check(call, names, self.kind, self.under(call))
+        return self.breaks.check(call, names, self.kind, self.under(call))
 
     def under(self, call: KernelCall) -> list[tuple[str, Definition]]:
         """Parameter names and lost gradients of host arguments that alias exported arrays with
@@ -156,11 +156,15 @@ class Recording(SafeContext):
                 found += [(name, Definition(view, name, origin)) for origin in origins]
         return found
 
-    def note(self, call: KernelCall, flow: DerivativeOutflow, boxes: Mapping[str, Box]) -> None:
-        """Record where a call stored derivatives, and which inputs it read.
+    def note(
+        self, call: KernelCall, flow: DerivativeOutflow, boxes: Mapping[str, Box],
+        met: Iterable[MetLoss],
+    ) -> None:  # fmt: skip
+        """Record where a finished call stored derivatives, and which inputs it read.
 
-        `boxes` are the parts of arrays that it wrote.
+        `boxes` are the parts of arrays that it wrote; `met` is the result of `check`.
         """
+        self.breaks.settle(call, met)
         self.breaks.note_escapes(call, flow.escapes)
         self.breaks.note_escapes(call, flow.bits, is_bits=True)
         self.breaks.note_call(call, flow.stores, boxes)

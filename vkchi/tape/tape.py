@@ -13,7 +13,7 @@ gradient that reads memory overwritten since its call (`mutation_log`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -44,6 +44,7 @@ from vkchi.tape.constant_arrays import flows_of, plan_where_known, undecided_fil
 from vkchi.tape.known_calls import KnownCall, KnownCalls, may_be_known
 from vkchi.tape.ledger import Fills
 from vkchi.tape.log import State
+from vkchi.tape.lost_gradients import MetLoss
 from vkchi.tape.recording import FunctionContext, Recording
 from vkchi.tape.requirements import check_alone, check_loss, check_place, seed_loss, set_loss
 from vkchi.tape.snapshots import UNLIMITED, TapeReport
@@ -68,12 +69,14 @@ class CallAnalysis(NamedTuple):
     - `constant`: the names of its constant arrays, with the Python writes (`PythonFill`) that must
       be constant for that.
     - `boxes`: the parts of arrays that it writes.
+    - `met`: lost gradients in its arrays.
     - `is_decided`: no trial was necessary to find its races.
     """
 
     entry: RecordedCall
     constant: Mapping[str, Fills]
     boxes: Mapping[str, Box]
+    met: Sequence[MetLoss]
     is_decided: bool
 
 
@@ -306,27 +309,27 @@ class Tape(Recording):
         constant = self.constants.of(call, gradients.names)
         made = plan_where_known(call, gradients, constant)
         made.reserve(call.args, call.arrays)
-        self.check(call, gradients.names)
+        met = self.check(call, gradients.names)
         race = self.find_race(call, gradients.names, made.spec)
         self.check_race(None if isinstance(race, UndecidedRace) else race)
         self.entries += self.snapshots.take_rewritten()
         entry, boxes = RecordedCall(call, gradients, made, race), made.writes(call)
         self.save(entry)
         self.protect(f"{call.name}()", call.plan.written, call.arrays, boxes)
-        return CallAnalysis(entry, constant, boxes, trials == self.races.trials)
+        return CallAnalysis(entry, constant, boxes, met, trials == self.races.trials)
 
     def note_flows(self, noted: CallAnalysis) -> None:
         """Append a finished call to the entries, and record where it stored derivatives."""
-        entry, constant, boxes, is_decided = noted
+        entry, constant, boxes, met, is_decided = noted
         self.entries.append(entry)
         call, made = entry.call, entry.plan
         undecided = {name: undecided_fills(fills) for name, fills in constant.items()}
         flows = flows_of(call, made.spec, undecided)
         self.constants.note_call(call, flows, undecided)
-        self.breaks.note_escapes(call, flows.given, fills=flows.fills)
         is_same = flows.none is flows.all
         left = flows.none if is_same else flows.none._replace(escapes=flows.all.escapes)
-        self.note(call, left, boxes)
+        self.note(call, left, boxes, met)
+        self.breaks.note_escapes(call, flows.given, fills=flows.fills)
         has_losses = left.escapes or left.bits or any(constant.values())
         if is_decided and not (has_losses or self.analyzes_all) and may_be_known(entry):
             self.known.remember(entry, constant, left.stores, boxes, self.kind)

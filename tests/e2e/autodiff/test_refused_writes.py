@@ -60,3 +60,45 @@ def test_a_write_by_python_ends_no_derivative(
             add_squares()
         assert loss[None] == 2 * N * 4
         assert x.grad.to_numpy().tolist() == [2 * 2 * 2] * N
+
+
+def test_a_kernel_drops_no_lost_gradient(refused: Callable[[Callable[[], Any]], None]) -> None:
+    """`plain` still holds x, so its product with x has no complete derivative."""
+    ti.init(arch=ti.vulkan)
+    x = ti.field(ti.f32, N, needs_grad=True)
+    plain = ti.field(ti.f32, N)
+    loss = ti.field(ti.f32, (), needs_grad=True)
+
+    @ti.kernel
+    def lose():
+        for i in x:
+            plain[i] = x[i]
+
+    @ti.kernel
+    def add_where_positive():
+        for i in x:
+            if plain[i] > 0:
+                loss[None] += x[i]
+
+    @ti.kernel
+    def clear():
+        for i in plain:
+            plain[i] = 0
+
+    @ti.kernel
+    def add_products():
+        for i in x:
+            loss[None] += plain[i] * x[i]
+
+    x.fill(2)
+    with pytest.raises(GradientError, match="plain"), ti.ad.Tape(loss):
+        lose()
+        add_where_positive()
+        refused(clear)
+        add_products()
+    with ti.ad.Tape(loss):
+        lose()
+        add_where_positive()
+        clear()
+        add_products()
+    assert x.grad.to_numpy().tolist() == [1] * N
