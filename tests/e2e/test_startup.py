@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,12 @@ def of_compiler(modules: list[str], names: tuple[str, ...] = COMPILER) -> list[s
     return [
         name for name in modules if name in parts or name.startswith(tuple(f"{p}." for p in parts))
     ]
+
+
+def test_names_are_those_of_modules():
+    """Else tests that such modules are not loaded would hold for any process."""
+    names = (*COMPILER, *RARE, *DIFFERENTIATION, *PACKAGES, *LOADED)
+    assert [name for name in names if find_spec(f"vkchi.{name}") is None] == []
 
 
 @pytest.mark.device
