@@ -25,17 +25,7 @@ from vkchi.target.caps import Caps
 COUNTS = FOLDER / "counts.txt"
 HEADER = "; kernel device dispatches ops instructions"
 # Passes that return the Func itself in a second run. Cleanup consists of them.
-CLOSURES = (
-    "simplify",
-    "cse",
-    "dce",
-    "licm",
-    "forward",
-    "demote",
-    "demote_all",
-    "bounds",
-    "indices",
-)
+CLOSURES = ("simplify", "dce", "licm", "forward", "demote", "demote_all", "bounds", "indices")
 KEPT = {"div", "sqrt", "pow"}  # the expansion of such an op contains the op
 
 
