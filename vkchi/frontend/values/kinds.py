@@ -18,10 +18,10 @@ from vkchi.errors import CompilationError, KernelSyntaxError, KernelTypeError
 from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.lang.struct import Struct
 from vkchi.types import Type, scalar_of, shape_of
-from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from vkchi.frontend.state.scope import Var
+    from vkchi.frontend.values.operands import Operand, WeakNumbers
     from vkchi.frontend.values.references import Context
 
 # Uses of a value: the sentence for a kind that does not support it, and the default help.
@@ -90,8 +90,6 @@ class Kind:
         cls = type(x)
         if cls in _WORDS:
             return _WORDS[cls]
-        if cls is np.ndarray:
-            return "a numpy array"
         name = getattr(x, "__name__", None) if callable(x) else None
         if isinstance(name, str):
             return f"`{name}`"
@@ -136,6 +134,18 @@ class Kind:
     def load(self, cx: Any, x: Any) -> Any:
         """Return the value of a Target, or x."""
         return x
+
+    def weak(self, x: Any) -> WeakNumbers | None:
+        """Return numbers of Python, without an IR type; None for other kinds."""
+        return None
+
+    def operand(self, cx: Any, x: Any) -> Operand:
+        """Return x as an IR value or WeakNumbers. Raises KernelTypeError."""
+        found = self.weak(x)
+        if found is None:
+            words = f"a number, vector or matrix is needed here, not {self.name(x)}"
+            raise unsupported_use(cx, x, "number", words)
+        return found
 
     def roots(self, x: Any) -> list[Var]:
         """Return the variables that a store to a Target changes."""
@@ -192,7 +202,7 @@ def _find_kind(cls: Any) -> Kind:
 
 
 PLAIN = Kind()
-KINDS |= dict.fromkeys((bool, int, float, str, type(None), object), PLAIN)
+KINDS |= dict.fromkeys((str, type(None), object), PLAIN)
 _MARKS |= dict.fromkeys(
     ("__vkchi_array__", "__vkchi_name__", "__vkchi_struct__", "sparse_path", "adds_slots"), PLAIN
 )

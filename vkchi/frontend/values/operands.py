@@ -18,11 +18,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from vkchi.errors import KernelTypeError
-from vkchi.frontend.values.kinds import describe, kind_of, name_of, unsupported_use
+from vkchi.frontend.values.kinds import Kind, describe, kind_of, name_of
 from vkchi.frontend.values.references import Context
 from vkchi.interrupts.local import local
 from vkchi.ir.core import Value, bits_of
-from vkchi.lang.matrix import Matrix
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
     DefaultTensor,
@@ -98,7 +97,41 @@ def dtype_of(cx: Context, t: Any) -> Scalar | Tensor:
 # --- Python objects to values --------------------------------------------------------------------
 
 
-_PLAIN = {bool: "b", int: "i", float: "f"}
+class BoolKind(Kind, of=[bool, np.bool_]):
+    """Numbers of Python and numpy."""
+
+    letter = "b"
+    python: type[Any] = bool
+
+    def weak(self, x: Any) -> WeakNumbers:
+        return WeakNumbers(self.python(x), self.letter)
+
+
+class IntKind(BoolKind, of=[int, np.integer]):
+    letter, python = "i", int
+
+
+class FloatKind(BoolKind, of=[float, np.floating]):
+    letter, python = "f", float
+
+
+class NumpyKind(Kind, of=[np.ndarray]):
+    def name(self, x: Any) -> str:
+        return "a numpy array" if type(x) is np.ndarray else super().name(x)
+
+    def weak(self, x: Any) -> WeakNumbers | None:
+        return weak(x[()]) if x.ndim == 0 and x is not np.ma.masked else None
+
+    def operand(self, cx: Any, x: Any) -> WeakNumbers:
+        found = self.weak(x)
+        if found is None:
+            raise cx.fail(
+                "a number, vector or matrix is needed here, not a numpy array",
+                kind=KernelTypeError,
+                help="pass arrays as kernel arguments (ti.types.ndarray), "
+                "small tables as ti.Vector(...)",
+            )
+        return found
 
 
 def weak(x: Any) -> WeakNumbers | None:
@@ -106,22 +139,7 @@ def weak(x: Any) -> WeakNumbers | None:
 
     None for other objects, such as lists and numpy arrays with axes.
     """
-    kind = _PLAIN.get(type(x))
-    if kind is not None:
-        return WeakNumbers(x, kind)
-    if isinstance(x, bool | np.bool_):
-        return WeakNumbers(bool(x), "b")
-    if isinstance(x, int | np.integer):
-        return WeakNumbers(int(x), "i")
-    if isinstance(x, float | np.floating):
-        return WeakNumbers(float(x), "f")
-    if isinstance(x, Matrix):
-        entries = x.entries
-        kind = "i" if entries.dtype.kind == "u" else entries.dtype.kind
-        return WeakNumbers(entries, kind, entries.shape, x.dt)
-    if isinstance(x, np.ndarray) and x.ndim == 0 and x is not np.ma.masked:
-        return weak(x[()])
-    return None
+    return kind_of(x).weak(x)
 
 
 def operand(cx: Context, x: Any) -> Operand:
@@ -129,26 +147,7 @@ def operand(cx: Context, x: Any) -> Operand:
 
     A Target is read, a list becomes a vector or matrix. Raises KernelTypeError for other objects.
     """
-    if isinstance(x, Value):
-        return x
-    if kind_of(x).is_target:
-        loaded: Value = x.load(cx)
-        return loaded
-    found = weak(x)
-    if found is not None:
-        return found
-    if isinstance(x, list | tuple):
-        return tensor_of(cx, x)
-    if isinstance(x, np.ndarray):
-        raise cx.fail(
-            "a number, vector or matrix is needed here, not a numpy array",
-            kind=KernelTypeError,
-            help="pass arrays as kernel arguments (ti.types.ndarray), "
-            "small tables as ti.Vector(...)",
-        )
-    raise unsupported_use(
-        cx, x, "number", f"a number, vector or matrix is needed here, not {name_of(x)}"
-    )
+    return x if isinstance(x, Value) else kind_of(x).operand(cx, x)
 
 
 def weak_scalar(cx: Context, x: WeakNumbers, beside: Scalar | None = None) -> Scalar:

@@ -24,6 +24,7 @@ from vkchi.frontend.values.kinds import (
     name_of,
     unsupported_use,
 )
+from vkchi.frontend.values.operands import Operand, tensor_of
 from vkchi.frontend.values.references import Deferred
 from vkchi.frontend.values.targets import ItemTarget
 from vkchi.frontend.values.tensor_values import is_static_index
@@ -70,6 +71,9 @@ class ContainerKind(Kind, of=[list, tuple]):
             return item if kind_of(item).is_target else ItemTarget(slot, key)
         return cx.branch(x, ("item", key), item)
 
+    def operand(self, cx: Any, x: Any) -> Operand:
+        return tensor_of(cx, x)
+
     def children(self, x: Any) -> list[Any]:
         return list(x)
 
@@ -88,6 +92,8 @@ NAMED_TUPLE = NamedTupleKind()
 
 
 class DictKind(ContainerKind, of=[dict]):
+    operand = Kind.operand
+
     def keys(self, x: Any) -> Any:
         return x.keys()
 

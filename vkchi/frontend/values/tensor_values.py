@@ -20,6 +20,7 @@ from vkchi.frontend.values.kinds import (
     is_static,
     name_of,
 )
+from vkchi.frontend.values.operands import WeakNumbers
 from vkchi.frontend.values.references import Assignable
 from vkchi.frontend.values.targets import (
     Component,
@@ -62,6 +63,9 @@ class ValueKind(TensorKind, of=[Op, Param, Result, Value]):
     def name(self, x: Any) -> str:
         return f"a {describe(x.type)}" if isinstance(x.type, Scalar | Tensor) else f"an {x.type}"
 
+    def operand(self, cx: Any, x: Any) -> Value:
+        return x  # type: ignore[no-any-return]
+
     def items(self, cx: Any, x: Any, use: str) -> list[Any]:
         """Return the components of a vector, or the rows of a matrix."""
         parts = operator_lowering.components(cx, x)
@@ -90,12 +94,18 @@ class TargetKind(TensorKind, of=[Assignable]):
     def load(self, cx: Any, x: Any) -> Any:
         return x.load(cx)
 
+    operand = load
+
     def roots(self, x: Any) -> list[Var]:
         return x.roots  # type: ignore[no-any-return]
 
 
 class MatrixKind(Kind, of=[Matrix]):
     """Constant vectors and matrices."""
+
+    def weak(self, x: Any) -> WeakNumbers:
+        letter = x.entries.dtype.kind.replace("u", "i")
+        return WeakNumbers(x.entries, letter, x.entries.shape, x.dt)
 
     def item(self, cx: Any, x: Any, indices: list[Any], slot: Any) -> Any:
         if all(map(is_static_index, indices)):
