@@ -4,8 +4,8 @@
 
 - `syntax`: AST and spans of a function (`source`), syntactic `facts`
 - `state`: variables (`scope`), captured objects (`dependencies`), reports
-- `values`: the compile-time values that expressions evaluate to (`references`), their `kinds`;
-  names, attributes, subscripts (`places`)
+- `values`: the compile-time values that expressions evaluate to (`references`), and their `kinds`,
+  each in the file of its values (`array_values`, `tensor_values`); names and subscripts (`places`)
 - `ops`: operators, functions and methods on kernel values
 - `control`: handlers by AST class (`statements`, `expressions`), assignment, branches (`flow`),
   loops, iteration spaces, loop-carried variables (`carry`)
