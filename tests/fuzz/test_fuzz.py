@@ -22,9 +22,9 @@ from vkchi.ir.core import Func, Program
 from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func, print_func, print_program
 from vkchi.ir.verify import verify, verify_program
-from vkchi.opt import cost_model, pipeline
-from vkchi.opt.mapping import share
+from vkchi.opt import pipeline
 from vkchi.opt.math import f32_math, f64_math
+from vkchi.target import tuning
 from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.target.options import Options
 
@@ -35,25 +35,17 @@ KERNEL_PASSES = (
 WHOLE = ("peel", "split", "simplify_fast")  # not after the split; like another
 
 
-SMALL: tuple[tuple[Any, str, int], ...] = (
-    (cost_model, "GROUPS_SOFTWARE", 1),
-    (cost_model, "GROUPS_HARDWARE", 1),
-    (cost_model, "LAUNCHES", 1 << 40),
-    (cost_model, "ALONE", 0),
-    (cost_model, "WORTH_A_LOOP", 0),
-    (cost_model, "FEWEST_LIGHT", 0),
-    (share, "LONG_ROW", 1),
-    (share, "SHORT_STRIP", 1),
-    (cost_model, "SMALLEST_SUM", 2),
-    (cost_model, "WORK_SOFTWARE", 2),
-)
+SMALL: dict[str, Any] = {
+    "GROUPS": (1, 1), "LAUNCHES": 1 << 40, "RUN_ALONE": 0, "SHARE_ITERATIONS": 0, "SHARE_LIGHT": 0,
+    "SHARE_ROW": 1, "SHARE_STRIP": 1, "REDUCTION_ITERATIONS": 2, "REDUCTION_WORK": (2, 2),
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
 def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set thresholds of passes so low that loops of few iterations exceed them."""
-    for module, name, value in SMALL:
-        monkeypatch.setattr(module, name, value)
+    for name, value in SMALL.items():
+        monkeypatch.setattr(tuning, name, value)
 
 
 @pytest.fixture(autouse=True)
