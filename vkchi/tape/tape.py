@@ -434,8 +434,9 @@ class Tape(Recording):
     def whole_call(self, function: Any, custom: CustomGradientCall | None) -> Iterator[None]:
         """Context of a function whose kernels are not recorded one by one.
 
-        The tape survives an exception of the function. After an interrupt, `failed` usually stays
-        set, because the state is unknown: the gradients cannot run.
+        The tape survives an exception of a function of `no_grad`. After one of a function with a
+        custom gradient, and after an interrupt, `failed` usually stays set, because the state is
+        unknown: the gradients cannot run.
         """
         before, has_ended, name = self.failed, False, function.__name__
         skipped = f"{name}(), which is not differentiated" if custom is None else None
@@ -447,7 +448,7 @@ class Tape(Recording):
             yield
             has_ended = True
         except local(Exception):
-            has_ended = True
+            has_ended = custom is None  # else its gradient is that of a complete call
             raise
         finally:
             self.inside.pop(get_ident(), None)

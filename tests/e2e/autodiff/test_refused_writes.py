@@ -1,4 +1,6 @@
-"""Writes that fail for lack of memory leave no trace: gradients are as if they were never begun."""
+"""Gradients after writes and functions that failed in the tape, where the program caught the error.
+
+A write that had no memory for a copy counts as not begun."""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Any
 import pytest
 
 import vkchi as ti
-from vkchi.errors import DeviceError, GradientError
+from vkchi.errors import DeviceError, GradientError, KernelRuntimeError
 from vkchi.fields.storage import Storage
 
 pytestmark = pytest.mark.device
@@ -102,3 +104,56 @@ def test_a_kernel_drops_no_lost_gradient(refused: Callable[[Callable[[], Any]], 
         clear()
         add_products()
     assert x.grad.to_numpy().tolist() == [1] * N
+
+
+def test_functions_that_raise_halfway() -> None:
+    """The gradient of a function is that of a complete call; kernels of `no_grad` have none."""
+    ti.init(arch=ti.vulkan)
+    x = ti.field(ti.f32, N, needs_grad=True)
+    plain = ti.field(ti.f32, N)
+    loss = ti.field(ti.f32, (), needs_grad=True)
+
+    @ti.kernel
+    def double():
+        for i in x:
+            x[i] = 2 * x[i]
+
+    @ti.kernel
+    def fill_plain():
+        for i in plain:
+            plain[i] = 3
+
+    @ti.kernel
+    def add_up():
+        for i in x:
+            loss[None] += plain[i] * x[i]
+
+    @ti.ad.grad_replaced
+    def own(fails: bool) -> None:
+        double()
+        if fails:
+            raise ValueError
+        double()
+
+    @ti.ad.grad_for(own)
+    def own_grad(fails: bool) -> None:
+        for i in range(N):
+            x.grad[i] *= 4
+
+    @ti.ad.no_grad
+    def aside() -> None:
+        fill_plain()
+        raise ValueError
+
+    x.fill(1)
+    plain.fill(1)
+    with pytest.raises(KernelRuntimeError, match="own"), ti.ad.Tape(loss):
+        with pytest.raises(ValueError):
+            own(True)
+        add_up()
+    with ti.ad.Tape(loss):
+        own(False)
+        with pytest.raises(ValueError):
+            aside()
+        add_up()
+    assert x.grad.to_numpy().tolist() == [4 * 3] * N
