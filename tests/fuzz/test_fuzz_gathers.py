@@ -22,6 +22,7 @@ from vkchi.ir.verify import verify
 from vkchi.opt.loops.scatter import distribute, expand
 from vkchi.opt.loops.scatter import gather as gathers
 from vkchi.opt.rewrite.dce import remove_dead
+from vkchi.target import tuning
 from vkchi.target.caps import FULL
 
 PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "30"))
@@ -230,7 +231,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the passes apply every valid transformation, profitable or not."""
     for module in (gathers, distribute):
         monkeypatch.setattr(module, "is_worth_gathering", lambda *_: True)
-    monkeypatch.setattr(distribute, "MOST_ROUNDS", 0)
+    monkeypatch.setattr(tuning, "UNROLL_SUM_ITERATIONS", 0)
     monkeypatch.setattr(expand, "is_worth_expanding", lambda *_: True)
 
 
