@@ -42,7 +42,6 @@ from vkchi.ir.core import Param, Region, Value
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, u1, with_shape
-from vkchi.types.lazy_numpy import np
 
 GoOn = Callable[[], None]
 MOST_NESTED = 1_000  # regions; each takes about 7 of compiling.RECURSION_LIMIT Python frames
@@ -395,13 +394,5 @@ def condition_of(cx: Lowering, x: Any) -> bool | Value:
 
     Raises KernelTypeError for vectors, structs and arrays.
     """
-    if isinstance(x, Value):
-        return operator_lowering.as_condition(cx, x)
     check_supported(cx, x, "truth")
-    if isinstance(x, np.ndarray) and x.size != 1:
-        raise cx.fail(
-            "a numpy array is neither true nor false",
-            kind=KernelTypeError,
-            help="say x.any() or x.all()",
-        )
-    return bool(cx.run_python(bool, (x,)))
+    return kind_of(x).truth(cx, x)

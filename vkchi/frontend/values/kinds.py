@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vkchi.frontend.state.scope import Var
     from vkchi.frontend.values.operands import Operand, WeakNumbers
     from vkchi.frontend.values.references import Context
+    from vkchi.ir.core import Value
 
 # Uses of a value: the sentence for a kind that does not support it, and the default help.
 USES = {
@@ -159,6 +160,10 @@ class Kind:
         if not is_iterable(x):
             raise unsupported_use(cx, x, use)
         return None
+
+    def truth(self, cx: Any, x: Any) -> bool | Value:
+        """Return x as a condition. Raises KernelTypeError."""
+        return bool(cx.run_python(bool, (x,)))
 
     def length(self, cx: Any, x: Any) -> Any:
         """Return `len(x)`. Raises KernelTypeError."""

@@ -119,6 +119,15 @@ class NumpyKind(Kind, of=[np.ndarray]):
     def name(self, x: Any) -> str:
         return "a numpy array" if type(x) is np.ndarray else super().name(x)
 
+    def truth(self, cx: Any, x: Any) -> bool | Value:
+        if x.size != 1:
+            raise cx.fail(
+                "a numpy array is neither true nor false",
+                kind=KernelTypeError,
+                help="say x.any() or x.all()",
+            )
+        return super().truth(cx, x)
+
     def weak(self, x: Any) -> WeakNumbers | None:
         return weak(x[()]) if x.ndim == 0 and x is not np.ma.masked else None
 

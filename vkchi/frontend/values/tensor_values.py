@@ -75,6 +75,9 @@ class ValueKind(TensorKind, of=[Op, Param, Result, Value]):
         rows = range(0, len(parts), width)
         return [operator_lowering.value(cx, parts[k : k + width]) for k in rows]
 
+    def truth(self, cx: Any, x: Any) -> Value:
+        return operator_lowering.as_condition(cx, x)
+
     def length(self, cx: Any, x: Any) -> int:
         return int(x.type.n)
 
