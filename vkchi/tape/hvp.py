@@ -24,11 +24,10 @@ from vkchi.races.race import Found
 from vkchi.runtime import Runtime, current_runtime
 from vkchi.tape.adjoints import CallAdjoints
 from vkchi.tape.ledger import Index
-from vkchi.tape.log import ConstantOverwrite, clear_elements
+from vkchi.tape.log import ConstantOverwrite, RecordedCall, clear_elements
 from vkchi.tape.plan import GradientPlan, plan_gradient
 from vkchi.tape.recording import Recording
 from vkchi.tape.requirements import check_alone, check_array, check_loss, check_run, numbers_like
-from vkchi.tape.steps import RecordedCall
 from vkchi.tape.tape import clear_all_gradients
 from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np

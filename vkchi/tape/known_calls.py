@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from vkchi.launch import Plan
+    from vkchi.tape.log import RecordedCall
     from vkchi.tape.plan import GradientPlan
-    from vkchi.tape.steps import RecordedCall
 
 Parts = tuple[tuple[str, Definition], ...]  # by parameter name
 NO_FILLS: frozenset[Any] = frozenset()

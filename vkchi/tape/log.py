@@ -1,18 +1,42 @@
-"""Base class of the steps of a recording, and the steps that are not calls.
+"""The log of a recording: its steps in order, and how each is repeated and differentiated.
 
-`State` is a snapshot of arrays. `ConstantOverwrite` is a constant stored over a derivative.
-`restore_array` and `copy_or_add` copy and add whole arrays without notifying the recording.
+`CallStep` is a call that can be repeated, `RecordedCall` one that can be differentiated, too.
+`CustomGradientCall` is a call of a function with a custom gradient. `State` is a snapshot of
+arrays. `ConstantOverwrite` is a constant stored over a derivative. Modules that record other events
+have steps of their own. `restore_array` and `copy_or_add` copy and add whole arrays without
+notifying the recording.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
+from vkchi.calls.call import KernelCall
+from vkchi.calls.facts import facts
+from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError
 from vkchi.fields.storage import Storage
+from vkchi.fields.versions import Read
 from vkchi.interrupts.bounded import insert_bounded
 from vkchi.interrupts.locks import restoring
+from vkchi.lang.matrix import Matrix, Vector
+from vkchi.lang.struct import Struct
 from vkchi.launch.executable import Executable
-from vkchi.tape.ledger import Index
+from vkchi.races.finder import check_gradient_race as check_race
+from vkchi.races.race import Found, UndecidedRace
+from vkchi.tape.adjoints import CallAdjoints
+
+if TYPE_CHECKING:
+    from vkchi.calls.call import Values
+    from vkchi.calls.variant import Variant
+    from vkchi.ir.core import Func
+    from vkchi.races.trials import ObservedRun
+    from vkchi.tape.ledger import Index, Ledger
+    from vkchi.tape.mutation_log import MutationLog
+    from vkchi.tape.plan import GradientPlan
+    from vkchi.tape.replays import ReplayLog
+    from vkchi.tape.snapshots import Snapshots
 
 MOST_MOVERS = 256  # limit on `runtime.movers`
 
@@ -53,12 +77,12 @@ class State(TapeStep):
         return sum(array.size_bytes for array in self.arrays)
 
     def repeat(self) -> None:
-        for array, copy in self.copies.values():
-            restore_array(array, copy)
+        for array, saved in self.copies.values():
+            restore_array(array, saved)
 
     def add(self) -> None:
-        for array, copy in self.copies.values():
-            copy_or_add(array, copy, adds=True)
+        for array, saved in self.copies.values():
+            copy_or_add(array, saved, adds=True)
 
 
 class ConstantOverwrite(TapeStep):
@@ -81,6 +105,257 @@ def clear_elements(array: Storage, at: Index | None) -> None:
     else:
         axes = len(array.shape)
         array.write(array.index(at[:axes]) + at[axes:], 0)
+
+
+class CallStep(TapeStep):
+    """A kernel call that can be repeated.
+
+    `race` are the races between its iterations, if any were found. `results` are copies of the
+    arrays it wrote, to be restored in place of a repetition; `keep_results` decides when they are
+    made.
+    """
+
+    def __init__(self, call: KernelCall) -> None:
+        self.call, self.draws = call, call.plan.runtime.draws
+        self.results: State | None = None
+        self.race: Found | None = None
+
+    def keep_results(self, snapshots: Snapshots) -> None:
+        """In limited memory, copy the arrays that the call wrote if a repetition may give other
+        values.
+
+        That is so if races were found or are accepted for the kernel, or if results of atomics
+        reveal the order of iterations.
+        """
+        plan = self.call.plan
+        if not snapshots.is_limited:
+            return
+        is_accepted = plan.runtime.options.accepts_races(plan.path)  # no race detection ran
+        if self.race is None and not facts.depends_on_order(plan) and not is_accepted:
+            return
+        written = self.call.plan.written & self.call.arrays.keys()
+        self.results = State(self.call.arrays[name].whole for name in sorted(written))
+        snapshots.count(self.results.size_bytes)
+
+    def repeat(self) -> None:
+        """Restore the saved results, or call the kernel again with the same random numbers."""
+        if self.results is not None:
+            self.results.repeat()
+        else:
+            self.launch_again()
+
+    def launch_again(self) -> None:
+        self.call.plan.launch(self.call.args, self.draws)
+
+
+class RecordedCall(CallStep):
+    """A recorded call.
+
+    - `arrays`: its arrays.
+    - `reads`: the parts that its gradient reads, as they were before the call.
+    - `log`: the replay log, if its gradient needs drawn values; `drawn` are its buffers.
+    - `observed`: the instrumented variant that detects races, if no analysis or trial can decide.
+    """
+
+    def __init__(
+        self,
+        call: KernelCall,
+        gradients: CallAdjoints,
+        plan: GradientPlan,
+        race: Found | UndecidedRace | None,
+    ) -> None:
+        super().__init__(call)
+        self.gradients, self.plan = gradients, plan
+        self.arrays = dict(call.arrays)
+        self.reads: dict[str, Read] = {}
+        self.log: ReplayLog | None = None
+        self.observed: ObservedRun | None = None
+        if plan.made.has_draws:
+            from vkchi.tape.replays import replay_log_of  # imports the IR; few kernels draw
+
+            self.log = replay_log_of(call, plan)
+        self.drawn = self.log.bind(call) if self.log is not None else {}
+        self.race = None if isinstance(race, UndecidedRace) else race
+        if isinstance(race, UndecidedRace):
+            from vkchi.races.meeting import observed_variant  # imports the IR; rarely needed
+
+            self.observed = observed_variant(call, race, self.func)
+            self.race = race.race if self.observed is not None else None
+
+    @property
+    def memory(self) -> dict[str, Storage]:
+        """The arrays, or copies of their contents before the call."""
+        return self.arrays | {name: read.source for name, read in self.reads.items()}
+
+    @property
+    def form(self) -> Variant | None:
+        return self.observed or self.log
+
+    @property
+    def func(self) -> Func:
+        return self.call.plan.func if self.form is None else self.form.func
+
+    def launch(
+        self, call: KernelCall, args: tuple[Any, ...], again: int | None = None,
+        flags: Ledger | None = None,
+    ) -> Any:  # fmt: skip
+        """Run the kernel, or the variant that this call needs; return the kernel's result.
+
+        With `flags`, the run also checks Taichi's data-access rules and may raise DataAccessError.
+        An `observed` variant sets `race`.
+        """
+        with restoring(self.plan.runtime.lock), self.plan.runtime.lock:
+            own = self.drawn | self._bind_notes()
+            if flags is not None:
+                from vkchi.tape.validation import run_watched
+
+                result = run_watched(call, flags, self.func, own)
+            elif self.form is not None:
+                result = self.form.run(call, {**call.arrays, **own}, again)
+            elif call.repeated is not None and again is None:
+                result = call.repeated.call.launch(args)
+            else:
+                result = call.plan.launch(args, again)
+            if self.observed is not None:
+                self.race = self.observed.race(own)
+            return result
+
+    def _bind_notes(self) -> dict[str, Storage]:
+        """Allocate the arrays of race detection. If memory is short, the call runs without
+        detection."""
+        try:
+            return self.observed.bind(self.call) if self.observed is not None else {}
+        except DeviceError:
+            self.observed = None
+            return {}
+
+    def launch_again(self) -> None:
+        self.launch(self.call._replace(hosts={}), self.call.args, self.draws)
+
+    def run(self) -> None:
+        """Add the call's derivatives to the adjoints of its inputs.
+
+        Raises GradientError if an array that a race affects has a nonzero adjoint.
+        """
+        self.gradients.fetch()
+        check_race(self.race, self.gradients.arrays)
+        memory = {**self.memory, **self.drawn}
+        self.plan.launch(self.call.args, memory, self.gradients.arrays, self.call.repeated)
+        self.gradients.bring_back()
+
+
+def as_it_is(arg: Any) -> Any:
+    from vkchi.lang.argpack import ArgPack  # rarely needed
+
+    if isinstance(arg, ArgPack):
+        return copy.copy(arg)
+    return copy.deepcopy(arg) if type(arg) in (Vector, Matrix, Struct) else arg
+
+
+class CustomGradientCall(TapeStep):
+    """A recorded call of a Python function with a custom gradient.
+
+    - `end`: time at which the call ended (`mutation_log`).
+    - `views`, `left`: host arrays of its kernels, and their contents at that time.
+    - `steps`: with a memory budget, its kernel calls and writes by Python.
+    """
+
+    needs_end = True
+
+    def __init__(
+        self, mutation_log: MutationLog, function: Any, args: tuple[Any, ...], kwargs: Any
+    ) -> None:
+        self.mutation_log, self.function = mutation_log, function
+        self.args = tuple(map(as_it_is, args))
+        self.kwargs = {name: as_it_is(arg) for name, arg in kwargs.items()}
+        self.end = 0
+        self.steps: list[TapeStep] = []
+        self.views: list[Values] = []
+        self.left: list[tuple[Values, Values]] = []
+
+    def end_call(self) -> None:
+        self.end = self.mutation_log.end_call()
+        self.left = [(view, view.copy()) for view in self.views]
+
+    def call(self) -> None:
+        self.function(*self.args, **self.kwargs)
+
+    def repeat(self) -> None:
+        """Repeat its kernel calls and writes by Python, without calling the function."""
+        for step in self.steps:
+            step.repeat()
+
+    def run(self) -> None:
+        """Call the function's gradient with the arguments of the call.
+
+        Raises KernelRuntimeError if none is defined, ArgumentError if it takes other arguments, and
+        GradientError if it reads memory that was overwritten since the call.
+        """
+        gradient = self.function.grad
+        if gradient is None:
+            name = self.function.__name__
+            raise KernelRuntimeError(
+                f"{name}() is ti.ad.grad_replaced and has no gradient: define one with "
+                f"@ti.ad.grad_for({name})"
+            )
+        self.check_gradient(gradient)
+        with self.mutation_log.reading(self.end, self.function.__name__, self.left):
+            gradient(*self.args, **self.kwargs)
+
+    def check_gradient(self, gradient: Any) -> None:
+        import inspect  # slow import
+
+        try:
+            inspect.signature(gradient).bind(*self.args, **self.kwargs)
+        except TypeError as e:
+            raise ArgumentError(
+                f"{gradient.__name__}(), the gradient of {self.function.__name__}(), must take the "
+                f"same arguments: {e}"
+            ) from None
+
+
+def launches_in(entries: Iterable[Any]) -> Iterator[CallStep]:
+    """Yield the `CallStep`s among steps, and those inside custom-gradient calls."""
+    for entry in entries:
+        if isinstance(entry, CallStep):
+            yield entry
+        elif isinstance(entry, CustomGradientCall):
+            yield from launches_in(entry.steps)
+
+
+def tensors_written(entries: Iterable[Any]) -> list[Any]:
+    """Torch tensors that require or have a gradient and that kernel calls wrote, without
+    duplicates."""
+    found = {
+        id(tensor): tensor
+        for call in (launch.call for launch in launches_in(entries))
+        for name, tensor in call.tensors.items()
+        if name in call.plan.written
+    }
+    return list(found.values())
+
+
+def drop_copies(entries: Iterable[Any]) -> None:
+    """Replace the snapshots of recorded calls by the live arrays."""
+    for entry in entries:
+        if isinstance(entry, RecordedCall):
+            entry.reads.clear()
+
+
+def check_repeatable(entries: Iterable[Any]) -> int:
+    """Return the number of bytes of saved results of these steps.
+
+    Raises KernelRuntimeError if a call works on gradients, because it cannot be repeated.
+    """
+    held_bytes = 0
+    for launch in launches_in(entries):
+        if any(a.is_gradient for a in launch.call.arrays.values()):
+            raise KernelRuntimeError(
+                f"{launch.call.name}() works on gradients, so it cannot be recomputed, and "
+                "Tape(memory=...) is too little to save everything: give more memory"
+            )
+        held_bytes += launch.results.size_bytes if launch.results is not None else 0
+    return held_bytes
 
 
 # --- copies without notification -----------------------------------------------------------------

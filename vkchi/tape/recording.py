@@ -35,11 +35,16 @@ from vkchi.tape.ledger import (
     box_at,
     used_part,
 )
-from vkchi.tape.log import ConstantOverwrite, TapeStep
+from vkchi.tape.log import (
+    ConstantOverwrite,
+    CustomGradientCall,
+    RecordedCall,
+    TapeStep,
+    drop_copies,
+)
 from vkchi.tape.lost_gradients import LostGradients, MetLoss, ends_derivative
 from vkchi.tape.mutation_log import MutationLog
 from vkchi.tape.snapshots import Snapshots
-from vkchi.tape.steps import CustomGradientCall, RecordedCall, drop_copies
 from vkchi.tuples import NamedTuple
 from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np

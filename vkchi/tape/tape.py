@@ -43,19 +43,19 @@ from vkchi.tape.adjoints import CallAdjoints, check_leaves, clear_arrays, make_g
 from vkchi.tape.constant_arrays import flows_of, plan_where_known, undecided_fills
 from vkchi.tape.known_calls import KnownCall, KnownCalls, may_be_known
 from vkchi.tape.ledger import Fills
-from vkchi.tape.log import State
-from vkchi.tape.lost_gradients import MetLoss
-from vkchi.tape.recording import FunctionContext, Recording
-from vkchi.tape.requirements import check_alone, check_loss, check_place, seed_loss, set_loss
-from vkchi.tape.snapshots import UNLIMITED, TapeReport
-from vkchi.tape.steps import (
+from vkchi.tape.log import (
     CallStep,
     CustomGradientCall,
     RecordedCall,
+    State,
     check_repeatable,
     drop_copies,
     tensors_written,
 )
+from vkchi.tape.lost_gradients import MetLoss
+from vkchi.tape.recording import FunctionContext, Recording
+from vkchi.tape.requirements import check_alone, check_loss, check_place, seed_loss, set_loss
+from vkchi.tape.snapshots import UNLIMITED, TapeReport
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
