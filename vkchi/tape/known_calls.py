@@ -156,7 +156,7 @@ class KnownCalls:
             accounts[name].fills = NO_FILLS
         if id(facts) not in self.used:
             for name, part in facts.uses:
-                accounts[name].new_uses.append(part)
+                accounts[name].use(part)
             self.used[id(facts)] = facts
         return result
 

@@ -184,7 +184,6 @@ class MemoryAccount:
         self.escapes: dict[Any, Definition] = {}
         self.held: dict[Box, Definition] = {}
         self.uses: BoxIndex[Definition] = BoxIndex()
-        self.new_uses: list[Definition] = []  # not in the index yet
         self.loss: Definition | None = None
         self.writes: dict[Box, LoggedWrite] = {}
 
@@ -198,9 +197,6 @@ class MemoryAccount:
 
     def finds(self, box: Box = ()) -> Definition | None:
         """Return a part that holds a derivative, or a used input, that may intersect the box."""
-        for part in self.new_uses:
-            self.use(part)
-        self.new_uses.clear()
         return self.holds(box) or self.uses.find(box)
 
     def use(self, part: Definition) -> None:
