@@ -51,13 +51,15 @@ CHAPTERS = {
     "kernels": Chapter("Kernels and functions", (
         "kernel", "lang.compile_time", "lang.ndrange", "lang.argpack", "lang.rescale")),
     "fields": Chapter("Fields", (
-        "fields.constructors", "fields.field", "fields.struct_arrays", "fields.fields_builder",
-        "fields.tree_axes", "fields.snode", "fields.bitpacked", "lang.sparse_cells")),
+        "fields.constructors", "fields.field", "fields.struct_arrays",
+        "fields.trees.fields_builder", "fields.trees.tree_axes", "fields.trees.snode",
+        "fields.trees.bitpacked", "lang.sparse_cells")),
     "arrays": Chapter("Arrays and textures", (
         "ndarray", "texture", "interop.from_dlpack", "interop.cuda.pool")),
     "types": Chapter("Types", ("types", "types.formats", "lang.matrix", "lang.struct")),
     "math": Chapter("Mathematical functions", (
-        "lang.elementwise", "lang.decompose", "lang.random"), {"ti.math": "lang.math"}),
+        "lang.elementwise", "lang.linear_algebra.decompose", "lang.random"),
+        {"ti.math": "lang.math"}),
     "parallel": Chapter("Atomics, workgroups, subgroups", (
         "lang.atomic_functions", "lang.simt.block"),
         {"ti.simt.block": "lang.simt.block", "ti.algorithms": "algorithms"}),

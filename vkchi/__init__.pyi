@@ -37,7 +37,7 @@ from vkchi.errors import (
     Unsupported as Unsupported,
     VkchiError as VkchiError,
 )
-from vkchi.fields.tree_axes import (
+from vkchi.fields.trees.tree_axes import (
     axes as axes,
     i as i,
     ij as ij,
@@ -55,7 +55,7 @@ from vkchi.fields.tree_axes import (
     kl as kl,
     l as l,
 )
-from vkchi.fields.fields_builder import (
+from vkchi.fields.trees.fields_builder import (
     FieldsBuilder as FieldsBuilder,
     deactivate_all_snodes as deactivate_all_snodes,
     root as root,
@@ -71,8 +71,8 @@ from vkchi.fields.constructors import (
     matrix_field as matrix_field,
     vector_field as vector_field,
 )
-from vkchi.fields.bitpacked import BitpackedFields as BitpackedFields
-from vkchi.fields.snode import SNode as SNode
+from vkchi.fields.trees.bitpacked import BitpackedFields as BitpackedFields
+from vkchi.fields.trees.snode import SNode as SNode
 from vkchi.fields.struct_arrays import StructField as StructField
 from vkchi.graph.record import record as record
 from vkchi.gui.gui import GUI as GUI
@@ -98,7 +98,7 @@ from vkchi.lang.sparse_cells import (
     is_active as is_active,
     length as length,
 )
-from vkchi.lang.decompose import (
+from vkchi.lang.linear_algebra.decompose import (
     eig as eig,
     polar_decompose as polar_decompose,
     solve as solve,

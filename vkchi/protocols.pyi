@@ -18,9 +18,9 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 from typing_extensions import Self, dataclass_transform
 
 from vkchi.fields.field import MatrixField as MatrixField
-from vkchi.fields.snode import SNode as SNode
 from vkchi.fields.struct_arrays import StructField as StructField
 from vkchi.fields.struct_arrays import StructNdarray as StructNdarray
+from vkchi.fields.trees.snode import SNode as SNode
 from vkchi.kernel import Kernel
 from vkchi.lang.function import Function
 from vkchi.lang.matrix import Matrix, Vector

@@ -31,12 +31,12 @@ PUBLIC = {
         u1 u8 u16 u32 u64 uint1 uint8 uint16 uint32 uint64 any_arr=ndarray ext_arr=ndarray
     """,
     "types.formats": "Format",
-    "fields.tree_axes": "axes i ij ijk ijkl ijl ik ikl il j jk jkl jl k kl l",
-    "fields.fields_builder": "FieldsBuilder deactivate_all_snodes root",
+    "fields.trees.tree_axes": "axes i ij ijk ijkl ijl ik ikl il j jk jkl jl k kl l",
+    "fields.trees.fields_builder": "FieldsBuilder deactivate_all_snodes root",
     "fields.field": "Field MatrixField ScalarField",
     "fields.constructors": "Layout=ComponentOrder field matrix_field vector_field",
-    "fields.bitpacked": "BitpackedFields",
-    "fields.snode": "SNode",
+    "fields.trees.bitpacked": "BitpackedFields",
+    "fields.trees.snode": "SNode",
     "fields.struct_arrays": "StructField",
     "ndarray": """
         MatrixNdarray Ndarray ScalarNdarray VectorNdarray matrix_ndarray ndarray vector_ndarray
@@ -47,7 +47,7 @@ PUBLIC = {
     "lang.atomic_functions": """
         atomic_add atomic_and atomic_max atomic_min atomic_mul atomic_or atomic_sub atomic_xor
     """,
-    "lang.decompose": "eig polar_decompose solve stop_grad svd sym_eig",
+    "lang.linear_algebra.decompose": "eig polar_decompose solve stop_grad svd sym_eig",
     "lang.elementwise": """
         abs acos asin atan2 bit_cast bit_shr cast ceil cos exp floor frexp ifte log logical_and
         logical_not logical_or max min one pow raw_div raw_mod round rsqrt select sin sqrt tan tanh
@@ -93,11 +93,11 @@ HOOKS = {
     "struct element": "lang.struct.StructElement",
     "members of a struct": "lang.struct.members_of",
     "fit a struct": "lang.struct.convert_to_type",
-    "activity of a block": "fields.block_activity.BlockActivity",
-    "levels of a node": "fields.block_activity.levels_of",
-    "mark a cell": "fields.block_activity.activate_cells_of",
-    "active elements": "fields.block_activity.active_elements",
-    "mark cells": "fields.block_activity.activate_masked",
+    "activity of a block": "fields.trees.block_activity.BlockActivity",
+    "levels of a node": "fields.trees.block_activity.levels_of",
+    "mark a cell": "fields.trees.block_activity.activate_cells_of",
+    "active elements": "fields.trees.block_activity.active_elements",
+    "mark cells": "fields.trees.block_activity.activate_masked",
     "element": "lang.array_elements.make_element",
     "value of an element": "lang.matrix.wrap_array",
     "field": "fields.constructors.field",

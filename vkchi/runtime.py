@@ -34,7 +34,7 @@ from vkchi.types import SCALARS, Defaults, Scalar, cook, f32, f64, i32, i64
 
 if TYPE_CHECKING:
     from vkchi.device import Device
-    from vkchi.fields.fields_builder import GlobalRoot
+    from vkchi.fields.trees.fields_builder import GlobalRoot
     from vkchi.reports.delivery import ReportBuffer
     from vkchi.reports.timings import KernelProfiler
     from vkchi.span import Span

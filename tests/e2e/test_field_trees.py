@@ -15,7 +15,7 @@ import pytest
 import vkchi as ti
 from tests.e2e.conftest import start
 from vkchi.device import open_device
-from vkchi.fields.tree_layout import BufferView
+from vkchi.fields.trees.tree_layout import BufferView
 from vkchi.opt.lowering.layouts import has_spare
 from vkchi.runtime import Runtime, current_runtime, install_runtime
 from vkchi.target.options import Options

@@ -42,14 +42,14 @@ print(json.dumps(stages))
 COMPILER = (
     "analysis", "opt", "spirv", "autodiff", "races", "tape", "aot", "graph", "linalg",
     "algorithms", "gui", "ui", "tools", "operators", "reports.profiler", "reports.delivery",
-    "compiler", "ir.ops", "ir.text", "ir.parse", "ir.builder", "ir.verify", "ir.interp",
+    "compiler", "ir.ops", "ir.text", "ir.parse", "ir.builder", "ir.verify", "ir.reference.interp",
     "frontend.lowering", "frontend.context", "frontend.calls.intrinsics",
 )  # fmt: skip
 # Modules for few kernels: cold processes of others do not load them.
 RARE = (
     "frontend.ops.simt", "frontend.ops.warp_calls", "frontend.ops.draw",
     "frontend.ops.decompositions", "frontend.values.textures", "frontend.calls.call_stack",
-    "lang.simt", "lang.decompose",
+    "lang.simt", "lang.linear_algebra.decompose",
     "lang.texture_sampling",
     "opt.loops.fusion", "opt.loops.crossing", "opt.math.functions", "opt.math.f64_math",
     "opt.math.quotient", "opt.lowering.subgroups",

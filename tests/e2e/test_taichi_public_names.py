@@ -196,7 +196,7 @@ def test_rare_modules_are_loaded_lazily() -> None:
         "tape",
         "compiler",
         "launch.elsewhere",
-        "lang.decompose",
+        "lang.linear_algebra.decompose",
         "launch",
         "linalg",
         "texture",

@@ -26,8 +26,8 @@ from tests.fuzz.layouts import tree_layouts
 from tests.fuzz.tensors import COMPUTED, SPECIAL
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Result, Value
+from vkchi.ir.op_table.sig import OpSignature, SignatureError
 from vkchi.ir.ops import TABLE
-from vkchi.ir.sig import OpSignature, SignatureError
 from vkchi.types import (
     SCALARS,
     Affine,

@@ -18,8 +18,8 @@ import numpy as np
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param
+from vkchi.ir.op_table.sig import OpSignature, SignatureError
 from vkchi.ir.ops import ELEMENTWISE, TABLE
-from vkchi.ir.sig import OpSignature, SignatureError
 from vkchi.types import SCALARS, Array, Scalar, Type, i32, scalar_of, u1, with_shape
 
 CONVERSIONS = ("cast", "bitcast")

@@ -14,8 +14,8 @@ from tests.unit.ranges import columns, corners, expected_all, kernels_of
 from vkchi.analysis.values.host_numbers import COUNTS, LEAVES, BoundedCount, host_number, limits
 from vkchi.errors import CompilationError
 from vkchi.frontend.control.loop_limits import GIVEN, ROOTS
+from vkchi.ir.op_table.semantics import trip_count
 from vkchi.ir.ops import TABLE
-from vkchi.ir.semantics import trip_count
 from vkchi.target.magic import MAGIC
 from vkchi.target.shader import compile_count
 from vkchi.types import i32

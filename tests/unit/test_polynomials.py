@@ -19,7 +19,7 @@ from vkchi.analysis.values.sums import (
 )
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Param, Value, value_of
-from vkchi.ir.evaluate import evaluate
+from vkchi.ir.reference.evaluate import evaluate
 from vkchi.types import Scalar, i32, i64, u8, u32
 
 KINDS = ("add", "sub", "mul", "neg", "add", "sub", "shl", "min", "floordiv")

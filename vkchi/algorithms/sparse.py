@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError
-from vkchi.fields.fields_builder import root
-from vkchi.fields.snode import ActivityHook, SNode
-from vkchi.fields.tree_axes import axes
+from vkchi.fields.trees.fields_builder import root
+from vkchi.fields.trees.snode import ActivityHook, SNode
+from vkchi.fields.trees.tree_axes import axes
 from vkchi.lang.struct import Struct
 from vkchi.signature.wording import describe_argument
 

@@ -40,7 +40,7 @@ from vkchi.errors import (
     VkchiError,
 )
 from vkchi.fields.storage import Storage
-from vkchi.fields.tree_layout import BufferView
+from vkchi.fields.trees.tree_layout import BufferView
 from vkchi.graph.graph_arguments import FACTS, Arg, ArgKind
 from vkchi.graph.graph_builder import Graph, GraphNode
 from vkchi.interrupts.local import local
@@ -261,7 +261,7 @@ def make_field(name: str, runtime: Runtime, t: Any, block: Any, start_bytes: int
     if type(start_bytes) is not int or start_bytes < 0:
         raise ValueError(f"field {name!r} cannot begin at {start_bytes!r}")
     if shares_words(t.layout):
-        from vkchi.fields.bitpacked import quantised_like
+        from vkchi.fields.trees.bitpacked import quantised_like
 
         made: Storage = quantised_like(runtime, t)
     else:

@@ -87,7 +87,7 @@ RENAMED = {
     "Func": ("kernel", "UserFunc"),
     "StructType": ("types.struct_types", "StructType"),
     "ArgPackType": ("types.struct_types", "ArgPackType"),
-    "SNodeTree": ("fields.fields_builder", "SNodeTree"),
+    "SNodeTree": ("fields.trees.fields_builder", "SNodeTree"),
     "current_cfg": ("runtime", "current_config"),
     **{name: ("compat.core_stubs", name) for name in _CORE.split()},
 }

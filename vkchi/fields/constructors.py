@@ -21,9 +21,9 @@ from vkchi.fields.field import (
     is_dtype_list,
     tensor_type,
 )
-from vkchi.fields.fields_builder import root_of
-from vkchi.fields.snode import FieldTree, SNode
-from vkchi.fields.tree_axes import cook_offset, order_axes
+from vkchi.fields.trees.fields_builder import root_of
+from vkchi.fields.trees.snode import FieldTree, SNode
+from vkchi.fields.trees.tree_axes import cook_offset, order_axes
 from vkchi.runtime import Runtime, current_runtime
 from vkchi.tuples import NamedTuple
 from vkchi.types import SCALARS, Scalar, Tensor, cook, is_quantised
@@ -217,7 +217,7 @@ def quantised_field(
 ) -> Field:  # fmt: skip
     """Create a field of bit-packed numbers, not placed yet. Raises DeclarationError if a value of
     `refused` is not None, Unsupported if `needs_companion`."""
-    from vkchi.fields.bitpacked import WHERE, make_quantised
+    from vkchi.fields.trees.bitpacked import WHERE, make_quantised
 
     for key, value in refused.items():
         if value is not None:

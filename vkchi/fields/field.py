@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
 from vkchi.fields import display
-from vkchi.fields.active import SparseElements
 from vkchi.fields.python_scope import missing_member
-from vkchi.fields.snode import IN_WORDS, ElementLayout, FieldTree, ParentNode, SNode
 from vkchi.fields.storage import Storage
+from vkchi.fields.trees.active import SparseElements
+from vkchi.fields.trees.snode import IN_WORDS, ElementLayout, FieldTree, ParentNode, SNode
 from vkchi.interop import host_views
 from vkchi.runtime import Runtime
 from vkchi.types import Array, Scalar, Tensor, cook, shape_of
@@ -264,7 +264,7 @@ class ComponentField(ScalarField):
 
     def materialise(self) -> None:
         whole, k = self.component_of
-        from vkchi.fields.tree_layout import BufferView
+        from vkchi.fields.trees.tree_layout import BufferView
 
         start = whole.layout.components[k]
         self.arrange(whole.shape, whole.layout.component(k))

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vkchi.ir.core import Op, Param, Region, Value
+from vkchi.ir.op_table.table import ALL, ControlSpec
 from vkchi.ir.ops import TABLE
-from vkchi.ir.table import ALL, ControlSpec
 from vkchi.tuples import NamedTuple
 
 

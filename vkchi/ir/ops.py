@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkchi.ir import interval_rules, invocation_ops, report_ops, semantics
-from vkchi.ir.memory_ops import ATOMICS, READS, UPDATES, WRITES
-from vkchi.ir.sig import OpSignature, SignatureError
-from vkchi.ir.table import (
+from vkchi.ir.op_table import interval_rules, invocation_ops, report_ops, semantics
+from vkchi.ir.op_table.memory_ops import ATOMICS, READS, UPDATES, WRITES
+from vkchi.ir.op_table.sig import OpSignature, SignatureError
+from vkchi.ir.op_table.table import (
     ALL,
     TABLE,
     ControlSpec,

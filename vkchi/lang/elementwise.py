@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelTypeError
 from vkchi.interrupts.local import local
-from vkchi.ir import semantics
+from vkchi.ir.op_table import semantics
 from vkchi.lang.function import Function, language_function, python_function
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, cook, i32, promote, scalar_of_dtype

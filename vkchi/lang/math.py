@@ -13,8 +13,6 @@ from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, Any
 
 from vkchi.hooks import ModuleNameHook
-from vkchi.lang import linear
-from vkchi.lang.complex import cconj, cdiv, cexp, cinv, clog, cmul, cpow, csqrt
 from vkchi.lang.elementwise import (
     acos,
     asin,
@@ -47,7 +45,9 @@ from vkchi.lang.elementwise import (
     trunc,
 )
 from vkchi.lang.function import composite
-from vkchi.lang.transforms import (
+from vkchi.lang.linear_algebra import linear
+from vkchi.lang.linear_algebra.complex import cconj, cdiv, cexp, cinv, clog, cmul, cpow, csqrt
+from vkchi.lang.linear_algebra.transforms import (
     eye,
     rot_by_axis,
     rot_yaw_pitch_roll,

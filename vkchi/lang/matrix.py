@@ -23,10 +23,10 @@ from vkchi.errors import (
 )
 from vkchi.hooks import Hook, open_names
 from vkchi.interrupts.local import local
-from vkchi.lang import linear
-from vkchi.lang.algebra import MatrixReductions
 from vkchi.lang.elementwise import cast_numbers, check_unmasked, evaluate_elementwise
 from vkchi.lang.function import python_function
+from vkchi.lang.linear_algebra import linear
+from vkchi.lang.linear_algebra.algebra import MatrixReductions
 from vkchi.lang.swizzle import components_of, is_name
 from vkchi.public_members import visible_names
 from vkchi.types import Scalar, cook, promote, scalar_of_dtype

@@ -26,7 +26,7 @@ from vkchi.errors import (
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
 from vkchi.ir.core import Op
-from vkchi.ir.interp import InterpreterReport, run_reference
+from vkchi.ir.reference.interp import InterpreterReport, run_reference
 from vkchi.kernel import BoundKernel, Kernel
 from vkchi.launch import Plan, bind_gradient
 from vkchi.launch.executable import Executable

@@ -23,8 +23,8 @@ from vkchi.frontend.lowering import declare_argument, declare_returns
 from vkchi.frontend.state.scope import Activation
 from vkchi.frontend.syntax.source import source_of
 from vkchi.ir.core import Param
-from vkchi.ir.interp import InterpreterReport
-from vkchi.ir.interp_memory import ArrayValue
+from vkchi.ir.reference.interp import InterpreterReport
+from vkchi.ir.reference.interp_memory import ArrayValue
 from vkchi.launch import Plan
 from vkchi.launch.value_guards import Guard
 from vkchi.python_mode.evaluation import Evaluator, ReportSink

@@ -22,7 +22,7 @@ from vkchi.analysis.memory.alias import location_of
 from vkchi.autodiff.emit import scalar_components
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, base_memory, constant_array, uses_in, walk
-from vkchi.ir.memory_ops import ATOMICS
+from vkchi.ir.op_table.memory_ops import ATOMICS
 from vkchi.ir.ops import (
     IDEMPOTENT,
     LOOPS,

@@ -44,8 +44,8 @@ from vkchi.ir.core import (
     value_of,
     walk,
 )
-from vkchi.ir.evaluate import evaluate, is_evaluable
 from vkchi.ir.ops import GROUPED, IDEMPOTENT, SYNCS, TABLE, VARYING, WRITES, Effect
+from vkchi.ir.reference.evaluate import evaluate, is_evaluable
 from vkchi.races.conflicts import Conflict, accesses_commute
 from vkchi.races.influence import AccessRelevance, RelevanceCondition
 from vkchi.target import tuning

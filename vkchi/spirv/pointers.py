@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from vkchi.errors import InternalError
 from vkchi.ir.core import Op, Param, is_wide
-from vkchi.ir.memory_ops import address_constant
+from vkchi.ir.op_table.memory_ops import address_constant
 from vkchi.spirv import spec
 from vkchi.spirv.spec import Glsl, MemoryAccess, StorageClass
 from vkchi.tuples import NamedTuple

@@ -10,7 +10,7 @@ from vkchi.autodiff.replay_log import record_draws
 from vkchi.calls.call import KernelCall
 from vkchi.calls.variant import Variant
 from vkchi.fields.storage import Storage
-from vkchi.ir.interval_rules import type_range
+from vkchi.ir.op_table.interval_rules import type_range
 from vkchi.launch.executable import count_reader
 from vkchi.tape.plan import BufferShape, GradientPlan, new_buffer
 from vkchi.target.shader import compile_count

@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from vkchi.analysis.values.sums import OffsetIndex, split_offset
 from vkchi.errors import InternalError
 from vkchi.ir.core import Op, Param, Region, Value, base_memory, walk
-from vkchi.ir.memory_ops import address_constant
+from vkchi.ir.op_table.memory_ops import address_constant
 from vkchi.ir.ops import COMPONENTS, READS, SYNCS, WRITES
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Tensor, scalar_of

@@ -17,7 +17,7 @@ from vkchi.analysis.memory.boxes import Box, Shaped, range_hull
 from vkchi.analysis.values.interval_analysis import Intervals, axes_in
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Func, Op, Param, Value, base_memory, walk
-from vkchi.ir.interval_rules import Interval
+from vkchi.ir.op_table.interval_rules import Interval
 from vkchi.ir.ops import PLACES
 from vkchi.span import Span
 from vkchi.types import Array, Scalar, scalar_of

@@ -30,7 +30,7 @@ from vkchi.analysis.values.host_numbers import (
 from vkchi.analysis.values.iterations import invariant_path
 from vkchi.ir.control_ops import axes_of, is_loop
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, find_parallel, used_in, walk
-from vkchi.ir.interval_rules import nonnegative
+from vkchi.ir.op_table.interval_rules import nonnegative
 from vkchi.ir.ops import ATOMICS, LOOPS, PLACES, READS, TABLE, WRITES, Effect
 from vkchi.target.artifact import DispatchSize
 from vkchi.tuples import NamedTuple

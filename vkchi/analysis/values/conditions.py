@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from vkchi.analysis.values.interval_analysis import Intervals
 from vkchi.ir.core import Op, Region, Result, Value
-from vkchi.ir.interval_rules import Interval
+from vkchi.ir.op_table.interval_rules import Interval
 from vkchi.types import Scalar
 
 Conjunct = tuple[Value, bool]

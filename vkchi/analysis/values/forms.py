@@ -41,7 +41,7 @@ from vkchi.analysis.values.sums import (
 )
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Op, Param, Value
-from vkchi.ir.interval_rules import Interval, type_range
+from vkchi.ir.op_table.interval_rules import Interval, type_range
 from vkchi.ir.ops import CHOICES, CONVERSIONS, DIVISIONS, LINEAR, REMAINDERS, TABLE, Effect
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Type

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from vkchi.ir.control_ops import LoopAxis, axes_of
 from vkchi.ir.core import Op, Param, Value, has_kind, params_under, value_of
-from vkchi.ir.interval_rules import Interval, hull, nonnegative, type_range
+from vkchi.ir.op_table.interval_rules import Interval, hull, nonnegative, type_range
 from vkchi.ir.ops import CHOICES, DIVISIONS, SUMS, TABLE, Trait, kinds_with
 from vkchi.target.shader import Count
 from vkchi.tuples import NamedTuple

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vkchi.ir.core import Value, is_wide, shape_source_name
-from vkchi.ir.interval_rules import type_range
+from vkchi.ir.op_table.interval_rules import type_range
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar
 

@@ -35,7 +35,7 @@ from vkchi.analysis.values.lattice import (
 )
 from vkchi.analysis.values.whole_quotients import find_quotient
 from vkchi.ir.core import Op, Value, value_of
-from vkchi.ir.interval_rules import type_range
+from vkchi.ir.op_table.interval_rules import type_range
 from vkchi.ir.ops import COMPARISONS, ELEMENTWISE, GREATER, MIRRORED, NEGATED, TABLE
 from vkchi.types import Array, Scalar, Tensor, scalar_of
 

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from vkchi.analysis.values.lattice import ValueFact
 from vkchi.ir.constants import is_constant
 from vkchi.ir.core import Op, Value, value_of
-from vkchi.ir.interval_rules import floordiv, truncdiv
+from vkchi.ir.op_table.interval_rules import floordiv, truncdiv
 from vkchi.ir.ops import DIVISION_OF
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Type, f16, f32, i64

@@ -36,8 +36,9 @@ from vkchi.frontend.values.struct_values import make_record
 from vkchi.frontend.values.trees import StructValue
 from vkchi.ir.core import Value
 from vkchi.ir.ops import ATOMICS, BITWISE
-from vkchi.lang import atomic_functions, compile_time, complex, math, matrix, rescale, transforms
+from vkchi.lang import atomic_functions, compile_time, math, matrix, rescale
 from vkchi.lang.function import Function
+from vkchi.lang.linear_algebra import complex, transforms
 from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.lang.struct import Struct
 from vkchi.lang.type_calls import FOLLOWING

@@ -33,7 +33,7 @@ CALLS: dict[object, CallHandler] = {}
 
 # Module of rarely used functions -> the module in `ops` that adds them to CALLS.
 LATE = {
-    "vkchi.lang.decompose": "decompositions",
+    "vkchi.lang.linear_algebra.decompose": "decompositions",
     "vkchi.lang.random": "draw",
     "vkchi.lang.simt": "simt",
 }

@@ -135,7 +135,7 @@ def is_stop_grad(cx: Lowering, n: ast.expr) -> bool:
     is_named = isinstance(n, ast.Call) and ast.unparse(n.func).endswith("stop_grad")
     if not is_named:
         return False
-    from vkchi.lang.decompose import stop_grad  # rarely needed
+    from vkchi.lang.linear_algebra.decompose import stop_grad  # rarely needed
 
     return cx.expr(n.func) is stop_grad  # type: ignore[attr-defined]
 

@@ -1,8 +1,8 @@
-"""`ti.svd`, `ti.solve` and other decompositions in kernels, traced from `lang.decompose`.
+"""`ti.svd`, `ti.solve` and others in kernels, traced from `lang.linear_algebra.decompose`.
 
 Decompositions compute in f32 or f64, `solve` in the type of its result.
 
-    CALLS[lang.decompose.svd].handler(cx, m)       # (U, S, V)
+    CALLS[lang.linear_algebra.decompose.svd].handler(cx, m)       # (U, S, V)
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from vkchi.frontend.values.operands import constant, dtype_of
 from vkchi.frontend.values.references import ArrayRef, Context
 from vkchi.frontend.values.trees import map_leaves
 from vkchi.ir.core import Param, Value
-from vkchi.lang import decompose, decomposition_derivatives
 from vkchi.lang.function import Function
-from vkchi.lang.jacobi import DOUBLE, SINGLE, FloatPrecision
+from vkchi.lang.linear_algebra import decompose, decomposition_derivatives
+from vkchi.lang.linear_algebra.jacobi import DOUBLE, SINGLE, FloatPrecision
 from vkchi.lang.loop import repeat
 from vkchi.lang.matrix import Matrix
 from vkchi.types import Scalar, f32, f64, i32, promote, scalar_of, u1

@@ -1,6 +1,7 @@
 """Methods of vectors and matrices in kernels: `v.norm()`, `m.inverse()`.
 
-METHODS maps a name to handler(cx, self, *args). Formulas are traced from `lang.linear`.
+METHODS maps a name to handler(cx, self, *args). Formulas are traced from
+`lang.linear_algebra.linear`.
 
     METHODS["dot"](cx, a, b)
 """
@@ -19,7 +20,7 @@ from vkchi.frontend.values.kinds import describe
 from vkchi.frontend.values.operands import components
 from vkchi.frontend.values.references import Context
 from vkchi.ir.core import Value
-from vkchi.lang import linear
+from vkchi.lang.linear_algebra import linear
 from vkchi.lang.matrix import NO_TRANSPOSE
 from vkchi.types import Tensor, shape_of, u1
 

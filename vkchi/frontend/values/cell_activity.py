@@ -1,7 +1,7 @@
 """Activity of sparse blocks in kernels: writes activate cells, loops skip inactive cells.
 
-Activity is an array of numbers per block (`fields.block_activity`). The functions here that access
-the numbers are kernel code, which is inlined.
+Activity is an array of numbers per block (`fields.trees.block_activity`). The functions here that
+access the numbers are kernel code, which is inlined.
 
     x[i] = v            # active[i // 8] = 1; x[i] = v
     for i in x: ...     # for i in range(n): if active[i // 8] != 0: ...

@@ -33,8 +33,8 @@ from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int, is_constant
 from vkchi.ir.control_ops import LoopAxis, axes_of
 from vkchi.ir.core import Func, Op, Param, Value, walk
-from vkchi.ir.interval_rules import Interval
 from vkchi.ir.iteration_space import IterationDigit, IterationSpace
+from vkchi.ir.op_table.interval_rules import Interval
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.opt.cost_model import is_worth_splitting
 from vkchi.opt.loops.jam import elements_per_access, has_small_body, is_mostly_contiguous

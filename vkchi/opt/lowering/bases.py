@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from vkchi.analysis.values.interval_analysis import Intervals, axes_in
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, has_kind, walk
-from vkchi.ir.memory_ops import NNEG
+from vkchi.ir.op_table.memory_ops import NNEG
 from vkchi.ir.ops import LOOPS
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.target.caps import SMALLEST, Caps

@@ -17,8 +17,8 @@ from vkchi.analysis.values.conditions import may_hold
 from vkchi.analysis.values.interval_analysis import Intervals, axes_in
 from vkchi.ir.control_ops import axes_of, control_operands, initial_values
 from vkchi.ir.core import Func, Op, Region, Value, walk
-from vkchi.ir.interval_rules import Interval
-from vkchi.ir.invocation_ops import EXCHANGING
+from vkchi.ir.op_table.interval_rules import Interval
+from vkchi.ir.op_table.invocation_ops import EXCHANGING
 from vkchi.ir.ops import COUNTED, LOOPS
 
 First = Mapping[Value, Interval | None]  # parameters of enclosing loops in their first iteration

@@ -26,7 +26,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from vkchi.ir.core import Op, Value, attributes_of, is_wide
-from vkchi.ir.memory_ops import WIDEST
+from vkchi.ir.op_table.memory_ops import WIDEST
 from vkchi.ir.ops import ATOMICS
 from vkchi.opt.lowering.offsets import NOTHING, ArithmeticBuilder, Offset, OffsetExpr, as_offset
 from vkchi.tuples import NamedTuple
@@ -219,7 +219,7 @@ def has_spare(t: Array) -> bool:
     """True if the memory of an array of static shape ends with a spare element. Cached.
 
     That is so if its mixed-radix layout fills the memory without gaps. In a group of fields, cells
-    are larger than one field (`fields.tree_layout`). False for layouts without digits.
+    are larger than one field (`fields.trees.tree_layout`). False for layouts without digits.
     """
     layout, step = layout_of(t), t.scalars_per_element
     axes = None if t.shape is None else layout.digits(t.shape)

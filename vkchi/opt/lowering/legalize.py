@@ -31,8 +31,8 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.cas_loops import emit_cas_loop, updated_value
 from vkchi.ir.control_ops import carried_params, control_of, initial_values, is_loop
 from vkchi.ir.core import Func, Op, Param, Value, base_memory, has_kind, walk
-from vkchi.ir.invocation_ops import ARITHMETIC, EXCHANGING, SPANS
 from vkchi.ir.num import Num
+from vkchi.ir.op_table.invocation_ops import ARITHMETIC, EXCHANGING, SPANS
 from vkchi.ir.ops import ATOMICS, EQUALITIES, UPDATES, Trait, kinds_with
 from vkchi.ir.rebuild import rebuild
 from vkchi.span import Span

@@ -32,7 +32,7 @@ from vkchi.analysis.values.host_numbers import BARRIERS, host_count, most_iterat
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Func, Op, Param, Value, base_memory, has_kind
-from vkchi.ir.invocation_ops import SPANS
+from vkchi.ir.op_table.invocation_ops import SPANS
 from vkchi.ir.ops import ATOMICS, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder, rebuild
 from vkchi.opt.cost_model import choose_block, fills_groups

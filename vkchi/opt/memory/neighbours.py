@@ -27,7 +27,7 @@ from vkchi.analysis.memory.alias import EXITS, SideEffects, SideEffectTable, bas
 from vkchi.analysis.values.multiples import MOST, PowerOfTwoFactors
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, attributes_of, base_memory, walk
-from vkchi.ir.memory_ops import WIDEST
+from vkchi.ir.op_table.memory_ops import WIDEST
 from vkchi.ir.ops import PLAIN_ACCESSES, READS, SYNCS, WRITES
 from vkchi.opt.lowering.layouts import from_components, from_stored, split_components, to_stored
 from vkchi.opt.lowering.offsets import ArithmeticBuilder

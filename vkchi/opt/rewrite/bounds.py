@@ -50,7 +50,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import axes_of, carried_params, initial_values
 from vkchi.ir.core import Func, Op, Param, Region, Value, find_parallel, walk
-from vkchi.ir.interval_rules import type_range
+from vkchi.ir.op_table.interval_rules import type_range
 from vkchi.ir.ops import Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.opt.rewrite.proved import REWRITES

@@ -19,8 +19,8 @@ from vkchi.analysis.values.ranges import Facts
 from vkchi.analysis.values.whole_quotients import DIGITS, RoundedQuotient, find_quotient
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Value
-from vkchi.ir.interval_rules import type_range
 from vkchi.ir.num import Num
+from vkchi.ir.op_table.interval_rules import type_range
 from vkchi.opt.math.formula import where
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, i32, scalar_of

@@ -38,7 +38,7 @@ from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import LoopAxis, is_loop
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, is_wide, used_in, walk
-from vkchi.ir.interval_rules import Interval
+from vkchi.ir.op_table.interval_rules import Interval
 from vkchi.ir.ops import QUOTIENTS, UPDATES, WRITES
 from vkchi.ir.rebuild import Rebuilder, rebuild_loops
 from vkchi.opt.cost_model import is_worth_gathering

@@ -50,7 +50,7 @@ from vkchi.ir.control_ops import (
     is_loop,
 )
 from vkchi.ir.core import Op, Region, Result, Value, base_memory, walk
-from vkchi.ir.interval_rules import Interval
+from vkchi.ir.op_table.interval_rules import Interval
 from vkchi.ir.ops import QUOTIENTS, READS, TABLE, WRITES, Effect
 from vkchi.opt.loops.crossing import accesses_in
 from vkchi.target import tuning

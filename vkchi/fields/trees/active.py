@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vkchi.fields.snode import ActivityHook, SNode
 from vkchi.fields.storage import Storage
 from vkchi.fields.subscripts import fit_element_shape
+from vkchi.fields.trees.snode import ActivityHook, SNode
 from vkchi.interop import host_views
 from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np

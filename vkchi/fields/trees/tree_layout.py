@@ -20,7 +20,7 @@ from vkchi.tuples import NamedTuple
 from vkchi.types import Affine, AxisTerm, Layout
 
 if TYPE_CHECKING:
-    from vkchi.fields.snode import FieldTree, SNode
+    from vkchi.fields.trees.snode import FieldTree, SNode
 
 
 class CellDigit(NamedTuple):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vkchi.ir.interval_rules import nonnegative
-from vkchi.ir.table import Effect, Trait, add_row
+from vkchi.ir.op_table.interval_rules import nonnegative
+from vkchi.ir.op_table.table import Effect, Trait, add_row
 
 _OWN, _SAME = Trait.PER_INVOCATION, Trait.UNIFORM
 _APART, _VARIES = Trait.DISTINCT, Trait.VARIES

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkchi.ir.sig import SignatureError
-from vkchi.ir.table import Effect, Trait, add_row, list_types
+from vkchi.ir.op_table.sig import SignatureError
+from vkchi.ir.op_table.table import Effect, Trait, add_row, list_types
 from vkchi.types import Scalar, Tensor, Type, i32
 
 REPORTS = {

@@ -10,7 +10,7 @@ from typing import Any
 
 from vkchi.lang.elementwise import atan2, cos, exp, log, pow, sin, sqrt
 from vkchi.lang.function import composite
-from vkchi.lang.linear import check_vectors, norm, norm_sqr
+from vkchi.lang.linear_algebra.linear import check_vectors, norm, norm_sqr
 from vkchi.lang.matrix import pack
 
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from vkchi.errors import ArgumentError, DeviceError, Unsupported
 from vkchi.fields.field import ComponentField, Field, MatrixField, PendingField, ScalarField
-from vkchi.fields.snode import ParentNode, SNode, members_of
 from vkchi.fields.subscripts import fit_element_shape
-from vkchi.fields.word_types import word_of
+from vkchi.fields.trees.snode import ParentNode, SNode, members_of
+from vkchi.fields.trees.word_types import word_of
 from vkchi.interop import host_views
 from vkchi.public_members import visible_names
 from vkchi.runtime import Runtime, current_runtime
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vkchi.buffer import Buffer
-    from vkchi.fields.snode import SNode
+    from vkchi.fields.trees.snode import SNode
     from vkchi.types.hints import Numbers
 
 WHERE = (

@@ -20,8 +20,8 @@ from typing import Any
 
 from vkchi.fields.constructors import give_place
 from vkchi.fields.field import ScalarField
-from vkchi.fields.snode import SPARSE, SNode
 from vkchi.fields.storage import Storage
+from vkchi.fields.trees.snode import SPARSE, SNode
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32
 from vkchi.types.lazy_numpy import np

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vkchi.ir.evaluate import zero_of
-from vkchi.ir.invocation_ops import ARITHMETIC, EXCHANGES
+from vkchi.ir.op_table.invocation_ops import ARITHMETIC, EXCHANGES
+from vkchi.ir.reference.evaluate import zero_of
 from vkchi.types import Scalar, Type, scalar_of
 from vkchi.types.lazy_numpy import np
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.buffer import Buffer
 from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError
-from vkchi.fields.tree_axes import MOST_CELLS, cook_offset, pair_axes
-from vkchi.fields.word_types import word_of
+from vkchi.fields.trees.tree_axes import MOST_CELLS, cook_offset, pair_axes
+from vkchi.fields.trees.word_types import word_of
 from vkchi.hooks import Hook
 from vkchi.interrupts.locks import restoring
 from vkchi.public_members import visible_names
@@ -45,7 +45,7 @@ class ElementLayout(NamedTuple):
 
 
 class ActivityHook:
-    """Hooks of sparse blocks, resolved in `vkchi.fields.block_activity`.
+    """Hooks of sparse blocks, resolved in `vkchi.fields.trees.block_activity`.
 
     `make(block)`: create the BlockActivity of a block; `levels(node)`: maps from indices to cells;
     `mark(node, index)`: activate an element's cells; `chosen(node)`: boolean mask of elements in
@@ -484,7 +484,7 @@ class FieldTree:
                     self.root.trees.remove(self)
 
     def _fill(self) -> None:
-        from vkchi.fields.tree_layout import fill_tree  # slow to import
+        from vkchi.fields.trees.tree_layout import fill_tree  # slow to import
 
         try:
             fill_tree(self)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from vkchi.ir.core import bits_of
-from vkchi.ir.interval_rules import nonnegative
-from vkchi.ir.sig import SignatureError
-from vkchi.ir.table import Effect, Trait, add_row, check_component, list_types
+from vkchi.ir.op_table.interval_rules import nonnegative
+from vkchi.ir.op_table.sig import SignatureError
+from vkchi.ir.op_table.table import Effect, Trait, add_row, check_component, list_types
 from vkchi.target.magic import MAGIC
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32, scalar_of, u1, u32, u64

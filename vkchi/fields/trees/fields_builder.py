@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.errors import KernelRuntimeError
-from vkchi.fields.snode import FieldTree, ParentNode, RootNode, SNode
+from vkchi.fields.trees.snode import FieldTree, ParentNode, RootNode, SNode
 from vkchi.interrupts.locks import restoring
 from vkchi.interrupts.weak import WeakGroup
 from vkchi.logs import logger

@@ -14,7 +14,7 @@ from typing import Any
 
 from vkchi.lang.elementwise import cos, sin
 from vkchi.lang.function import composite
-from vkchi.lang.linear import check_vectors, normalized
+from vkchi.lang.linear_algebra.linear import check_vectors, normalized
 from vkchi.lang.matrix import identity, pack
 
 _LAST = [0.0, 0.0, 0.0, 1.0]

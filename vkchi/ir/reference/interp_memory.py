@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from vkchi.ir.evaluate import checked_value, zero_of
+from vkchi.ir.reference.evaluate import checked_value, zero_of
 from vkchi.types import Array, Ptr, Scalar, Type, scalar_of, shape_of
 from vkchi.types.layout import shares_words
 from vkchi.types.lazy_numpy import np

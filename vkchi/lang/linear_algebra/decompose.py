@@ -6,8 +6,8 @@ Signs and order of the results are Taichi's.
     [[3. 0.]
      [0. 2.]]
 
-See also: `lang.jacobi` (rotations), `lang.decomposition_derivatives`, `frontend.ops.decompositions`
-(calls in kernels).
+See also: `jacobi` (rotations), `decomposition_derivatives`, and `frontend.ops.decompositions` for
+calls in kernels.
 """
 
 from __future__ import annotations
@@ -16,13 +16,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelTypeError
-from vkchi.lang.decomposition_derivatives import (
-    Triple,
-    eig_with_slopes,
-    polar_with_slopes,
-    svd_with_slopes,
-    with_diagonal,
-)
 from vkchi.lang.elementwise import (
     abs,
     cast_numbers,
@@ -33,7 +26,14 @@ from vkchi.lang.elementwise import (
     sqrt,
 )
 from vkchi.lang.function import Function, Traced, language_function
-from vkchi.lang.jacobi import (
+from vkchi.lang.linear_algebra.decomposition_derivatives import (
+    Triple,
+    eig_with_slopes,
+    polar_with_slopes,
+    svd_with_slopes,
+    with_diagonal,
+)
+from vkchi.lang.linear_algebra.jacobi import (
     DOUBLE,
     FloatPrecision,
     diagonalize3,
@@ -46,7 +46,7 @@ from vkchi.lang.jacobi import (
     scale_to_one,
     sort3,
 )
-from vkchi.lang.linear import read_rows, shape_of, shape_text
+from vkchi.lang.linear_algebra.linear import read_rows, shape_of, shape_text
 from vkchi.lang.matrix import Matrix, pack
 from vkchi.types.lazy_numpy import np
 

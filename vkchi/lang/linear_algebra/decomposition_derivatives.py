@@ -33,8 +33,8 @@ from typing import Any
 
 from vkchi.lang.elementwise import abs, max, select
 from vkchi.lang.function import Function, Traced
-from vkchi.lang.jacobi import FloatPrecision
-from vkchi.lang.linear import read_rows, shape_of
+from vkchi.lang.linear_algebra.jacobi import FloatPrecision
+from vkchi.lang.linear_algebra.linear import read_rows, shape_of
 from vkchi.lang.matrix import pack
 
 Triple = tuple[Any, Any, Any]

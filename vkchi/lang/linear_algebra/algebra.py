@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vkchi.lang import linear
+from vkchi.lang.linear_algebra import linear
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:

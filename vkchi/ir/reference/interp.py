@@ -31,14 +31,14 @@ from typing import Any
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, Param, Program, Region, Value, constant_array, walk
-from vkchi.ir.evaluate import checked_value, evaluate, is_evaluable
-from vkchi.ir.interp_memory import ArrayValue, ElementPointer, WordPointer
-from vkchi.ir.memory_ops import address_constant
+from vkchi.ir.op_table.memory_ops import address_constant
+from vkchi.ir.op_table.report_ops import REPORTS
+from vkchi.ir.op_table.subgroup_reference import REFERENCE
 from vkchi.ir.ops import ATOMICS, TABLE, WRITES
 from vkchi.ir.param_names import TEMP
 from vkchi.ir.pcg import first_state, next_state, output_of
-from vkchi.ir.report_ops import REPORTS
-from vkchi.ir.subgroup_reference import REFERENCE
+from vkchi.ir.reference.evaluate import checked_value, evaluate, is_evaluable
+from vkchi.ir.reference.interp_memory import ArrayValue, ElementPointer, WordPointer
 from vkchi.target.magic import MAGIC
 from vkchi.target.shader import REPORTS as REPORT_ARRAY
 from vkchi.target.shader import SEED

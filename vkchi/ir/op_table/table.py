@@ -10,8 +10,8 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
-from vkchi.ir.interval_rules import Rule
-from vkchi.ir.sig import OpSignature, SignatureError
+from vkchi.ir.op_table.interval_rules import Rule
+from vkchi.ir.op_table.sig import OpSignature, SignatureError
 from vkchi.tuples import NamedTuple
 from vkchi.types import Tensor, Type
 

@@ -1,0 +1,1 @@
+"""Reference interpreter of IR in numpy, and evaluation of single ops."""

@@ -1,0 +1,1 @@
+"""Linear algebra of small vectors and matrices, decompositions, complex numbers."""
