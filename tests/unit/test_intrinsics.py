@@ -26,17 +26,15 @@ from vkchi.ir.ops import ELEMENTWISE, TABLE
 from vkchi.lang import (
     atomic_functions,
     compile_time,
-    complex,
-    decompose,
     elementwise,
     matrix,
     random,
     simt,
-    transforms,
 )
 from vkchi.lang import math as tm
 from vkchi.lang.elementwise import INTRINSICS
 from vkchi.lang.function import Function
+from vkchi.lang.linear_algebra import complex, decompose, transforms
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.types import f16, f32, f64, i8, i16, i32, i64, u1, u8, u32, u64
