@@ -73,6 +73,7 @@ def test_a_launch_that_is_under_way_when_the_tape_ends(monkeypatch) -> None:
     is_near(x.grad, 2 * X)
 
 
+@pytest.mark.usefixtures("own_runtime")
 @pytest.mark.parametrize("is_used", [False, True])
 def test_a_failed_launch_of_another_thread(is_used: bool) -> None:
     ti.init(arch=ti.vulkan, debug=True)
@@ -135,6 +136,7 @@ def test_functions_of_another_thread_that_are_not_differentiated() -> None:
     assert y.to_numpy().tolist() == [2] * 4
 
 
+@pytest.mark.usefixtures("own_runtime")
 def test_a_failed_launch_while_another_thread_is_not_differentiated() -> None:
     """The other thread ends later; the gradients stay unknown."""
     ti.init(arch=ti.vulkan, debug=True)
