@@ -10,6 +10,7 @@ PROGRAMS; a failure names the seed:
 from __future__ import annotations
 
 import os
+import random
 from typing import Any
 
 import numpy as np
@@ -142,3 +143,30 @@ def test_pipeline_keeps_results(seed: int, caps: Caps) -> None:
     except Unsupported as e:
         pytest.skip(f"no device has it: {e}")
     check("the pipeline", kernel, program, case, want)
+
+
+# Powers of two, or pairs whose order matters.
+FIXED = {
+    "BLOCK", "LEAST_EXACT_BLOCK", "MOST_EXACT_BLOCK", "TILE_ROW", "TILE_SIDE", "JAM_FACTORS",
+    "JAM_WORDS", "UNROLL_FACTOR", "VECTOR_WORDS", "LANE_WORD",
+}  # fmt: skip
+
+
+def changed(x: Any, rng: random.Random) -> Any:
+    """A tuning constant, changed at random."""
+    if isinstance(x, tuple):
+        return tuple(changed(each, rng) for each in x)
+    if isinstance(x, float):
+        return x * rng.choice([0.0, 0.01, 100.0])
+    return max(1, rng.choice([x // 2, 2 * x, 1, 2, x]))
+
+
+@pytest.mark.parametrize("caps", [FULL, LEAST, NARROW], ids=["full", "least", "processor"])
+@pytest.mark.parametrize("seed", range(PROGRAMS // 3))
+def test_tuning_keeps_results(seed: int, caps: Caps, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tuning constants decide how fast code is, never what it computes."""
+    rng = random.Random(seed)
+    for name in sorted(vars(tuning).keys() - FIXED):
+        if name.isupper():
+            monkeypatch.setattr(tuning, name, changed(getattr(tuning, name), rng))
+    test_pipeline_keeps_results(seed, caps)

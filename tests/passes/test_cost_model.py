@@ -12,6 +12,7 @@ from vkchi.opt.cost_model import (
     choose_tile,
     is_worth_hoisting_loads,
     is_worth_splitting,
+    reduction_threads,
     words_per_iteration,
 )
 from vkchi.target import tuning
@@ -119,3 +120,9 @@ def test_iterations_of_several_words_are_for_long_sums() -> None:
 def test_numbers_that_loops_keep(repeated: RepeatedLoads, is_worth: bool) -> None:  # fmt: skip
     assert is_worth_hoisting_loads(repeated, PROCESSOR) == is_worth
     assert not is_worth_hoisting_loads(repeated, FULL)  # a GPU
+
+
+def test_reductions_of_less_than_one_invocations_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "REDUCTION_ITERATIONS", 1)
+    found = [reduction_threads(("const", n), PROCESSOR) for n in (1, 8 * 300)]
+    assert found == [tuning.BLOCK, 256]

@@ -173,7 +173,7 @@ def reduction_threads(count: Count | None, caps: Caps) -> int | None:
     if n < tuning.REDUCTION_ITERATIONS:
         return None
     share = n // caps.choose(tuning.REDUCTION_WORK)
-    return min(most, max(tuning.BLOCK, 1 << (share.bit_length() - 1)))
+    return min(most, max(tuning.BLOCK, 1 << share.bit_length() >> 1))
 
 
 class Binning(NamedTuple):
