@@ -2,7 +2,7 @@
 
 `context.Lowering` is the state that every handler receives as `cx`.
 
-- `syntax`: AST and spans of a function (`source`), syntactic `facts`
+- `syntax`: AST and spans of a function (`source`), facts of syntax alone (`syntax_facts`)
 - `state`: variables (`scope`), captured objects (`dependencies`), reports
 - `values`: the compile-time values that expressions evaluate to (`references`), and their `kinds`,
   each in the file of its values (`array_values`, `tensor_values`); names and subscripts (`places`)

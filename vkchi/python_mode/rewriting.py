@@ -24,8 +24,8 @@ from typing import Any
 
 from vkchi.errors import InternalError
 from vkchi.frontend.control.statements import is_debugger_call
-from vkchi.frontend.syntax.facts import bottom_names
 from vkchi.frontend.syntax.source import Source
+from vkchi.frontend.syntax.syntax_facts import bottom_names
 from vkchi.tuples import NamedTuple
 
 STEPS = "_vkchi"  # the parameter of the code that has the Steps, unless the function has that name

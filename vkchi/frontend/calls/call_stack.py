@@ -32,8 +32,8 @@ from vkchi.frontend.calls.tables import CALLS, CallHandler
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.control.flow import lower_block
 from vkchi.frontend.state.scope import REFERENCE, Activation, Var
-from vkchi.frontend.syntax.facts import always_leaves, function_assigns
 from vkchi.frontend.syntax.source import Source, source_of
+from vkchi.frontend.syntax.syntax_facts import always_leaves, function_assigns
 from vkchi.interrupts.local import local
 from vkchi.interrupts.weak import WeakGroup
 from vkchi.lang import elementwise, math

@@ -32,7 +32,7 @@ from vkchi.frontend.ops.tensor_construction import check_literal_kind
 from vkchi.frontend.state.captured_values import is_object
 from vkchi.frontend.state.dependencies import referred_names
 from vkchi.frontend.state.user_code_errors import access_error
-from vkchi.frontend.syntax.facts import LIST_CHANGES, RECEIVER, SOMEWHERE
+from vkchi.frontend.syntax.syntax_facts import LIST_CHANGES, RECEIVER, SOMEWHERE
 from vkchi.frontend.values.activity_calls import LIST_METHODS
 from vkchi.frontend.values.array_values import (
     ARRAY_METHOD_NAMES,

@@ -20,8 +20,8 @@ from vkchi.frontend.control.assign import coerce, has_parts, kind_of_variable, v
 from vkchi.frontend.ops.conversions import ConversionTarget
 from vkchi.frontend.state.scope import PASSED, REAL, REFERENCE, UNSET, VARIABLE, Activation, Var
 from vkchi.frontend.state.user_code_errors import foreign_traceback
-from vkchi.frontend.syntax.facts import always_leaves, function_assigns, function_rebinds
 from vkchi.frontend.syntax.source import Source, source_of
+from vkchi.frontend.syntax.syntax_facts import always_leaves, function_assigns, function_rebinds
 from vkchi.frontend.values.kinds import describe, function_kind, kind_of, name_of
 from vkchi.frontend.values.operands import (
     dtype_of,

@@ -19,7 +19,7 @@ from vkchi.frontend.ops.conversions import UNNAMED, ConversionTarget, convert
 from vkchi.frontend.ops.debug_checks import watch_atomic
 from vkchi.frontend.state.identity import join_objects
 from vkchi.frontend.state.scope import CHANGING, CONSTANT, PASSED, SHARED, VARIABLE, Var
-from vkchi.frontend.syntax.facts import bottom_names
+from vkchi.frontend.syntax.syntax_facts import bottom_names
 from vkchi.frontend.values.kinds import check_supported, describe, kind_of
 from vkchi.frontend.values.objects import add_member, is_makeable
 from vkchi.frontend.values.operands import (

@@ -19,7 +19,7 @@ from vkchi.frontend.calls.peek import is_static_call
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.state.scope import CONDITIONAL, UNSET, Var
-from vkchi.frontend.syntax.facts import always_leaves, may_leave
+from vkchi.frontend.syntax.syntax_facts import always_leaves, may_leave
 from vkchi.frontend.values.kinds import check_supported, describe, kind_of
 from vkchi.frontend.values.operands import (
     common_scalar,

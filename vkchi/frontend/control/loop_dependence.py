@@ -28,8 +28,8 @@ from vkchi.frontend.calls.tables import find_call
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.state.dependencies import referred_names
 from vkchi.frontend.state.scope import CHANGING, Var
-from vkchi.frontend.syntax.facts import bottom_names, bottom_nodes, events_in
 from vkchi.frontend.syntax.source import source_of
+from vkchi.frontend.syntax.syntax_facts import bottom_names, bottom_nodes, events_in
 from vkchi.frontend.values.kinds import function_kind, kind_of
 from vkchi.frontend.values.objects import method_called
 from vkchi.frontend.values.references import MemoryTarget

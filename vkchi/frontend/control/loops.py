@@ -63,7 +63,7 @@ from vkchi.frontend.control.spaces import (
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.ops.conversions import PendingCaution
 from vkchi.frontend.state.scope import CONDITIONAL, VARIABLE, LoopScope, Var
-from vkchi.frontend.syntax.facts import first_break, returns
+from vkchi.frontend.syntax.syntax_facts import first_break, returns
 from vkchi.ir.core import Op, Param, Region, Value, has_kind, walk
 from vkchi.ir.iteration_space import INT_MAX, checked_iteration_count
 from vkchi.ir.iteration_space import space_of as space_of_axes
