@@ -1,7 +1,7 @@
 """Snapshots of the fields that an operator's gradient reads, taken in the forward pass.
 
 Fields are no arguments, so torch does not save them. Their contents are copied on write
-(`fields.versions`), so the gradient sees the state of its call.
+(`fields.array_versions`), so the gradient sees the state of its call.
 
 `FieldSnapshots` is the snapshot of one call. Autograd saves it with its tensors. Under
 `torch.compile` the gradient gets the call's results, and `SnapshotTable` finds the snapshot by
@@ -18,8 +18,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import TensorGradientError
+from vkchi.fields.array_versions import Read, keep
 from vkchi.fields.storage import Storage
-from vkchi.fields.versions import Read, keep
 from vkchi.launch.value_guards import Guard
 from vkchi.span import Span
 from vkchi.tuples import NamedTuple

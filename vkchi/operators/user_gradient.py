@@ -9,8 +9,8 @@ from vkchi.calls.call import LaunchRequest, describe_call
 from vkchi.calls.facts import facts
 from vkchi.calls.variant import Variant
 from vkchi.errors import TensorGradientError
+from vkchi.fields.array_versions import lock_writers
 from vkchi.fields.storage import Storage
-from vkchi.fields.versions import lock_writers
 from vkchi.kernel import launch_or_record
 from vkchi.launch import NOTHING_SHARED, Plan
 from vkchi.operators.field_snapshots import FieldSnapshots

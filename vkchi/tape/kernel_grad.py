@@ -17,8 +17,8 @@ from vkchi.autodiff.results import CompiledGradient, MarkedOp
 from vkchi.calls.call import KernelCall, LaunchRequest, check_numbers, describe_call
 from vkchi.calls.facts import facts
 from vkchi.errors import GradientError, GradientWarning, warn_at
+from vkchi.fields.array_versions import lock_writers
 from vkchi.fields.storage import Storage
-from vkchi.fields.versions import lock_writers
 from vkchi.launch import NOTHING_SHARED, Plan
 from vkchi.races.finder import RaceFinder
 from vkchi.races.finder import check_gradient_race as check_race

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, overload
 
 from vkchi.analysis.memory.boxes import Box, boxes_may_intersect
 from vkchi.errors import GradientError
+from vkchi.fields.array_versions import BoxIndex, History, point_of
 from vkchi.fields.elements import ArrayAccess
 from vkchi.fields.storage import Storage
-from vkchi.fields.versions import BoxIndex, History, point_of
 from vkchi.interop import host_views
 from vkchi.span import Span, user_span
 from vkchi.tuples import NamedTuple

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from vkchi.calls.call import KernelCall
 from vkchi.calls.facts import facts
 from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError
+from vkchi.fields.array_versions import Read
 from vkchi.fields.storage import Storage
-from vkchi.fields.versions import Read
 from vkchi.interrupts.bounded import insert_bounded
 from vkchi.interrupts.locks import restoring
 from vkchi.lang.matrix import Matrix, Vector

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from vkchi.analysis.memory.boxes import Box
 from vkchi.autodiff.results import WORDS, DerivativeOutflow
 from vkchi.calls.call import KernelCall, LaunchRequest
+from vkchi.fields.array_versions import Read
 from vkchi.fields.elements import ArrayAccess, Elements
 from vkchi.fields.storage import Storage
-from vkchi.fields.versions import Read
 from vkchi.interop import host_views
 from vkchi.interrupts.locks import restoring
 from vkchi.interrupts.safe_context import SafeContext

@@ -1,6 +1,6 @@
 """Snapshots by copy-on-write: a tape copies an array before something overwrites it.
 
-A recorded call has a `fields.versions.Read` of each part of an array that its gradient reads.
+A recorded call has a `fields.array_versions.Read` of each part of an array that its gradient reads.
 Before a launch or Python writes to such a part, the array is copied once for all reads that the
 write affects. If possible, only their rows are copied.
 
@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from vkchi.analysis.memory.boxes import Box
 from vkchi.errors import DeviceError
+from vkchi.fields.array_versions import Read, copy_boxes, point_of
 from vkchi.fields.storage import Storage
-from vkchi.fields.versions import Read, copy_boxes, point_of
 from vkchi.tape.ledger import Ledger
 from vkchi.tape.log import State
 from vkchi.tuples import NamedTuple
