@@ -66,7 +66,7 @@ def run(given: argparse.Namespace) -> int:
         print("usage: vkchi example NAME [--headless] [--frames N] [--save FOLDER] ...")
         for name, path in examples.items():
             print(f"  {name:18} {title_of(path)}")
-        print(f"pictures of them: {documents()}/examples.md")
+        print(f"pictures of them: {gallery()}")
         return SUCCESS
     if given.name not in examples:
         raise WrongCommandLine(
@@ -78,19 +78,18 @@ def run(given: argparse.Namespace) -> int:
     return run_file(examples[given.name], [*before, *given.rest])
 
 
-def documents() -> str:
-    """Return `docs` in a checkout, else the address of the project's documentation, `docs` if
-    unknown."""
+def gallery() -> str:
+    """Return the page of examples: a file in a checkout, else a page of the project's site."""
     from importlib.metadata import PackageNotFoundError, metadata
 
     if (PARENT / "pyproject.toml").is_file():
-        return "docs"
+        return "docs/examples.md"
     with suppress(PackageNotFoundError):
         for row in metadata("vkchi").get_all("Project-URL") or ():
             title, _, address = row.partition(", ")
             if title == "Documentation":
-                return str(address)
-    return "docs"
+                return f"{address}examples.html"
+    return "docs/examples.md"
 
 
 def is_drawn(path: Path) -> bool:

@@ -47,7 +47,7 @@ def test_an_installed_package_has_its_own(tmp_path: Path, capsys, monkeypatch) -
     assert main([]) == 0
     said = capsys.readouterr().out
     assert "  rain               Rain on a roof.\n" in said and "Not ours" not in said
-    assert re.search(r"pictures of them: (docs|https://\S+/docs)/examples.md", said)
+    assert re.search(r"pictures of them: (docs/examples.md|https://\S+examples.html)\n", said)
     assert main(["rain"]) == 0 and capsys.readouterr().out == "it rains\n"
     monkeypatch.setattr("vkchi.cli.example.PARENT", tmp_path / "examples")
     assert main([]) == 1 and "install vkchi anew" in capsys.readouterr().err
