@@ -122,7 +122,7 @@ def is_pair(node: ast.AST) -> bool:
 
 @cache
 def found() -> set[str]:
-    paths = (p for p in sorted(ROOT.rglob("*.py")) if p.parent.name != "ir")
+    paths = (p for p in sorted(ROOT.rglob("*.py")) if ROOT / "ir" not in p.parents)
     return {name for path in paths for name in lists_of_kinds(path)}
 
 
