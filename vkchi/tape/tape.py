@@ -181,7 +181,7 @@ class Tape(Recording):
         with restoring(self.runtime.lock), self.runtime.lock:  # other threads may launch
             if self.failed:
                 raise KernelRuntimeError(
-                    f"{self.failed}() failed a check or was interrupted inside this tape: how far "
+                    f"{self.failed}() ended with an exception inside this tape: how far "
                     "it came is unknown, and so are the gradients: let the exception leave the tape"
                 )
             self.ledger.end_looking()
