@@ -52,7 +52,7 @@ from vkchi.ir.control_ops import (
 from vkchi.ir.core import Op, Region, Result, Value, base_memory, walk
 from vkchi.ir.op_table.interval_rules import Interval
 from vkchi.ir.ops import QUOTIENTS, READS, TABLE, WRITES, Effect
-from vkchi.opt.loops.crossing import accesses_in
+from vkchi.opt.loops.fusion_legality import accesses_in
 from vkchi.target import tuning
 from vkchi.tuples import NamedTuple
 from vkchi.types import WIDE_FROM, scalar_of

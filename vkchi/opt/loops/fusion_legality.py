@@ -1,4 +1,4 @@
-"""Loop fusion legality: may two parallel loops over the same iteration space be fused?
+"""Legality of loop fusion: whether two parallel loops over the same iteration space may be fused.
 
 After fusion, an iteration of the second loop may run before other iterations of the first. That is
 legal if no other iteration of the first accesses the same element. It is also legal if both only
