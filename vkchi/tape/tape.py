@@ -13,7 +13,7 @@ gradient that reads memory overwritten since its call (`mutation_log`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,6 @@ from vkchi.runtime import current_runtime
 from vkchi.tape.adjoints import CallAdjoints, check_leaves, clear_arrays, make_grads
 from vkchi.tape.constant_arrays import flows_of, plan_where_known, undecided_fills
 from vkchi.tape.known_calls import KnownCall, KnownCalls, may_be_known
-from vkchi.tape.ledger import Fills
 from vkchi.tape.log import (
     CallStep,
     CustomGradientCall,
@@ -52,32 +51,13 @@ from vkchi.tape.log import (
     drop_copies,
     tensors_written,
 )
-from vkchi.tape.lost_gradients import MetLoss
 from vkchi.tape.recording import FunctionContext, Recording
 from vkchi.tape.requirements import check_alone, check_loss, check_place, seed_loss, set_loss
 from vkchi.tape.snapshots import UNLIMITED, TapeReport
-from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vkchi.fields.storage import Storage
     from vkchi.types.hints import Tensors
-
-
-class CallAnalysis(NamedTuple):
-    """Analysis of a recorded call.
-
-    - `constant`: the names of its constant arrays, with the Python writes (`PythonFill`) that must
-      be constant for that.
-    - `boxes`: the parts of arrays that it writes.
-    - `met`: lost gradients in its arrays.
-    - `is_decided`: no trial was necessary to find its races.
-    """
-
-    entry: RecordedCall
-    constant: Mapping[str, Fills]
-    boxes: Mapping[str, Box]
-    met: Sequence[MetLoss]
-    is_decided: bool
 
 
 @python_scope
@@ -289,20 +269,13 @@ class Tape(Recording):
             call = self.copies.share(call)
         check_leaves(call)
         make_grads(call)
-        noted = self.note_call(call)
-        entry = noted.entry
-        self.mutation_log.note_views(call)
-        args = copied_where_read(call, given.args)
-        result = entry.launch(call, args, flags=self.ledger if self.validation else None)
-        self.check_race(entry.race)
-        entry.keep_results(self.snapshots)
-        self.note_flows(noted)
-        return result
+        return self.launch_recorded(call, copied_where_read(call, given.args))
 
-    def note_call(self, call: KernelCall) -> CallAnalysis:
-        """Build the gradient of a call, check it for lost derivatives and races, and save the
-        contents that it overwrites and gradients will read.
+    def launch_recorded(self, call: KernelCall, args: tuple[Any, ...]) -> Any:
+        """Run a kernel, append it to the entries, and return its result.
 
+        Before, build its gradient, check it for lost derivatives and races, and save the contents
+        that it overwrites and gradients will read. Afterwards, record where it stored derivatives.
         Raises GradientError, or DeviceError if memory is short.
         """
         gradients, trials = CallAdjoints(call), self.races.trials
@@ -312,17 +285,16 @@ class Tape(Recording):
         met = self.check(call, gradients.names)
         race = self.find_race(call, gradients.names, made.spec)
         self.check_race(None if isinstance(race, UndecidedRace) else race)
+        is_decided = trials == self.races.trials
         self.entries += self.snapshots.take_rewritten()
         entry, boxes = RecordedCall(call, gradients, made, race), made.writes(call)
         self.save(entry)
         self.protect(f"{call.name}()", call.plan.written, call.arrays, boxes)
-        return CallAnalysis(entry, constant, boxes, met, trials == self.races.trials)
-
-    def note_flows(self, noted: CallAnalysis) -> None:
-        """Append a finished call to the entries, and record where it stored derivatives."""
-        entry, constant, boxes, met, is_decided = noted
+        self.mutation_log.note_views(call)
+        result = entry.launch(call, args, flags=self.ledger if self.validation else None)
+        self.check_race(entry.race)
+        entry.keep_results(self.snapshots)
         self.entries.append(entry)
-        call, made = entry.call, entry.plan
         undecided = {name: undecided_fills(fills) for name, fills in constant.items()}
         flows = flows_of(call, made.spec, undecided)
         self.constants.note_call(call, flows, undecided)
@@ -333,6 +305,7 @@ class Tape(Recording):
         has_losses = left.escapes or left.bits or any(constant.values())
         if is_decided and not (has_losses or self.analyzes_all) and may_be_known(entry):
             self.known.remember(entry, constant, left.stores, boxes, self.kind)
+        return result
 
     def find_race(
         self, call: KernelCall, names: frozenset[str], spec: GradientSpec
