@@ -42,8 +42,8 @@ from vkchi.types import Array
 
 if TYPE_CHECKING:
     from vkchi.frontend.argspec import ArgSpec
-    from vkchi.frontend.control.loop_decisions import PendingDecision
     from vkchi.frontend.lowering import Lowered
+    from vkchi.frontend.state.pending import PendingDecision
 
 TOO_MANY = (
     "a loop of {n} iterations is more than run at once: split it, or give its range an i64 bound"
@@ -161,7 +161,7 @@ def serial_loops(lowered: Lowered) -> Iterator[LoopCaution]:
 
 def trips_in(found: PendingDecision) -> BoundedCount | None:
     """Trip count of the loop of a decision; None if unknown or if the host cannot compute it."""
-    return None if found.space is None else trips_over(found.space.axes, found.space.step)
+    return None if found.axes is None else trips_over(found.axes, found.step)
 
 
 def source_cautions(lowered: Lowered, options: Options) -> tuple[Caution, ...]:

@@ -14,7 +14,7 @@ import builtins
 from collections.abc import Callable, Iterable, Iterator, MappingView
 from itertools import islice
 from operator import is_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vkchi.compile_state import ArrayGuard
 from vkchi.errors import (
@@ -26,10 +26,10 @@ from vkchi.errors import (
     KernelTypeError,
     nearest_name,
 )
-from vkchi.frontend.ops.conversions import PendingCaution
 from vkchi.frontend.state.active_cells import ActiveCells
 from vkchi.frontend.state.captured_values import Step, is_object
 from vkchi.frontend.state.dependencies import Dependencies
+from vkchi.frontend.state.pending import PendingCaution, PendingDecision
 from vkchi.frontend.state.reachable_values import record_reachable
 from vkchi.frontend.state.reports import ReportBuilder
 from vkchi.frontend.state.scope import (
@@ -56,9 +56,6 @@ from vkchi.target.shader import SEED
 from vkchi.tuples import NamedTuple
 from vkchi.types import u32
 from vkchi.types.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from vkchi.frontend.control.loop_decisions import PendingDecision
 
 Binding = tuple[Any, ...]
 

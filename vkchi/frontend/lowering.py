@@ -23,10 +23,9 @@ from vkchi.frontend.calls.inline import (
 from vkchi.frontend.context import Binding, HandlerTables, LaunchCondition, Lowering
 from vkchi.frontend.control.expressions import EXPRESSIONS, LEAVES
 from vkchi.frontend.control.flow import lower_block
-from vkchi.frontend.control.loop_decisions import PendingDecision
 from vkchi.frontend.control.statements import STATEMENTS
-from vkchi.frontend.ops.conversions import PendingCaution
 from vkchi.frontend.state.dependencies import Dependencies
+from vkchi.frontend.state.pending import PendingCaution, PendingDecision
 from vkchi.frontend.state.scope import ARGUMENT, VARIABLE, Activation, Var
 from vkchi.frontend.state.user_code_errors import foreign_traceback, user_code_error
 from vkchi.frontend.syntax.source import source_of

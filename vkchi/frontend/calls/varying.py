@@ -16,8 +16,8 @@ from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelSyntaxError
-from vkchi.frontend.ops.conversions import PendingCaution
 from vkchi.frontend.state.dependencies import referred_names
+from vkchi.frontend.state.pending import PendingCaution
 from vkchi.frontend.syntax.source import source_of
 from vkchi.span import PACKAGE
 from vkchi.target.cautions import Caution

@@ -14,12 +14,10 @@ import ast
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.control.loop_dependence import CarriedVariable
 from vkchi.frontend.control.spaces import LoopSpace
+from vkchi.frontend.state.pending import PendingDecision
 from vkchi.frontend.state.scope import CONDITIONAL, REAL
 from vkchi.span import Span, is_ours
-from vkchi.target.cautions import Caution, LoopCaution
 from vkchi.target.decisions import Decision
-from vkchi.target.shader import Count
-from vkchi.tuples import NamedTuple
 
 ASKED = "ti.loop_config(serialize=True) is written before it"
 LEFT = "a `break` or `return` of the function ends it"
@@ -41,30 +39,9 @@ HELPS = {
 }
 
 
-class PendingDecision(NamedTuple):
-    """A decision about a loop whose trip count the compiler fills in.
-
-    - space: the loop's iterations; None for a `while`.
-    - is_warned: warn if the loop is long.
-    """
-
-    decision: Decision
-    space: LoopSpace | None = None
-    is_warned: bool = False
-
-    def caution(self, trips: Count) -> LoopCaution:
-        """Return the warning about the loop, whose trip count is `trips`."""
-        found = self.decision
-        assert found.span is not None
-        runs = "visits its {count} cells" if found.is_sparse else "runs its {count} iterations"
-        sentence = f"this loop {runs} serially: {found.reason}"
-        caution = Caution("serial", sentence, found.help, found.span, found.origin)
-        return LoopCaution(trips, caution)
-
-
 def parallel_loop(cx: Lowering, n: ast.For, space: LoopSpace) -> PendingDecision:
     made = Decision("parallel", span_of(cx, n.iter), is_sparse=space.guard is not None)
-    return PendingDecision(made, space)
+    return PendingDecision(made, space.axes, space.step)
 
 
 def serial_loop(
@@ -72,7 +49,7 @@ def serial_loop(
 ) -> PendingDecision:
     help, is_sparse = REMEDIES.get(reason, ""), space.guard is not None
     made = Decision("serial", span_of(cx, n.iter), reason, help, is_sparse=is_sparse)
-    return PendingDecision(made, space, is_warned and not is_ours(made.span))
+    return PendingDecision(made, space.axes, space.step, is_warned and not is_ours(made.span))
 
 
 def carried_loop(
@@ -86,7 +63,7 @@ def carried_loop(
         "serial", span_of(cx, n.iter), found.sentence, help, origin, name=found.name,
         is_sparse=space.guard is not None,
     )  # fmt: skip
-    return PendingDecision(made, space, is_warned=not is_ours(made.span))
+    return PendingDecision(made, space.axes, space.step, is_warned=not is_ours(made.span))
 
 
 def while_loop(cx: Lowering, n: ast.While) -> PendingDecision:

@@ -61,7 +61,7 @@ from vkchi.frontend.control.spaces import (
     space_of,
 )
 from vkchi.frontend.ops import operator_lowering
-from vkchi.frontend.ops.conversions import PendingCaution
+from vkchi.frontend.state.pending import PendingCaution
 from vkchi.frontend.state.scope import CONDITIONAL, VARIABLE, LoopScope, Var
 from vkchi.frontend.syntax.syntax_facts import first_break, returns
 from vkchi.ir.core import Op, Param, Region, Value, has_kind, walk

@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from vkchi.frontend.state.pending import PendingCaution
 from vkchi.frontend.syntax.source import Source
 from vkchi.frontend.values.kinds import describe
 from vkchi.frontend.values.operands import (
@@ -50,17 +51,6 @@ LOST = {
 
 
 Reasons = Sequence[Value]  # values whose integrality implies that of another
-
-
-class PendingCaution(NamedTuple):
-    """A caution that range analysis may drop.
-
-    `op` is the cast of an integer. It loses nothing if its operand is proved to be in range.
-    Without `op`, the caution stays.
-    """
-
-    caution: Caution
-    op: Op | None = None
 
 
 class ConversionTarget(NamedTuple):

@@ -23,7 +23,7 @@ from vkchi.target.options import Options
 from vkchi.types import Array, Ptr, Scalar, Tensor
 
 if TYPE_CHECKING:
-    from vkchi.frontend.ops.conversions import PendingCaution
+    from vkchi.frontend.state.pending import PendingCaution
     from vkchi.frontend.state.reports import ReportBuilder
     from vkchi.frontend.state.scope import Var
 

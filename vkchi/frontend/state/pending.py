@@ -1,0 +1,44 @@
+"""Cautions and decisions of a lowering that the compiler completes: bounds and trip counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vkchi.ir.core import Op, Value
+from vkchi.target.cautions import Caution, LoopCaution
+from vkchi.target.decisions import Decision
+from vkchi.target.shader import Count
+from vkchi.tuples import NamedTuple
+
+
+class PendingCaution(NamedTuple):
+    """A caution that range analysis may drop.
+
+    `op` is the cast of an integer. It loses nothing if its operand is proved to be in range.
+    Without `op`, the caution stays.
+    """
+
+    caution: Caution
+    op: Op | None = None
+
+
+class PendingDecision(NamedTuple):
+    """A decision about a loop whose trip count the compiler fills in.
+
+    - axes, step: the loop's iteration space; None for a `while`.
+    - is_warned: warn if the loop is long.
+    """
+
+    decision: Decision
+    axes: Sequence[tuple[int | Value, int | Value]] | None = None
+    step: int | Value = 1
+    is_warned: bool = False
+
+    def caution(self, trips: Count) -> LoopCaution:
+        """Return the warning about the loop, whose trip count is `trips`."""
+        found = self.decision
+        assert found.span is not None
+        runs = "visits its {count} cells" if found.is_sparse else "runs its {count} iterations"
+        sentence = f"this loop {runs} serially: {found.reason}"
+        caution = Caution("serial", sentence, found.help, found.span, found.origin)
+        return LoopCaution(trips, caution)
