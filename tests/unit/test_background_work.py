@@ -1,4 +1,4 @@
-"""Background work during a wait: its thread, exceptions there, and forks meanwhile."""
+"""Background work during a wait: its thread, exceptions there, forks and exits meanwhile."""
 
 from __future__ import annotations
 
@@ -107,3 +107,44 @@ else:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     for _ in range(3):
         assert subprocess.check_output(run, env=env, text=True, timeout=60).split() == ["0"]
+
+
+@pytest.mark.parametrize("begins", ["before the exit", "in an exit handler"])
+def test_the_exit_waits(begins: str) -> None:
+    """Python 3.11 crashes if it ends between a thread's request and its start."""
+    program = f"""
+import atexit, time
+late = lambda: None
+atexit.register(lambda: late())  # called last
+from vkchi import platform
+from vkchi.interrupts import background
+platform.count_processors = lambda: 2
+def work():
+    time.sleep(0.2)
+    print("done", flush=True)
+if {begins == "before the exit"}:
+    background.run_in_background(work)
+else:
+    late = lambda: (background.run_in_background(work), time.sleep(0.4))
+"""
+    run = [sys.executable, "-c", program]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    said = subprocess.check_output(run, env=env, text=True, timeout=60)
+    assert said == ("done\n" if begins == "before the exit" else "")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_an_interrupt_ends_the_wait_of_an_exit() -> None:
+    program = """
+import os, signal, time
+from _thread import start_new_thread
+from vkchi import platform
+from vkchi.interrupts import background
+platform.count_processors = lambda: 2
+background.run_in_background(lambda: time.sleep(60))
+start_new_thread(lambda: (time.sleep(0.3), os.kill(os.getpid(), signal.SIGINT)), ())
+"""
+    run = [sys.executable, "-c", program]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(run, env=env, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")

@@ -1,7 +1,8 @@
 """Background imports during a wait for C code, such as the start of a driver.
 
-`fork` waits for the background thread. In a child forked during an import, the import locks would
-stay locked forever.
+`fork` and the interpreter's exit wait for the background thread. In a child forked during an
+import, the import locks would stay locked forever. A thread that Python starts while it ends uses
+freed memory (Python 3.11), and the import starts another one.
 
     run_in_background(load_ahead)
 
@@ -11,6 +12,7 @@ them there. Interrupts reach only the main thread.
 
 from __future__ import annotations
 
+import atexit
 import weakref
 from _thread import interrupt_main, start_new_thread
 from collections.abc import Callable
@@ -29,6 +31,7 @@ class BackgroundTask:
 
     __slots__ = ("__weakref__", "act")
     begun: ClassVar[Callable[[], BackgroundTask | None]] = lambda: None
+    has_ended: ClassVar[bool] = False  # Python ends: no task begins
 
     def __init__(self, act: Callable[[], object]) -> None:
         self.act = act
@@ -37,9 +40,9 @@ class BackgroundTask:
 def run_in_background(act: Callable[[], object]) -> None:
     """Run `act` in a background thread.
 
-    No effect if this process may use only one CPU, or cannot start a thread.
+    No effect if this process may use only one CPU, cannot start a thread, or ends.
     """
-    if platform.count_processors() < 2:
+    if BackgroundTask.has_ended or platform.count_processors() < 2:
         return
     work = BackgroundTask(act)
     BackgroundTask.begun = weakref.ref(work)
@@ -65,4 +68,16 @@ def wait_before_fork() -> None:
         interrupt_main()
 
 
+def wait_at_exit() -> None:
+    """Wait until the background task is done. Ctrl-C ends the process without the wait."""
+    BackgroundTask.has_ended = True
+    try:
+        while BackgroundTask.begun() is not None:
+            sleep(PAUSE_S)
+    except KeyboardInterrupt:
+        platform.end_interrupted()
+
+
 platform.at_fork(before=wait_before_fork)
+for _ in range(2):  # twice: an interrupt at the start of one call would be lost
+    atexit.register(wait_at_exit)
