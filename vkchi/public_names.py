@@ -85,7 +85,7 @@ MODULES = (
 )  # fmt: skip
 
 HOOKS = {
-    "packed layout": "types.packed_layout.packed_of",
+    "packed layout": "types.packed_numbers.packed_of",
     "scalar": "lang.type_calls.make_scalar",
     "tensor": "lang.type_calls.make_tensor",
     "struct": "lang.struct.make_struct",

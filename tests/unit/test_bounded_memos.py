@@ -99,7 +99,7 @@ def test_entries_added_during_cleanup_stay() -> None:
 # Caches without a limit, and why they need none.
 FEW = {
     "vkchi.interop.dtypes.to_taichi_type": "number types; errors are not remembered",
-    "vkchi.types.integers.integer_range": "number types",
+    "vkchi.types.core.integer_range": "number types",
     "vkchi.linalg.matrixfree.vectors_of": "number types",
     "vkchi.ir.literal._pattern": "names of PATTERNS",
     "vkchi.opt.math.arithmetic.formulas_for": "two truth values",

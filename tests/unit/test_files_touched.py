@@ -98,7 +98,7 @@ def test_layout_kinds_are_named_only_by_their_constructors() -> None:
     `opt.lowering.lower_access`. `tests/e2e/test_layouts.py` adds two; `packed` says by an affine
     one where its words lie."""
     found = {path for path, tree in trees().items() if any(map(knows_affine, ast.walk(tree)))}
-    makers = {"types/layout", "types/packed_layout", "fields/trees/tree_layout"}
+    makers = {"types/layout", "types/packed_numbers", "fields/trees/tree_layout"}
     assert found == {"types/__init__", *makers}  # the first gives it out
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vkchi.types import SCALARS
-from vkchi.types.integers import integer_range
+from vkchi.types import SCALARS, integer_range
 from vkchi.types.losses import CHUNK, bounds_of, find_losses
 
 TYPES = ["i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f16", "f32", "f64"]

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vkchi.compile_state import check_access
 from vkchi.errors import (
+    ArgumentShapeError,
     ArrayIndexCountError,
+    ArrayIndexTypeError,
     DeviceError,
     KernelBoundsError,
     NotIterableError,
 )
 from vkchi.fields.async_writes import write_later
 from vkchi.fields.python_scope import PythonScope
-from vkchi.fields.subscripts import check_integer, fit_element_shape, lies_inside
-from vkchi.fields.traced_float import TracedFloat, places_of
 from vkchi.hooks import Hook
 from vkchi.interop import host_views
 from vkchi.public_members import visible_names
@@ -42,6 +42,7 @@ from vkchi.types import (
     Layout,
     Scalar,
     Tensor,
+    integer_range,
     losses,
     needs_wide,
     scalar_of,
@@ -50,7 +51,6 @@ from vkchi.types import (
     u8,
     u32,
 )
-from vkchi.types.integers import integer_range
 from vkchi.types.layout import LayoutDigit, ends_of, whole_digits
 from vkchi.types.lazy_numpy import np
 
@@ -77,6 +77,39 @@ def plain_values_of(t: Scalar) -> tuple[tuple[type, ...], Any, Any]:
 PLAIN = {t: plain_values_of(t) for t in SCALARS.values()}
 
 
+def lies_inside(key: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
+    """True if a key is an in-range index of Python integers for an array of this shape."""
+    if len(key) != len(shape):
+        return False
+    for k, n in zip(key, shape):  # noqa: SIM110  # `all` takes twice as long
+        if type(k) is not int or not 0 <= k < n:
+            return False
+    return True
+
+
+def check_integer(k: Any) -> None:
+    """Raise ArrayIndexTypeError for a slice, a float, and any other object that is no integer."""
+    if isinstance(k, slice):
+        raise ArrayIndexTypeError("arrays have no slices in Python: take x.to_numpy()[...]")
+    if isinstance(k, float) or not hasattr(k, "__index__"):
+        raise ArrayIndexTypeError(f"indices are integers here, not {k!r}")
+
+
+def without_column(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """(n,) for the shape (n, 1) of a one-column matrix; other shapes unchanged."""
+    return shape[:1] if shape[1:] == (1,) else shape
+
+
+def fit_element_shape(values: np.ndarray[Any, Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """The values reshaped to `shape`; a scalar is returned unchanged. (n,) and (n, 1) fit each
+    other. Raises ArgumentShapeError for other shapes."""
+    if values.ndim == 0 or values.shape == shape:
+        return values
+    if without_column(values.shape) == without_column(shape):
+        return values.reshape(shape)
+    raise ArgumentShapeError(f"shape {shape} is needed here, not {values.shape}")
+
+
 class ElementHook:
     """Hooks that show tensor elements to Python, resolved in `vkchi.lang`.
 
@@ -92,6 +125,49 @@ CODES = {
     "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q",
     "f32": "f", "f64": "d", "u1": "?",
 }  # fmt: skip
+
+
+class TracedFloat(float):
+    """A float that is the sum of the values at `places`, each once, and constants.
+
+    Reads give such floats while a tape watches. A sum carries the places of its summands, a
+    difference with a constant those of its first operand. Any other operation gives a plain float,
+    as does a sum with the same place twice. So the tape recognizes the value that
+    `loss[None] += 1` writes as the old value plus a constant.
+
+        >>> (1 + TracedFloat(2.0, "here")).places
+        frozenset({'here'})
+    """
+
+    places: frozenset[Hashable]
+
+    def __new__(cls, value: float, *places: Hashable) -> TracedFloat:
+        made = super().__new__(cls, value)
+        made.places = frozenset(places)
+        return made
+
+    def __add__(self, other: Any) -> Any:
+        if not isinstance(other, int | float):
+            return float(self) + other
+        total, more = float(self) + float(other), places_of(other)
+        if more & self.places:
+            return total  # the same place twice
+        return TracedFloat(total, *self.places, *more)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        total = float(self) - other
+        is_constant = isinstance(other, int | float) and not isinstance(other, TracedFloat)
+        return TracedFloat(total, *self.places) if is_constant else total
+
+    def __reduce__(self) -> Any:
+        return (float, (float(self),))
+
+
+def places_of(value: Any) -> frozenset[Hashable]:
+    """The places whose values, plus a constant, sum to this value; empty if unknown."""
+    return value.places if isinstance(value, TracedFloat) else frozenset()
 
 
 def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:

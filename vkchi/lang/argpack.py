@@ -16,7 +16,7 @@ from vkchi.hooks import open_names
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.struct import Struct, convert_to_type
 from vkchi.types import Scalar, Tensor, cook
-from vkchi.types.integers import wrap_integer
+from vkchi.types.losses import wrap_integer
 from vkchi.types.struct_types import ArgPackType, StructType
 
 

@@ -16,8 +16,7 @@ from vkchi.errors import ArgumentError, KernelSyntaxError, KernelTypeError, near
 from vkchi.hooks import open_names
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.type_calls import flatten, make_scalar, make_tensor
-from vkchi.types import SCALARS, Scalar, Tensor, losses
-from vkchi.types.integers import integer_range
+from vkchi.types import SCALARS, Scalar, Tensor, integer_range, losses
 from vkchi.types.lazy_numpy import is_array_of_numpy, is_number_of_numpy, np
 from vkchi.types.struct_types import METHODS_KEY, StructType
 

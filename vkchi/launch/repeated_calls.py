@@ -17,7 +17,7 @@ from vkchi.launch.prepared import Prepared
 from vkchi.ndarray import Ndarray
 from vkchi.signature.bound import ImportedArray, notify_torch, written_imports
 from vkchi.tuples import NamedTuple
-from vkchi.types.integers import integer_range
+from vkchi.types import integer_range
 
 if TYPE_CHECKING:
     from vkchi.signature import Parameter

@@ -45,6 +45,7 @@ from vkchi.types import (
     Tensor,
     cook,
     f64,
+    integer_range,
     ndarray,
     needs_wide,
     scalar_of,
@@ -54,8 +55,8 @@ from vkchi.types import (
     with_shape,
 )
 from vkchi.types.array_attributes import MOST_ALIGNED, ArrayArgument, Attributes
-from vkchi.types.integers import integer_range, wrap_integer
 from vkchi.types.lazy_numpy import is_array_of_numpy, is_integer_scalar, is_real_scalar, np
+from vkchi.types.losses import wrap_integer
 from vkchi.types.misspelled import help_for_annotation
 from vkchi.types.struct_types import ArgPackType, StructType
 

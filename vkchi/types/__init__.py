@@ -37,6 +37,7 @@ from vkchi.types.core import int8 as int8
 from vkchi.types.core import int16 as int16
 from vkchi.types.core import int32 as int32
 from vkchi.types.core import int64 as int64
+from vkchi.types.core import integer_range as integer_range
 from vkchi.types.core import is_quantised as is_quantised
 from vkchi.types.core import promote as promote
 from vkchi.types.core import scalar_named as scalar_named

@@ -102,6 +102,14 @@ def scalar_named(name: str) -> Scalar:
     return SCALARS[name]
 
 
+@cache
+def integer_range(t: Scalar) -> tuple[int, int]:
+    """The least and greatest value of an integer type or u1."""
+    if t.kind == "i":
+        return -(1 << t.bits - 1), (1 << t.bits - 1) - 1
+    return 0, (1 << t.bits) - 1
+
+
 def scalar_of_dtype(dtype: Any) -> Scalar | None:
     """The scalar type of a numpy dtype, or None if kernels have no such type."""
     return _by_dtype().get(np.dtype(dtype).newbyteorder("="))
@@ -324,7 +332,7 @@ def cook(dtype: Any) -> Any:
 
 
 def is_quantised(t: Any) -> bool:
-    """True if t is a bit-packed number type (`quant_encoding.Quantised`)."""
+    """True if t is a bit-packed number type (`packed_numbers.Quantised`)."""
     return hasattr(type(t), "adds_slots")
 
 

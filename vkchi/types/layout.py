@@ -20,7 +20,7 @@ from vkchi.hooks import Hook
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from vkchi.types.quant_encoding import Quantised
+    from vkchi.types.packed_numbers import Quantised
 
 
 class LayoutDigit(NamedTuple):
@@ -243,7 +243,7 @@ def step_of_last(shape: tuple[int, ...], layout: Layout) -> int | None:
 
 
 def shares_words(layout: Layout | None) -> bool:
-    """True if elements are bit-packed in words (`packed_layout.Packed`)."""
+    """True if elements are bit-packed in words (`packed_numbers.Packed`)."""
     return layout is not None and layout.number is not None
 
 

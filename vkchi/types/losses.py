@@ -1,5 +1,5 @@
-"""Detection of lossy conversions of Python data to an array's type: fractions, and values out of
-range.
+"""Lossy conversions of Python data: detection of fractions and of values out of an array's range;
+integers as arguments of a narrower type, which wrap with a warning, as in Taichi.
 
 The values are searched once, in chunks. The search is skipped if the numpy types guarantee that all
 values fit.
@@ -14,12 +14,17 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from vkchi.errors import ArgumentError, ConversionWarning, warn_line
+from vkchi.errors import (
+    ArgumentError,
+    ConversionWarning,
+    KernelOverflowWarning,
+    warn_line,
+    warn_user,
+)
 from vkchi.tuples import NamedTuple
-from vkchi.types import Scalar
-from vkchi.types.integers import integer_range
+from vkchi.types import SCALARS, Scalar, integer_range
 from vkchi.types.lazy_numpy import np
-from vkchi.types.quant_encoding import QuantFixed, QuantInt, Quantised
+from vkchi.types.packed_numbers import QuantFixed, QuantInt, Quantised
 
 CHUNK = 1 << 15  # values
 FEW = 16  # values; up to that many are checked faster without numpy
@@ -206,3 +211,23 @@ def help_for(lost: LossCounts, bounds: ValueBounds) -> str:
         return "make the array of floats"
     is_signless = lost.number < 0 and bounds.low == 0
     return f"make the array of a {'signed' if is_signless else 'wider'} type"
+
+
+# --- integers as arguments -----------------------------------------------------------------------
+
+
+def wrap_integer(value: int, t: Scalar, name: str) -> int:
+    """Convert an integer to an integer type t, modulo 2**bits, with a warning if it does not fit.
+
+    `name` describes the argument in messages. Raises ArgumentError for numbers that do not even fit
+    i64 (for signed t) or u64 (for unsigned t, so for all negative numbers).
+    """
+    low, high = integer_range(t)
+    if low <= value <= high:
+        return value
+    low, high = integer_range(SCALARS[f"{t.kind}64"])
+    if not low <= value <= high:
+        raise ArgumentError(f"{name}: {value} does not fit {t}")
+    found = int(np.array(value, f"{t.kind}8").astype(t.dtype))
+    warn_user(f"{name}: {value} does not fit {t} and is taken as {found}", KernelOverflowWarning)
+    return found

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from vkchi.errors import ArgumentError
 from vkchi.types.core import Defaults, Scalar, cook, f32, f64, scalar_named
-from vkchi.types.quant_encoding import MANTISSA, QuantFixed, QuantFloat, QuantInt
+from vkchi.types.packed_numbers import MANTISSA, QuantFixed, QuantFloat, QuantInt
 
 if TYPE_CHECKING:
     from vkchi.types.hints import ScalarDType

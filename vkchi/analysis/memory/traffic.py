@@ -35,7 +35,7 @@ from vkchi.ir.ops import ATOMICS, LOOPS, PLACES, READS, TABLE, WRITES, Effect
 from vkchi.target.artifact import DispatchSize
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Tensor, Type, i32
-from vkchi.types.packed_layout import Packed
+from vkchi.types.packed_numbers import Packed
 
 Moved = dict[tuple[Value, bool], "BoundedCount | None"]  # (array, is written) -> bytes
 

@@ -1,7 +1,7 @@
 """Fields of bit-packed numbers, and their packing into words: `ti.BitpackedFields`.
 
 Python reads and writes values of type `compute`. In memory, an element is a few bits of a word that
-it may share with others. In between it is a slot (`types.quant_encoding`), an integer with the
+it may share with others. In between it is a slot (`types.packed_numbers`), an integer with the
 number in its highest bits.
 
     x, y = field(ti.types.quant.int(5)), field(ti.types.quant.fixed(11))
@@ -17,18 +17,15 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from vkchi.errors import ArgumentError, DeviceError, Unsupported
+from vkchi.fields.elements import fit_element_shape
 from vkchi.fields.field import ComponentField, Field, MatrixField, PendingField, ScalarField
-from vkchi.fields.subscripts import fit_element_shape
-from vkchi.fields.trees.snode import ParentNode, SNode, members_of
-from vkchi.fields.trees.word_types import word_of
+from vkchi.fields.trees.snode import ParentNode, SNode, members_of, word_of
 from vkchi.interop import host_views
 from vkchi.public_members import visible_names
 from vkchi.runtime import Runtime, current_runtime
 from vkchi.types import Array, Layout, Scalar, Tensor, losses, shape_of
 from vkchi.types.lazy_numpy import np
-from vkchi.types.numpy_lanes import NumpyLanes
-from vkchi.types.packed_layout import Packed
-from vkchi.types.quant_encoding import Quantised
+from vkchi.types.packed_numbers import NumpyLanes, Packed, Quantised
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

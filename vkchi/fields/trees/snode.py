@@ -20,19 +20,32 @@ from typing import TYPE_CHECKING, Any, Protocol
 from vkchi.buffer import Buffer
 from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError
 from vkchi.fields.trees.tree_axes import MOST_CELLS, cook_offset, pair_axes
-from vkchi.fields.trees.word_types import word_of
 from vkchi.hooks import Hook
 from vkchi.interrupts.locks import restoring
 from vkchi.public_members import visible_names
 from vkchi.runtime import Runtime, current_runtime, require_home
 from vkchi.tuples import NamedTuple
-from vkchi.types import Scalar
+from vkchi.types import Scalar, u32, u64
 
 if TYPE_CHECKING:
     from vkchi.types.hints import Along, Shape
 
 SPARSE = frozenset(("pointer", "bitmasked", "hash", "dynamic"))  # kinds of blocks
 IN_WORDS = frozenset(("bit_struct", "quant_array"))  # kinds of blocks that are one word each
+
+
+def word_of(runtime: Runtime, bits: int) -> Scalar:
+    """The unsigned integer type for packed words of 32 or 64 bits. Raises ArgumentError for other
+    widths, DeviceError if the device lacks 64-bit integers with atomics."""
+    caps = runtime.device.caps
+    if type(bits) is not int or bits not in (32, 64):
+        raise ArgumentError(f"max_num_bits= is 32 or 64, not {bits!r}")
+    if bits == 64 and not (caps.int64 and caps.i64_atomics):
+        raise DeviceError(
+            f"{runtime.device.info.name} has no 64-bit integers with atomic operations, which "
+            "words of 64 bits need: use max_num_bits=32"
+        )
+    return u32 if bits == 32 else u64
 
 
 class ElementLayout(NamedTuple):

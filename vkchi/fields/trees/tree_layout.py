@@ -176,7 +176,7 @@ def layout_of(node: SNode, digits: dict[int, tuple[CellDigit, ...]], size_bytes:
 def packed_layout_of(word: SNode, node: SNode, digits: dict[int, tuple[CellDigit, ...]]) -> Layout:
     """The layout of bit-packed numbers in a word. In a `quant_array` block the index has further
     components, which count bits."""
-    from vkchi.types.packed_layout import Packed
+    from vkchi.types.packed_numbers import Packed
 
     assert word.word is not None
     number: Any = node.number

@@ -34,8 +34,7 @@ from vkchi.ir.ops import TABLE, Effect, Trait
 from vkchi.span import PACKAGE, Span, source_line
 from vkchi.target.cautions import Caution
 from vkchi.tuples import NamedTuple
-from vkchi.types import Scalar, Tensor, scalar_of
-from vkchi.types.integers import integer_range
+from vkchi.types import Scalar, Tensor, integer_range, scalar_of
 from vkchi.types.lazy_numpy import np
 
 MOST_VALUES = 1000  # visited in a proof that a float is integral

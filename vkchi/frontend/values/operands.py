@@ -32,6 +32,7 @@ from vkchi.types import (
     f32,
     f64,
     i64,
+    integer_range,
     promote,
     scalar_of,
     shape_of,
@@ -41,7 +42,6 @@ from vkchi.types import (
     with_scalar,
     with_shape,
 )
-from vkchi.types.integers import integer_range
 from vkchi.types.lazy_numpy import np
 
 

@@ -1,7 +1,7 @@
 """Bit-packed numbers in kernels: elements are encoded at writes and decoded at reads.
 
 An encoded number is in the highest bits of a slot, an integer of 32 or 64 bits
-(`types.quant_encoding`). In the IR the array has these slots as elements.
+(`types.packed_numbers`). In the IR the array has these slots as elements.
 
     x[i] = v        # store %p, (v << 27)
     x[i] += v       # atomic_add %p, (v << 27); a compare-and-swap loop for floats
@@ -17,7 +17,7 @@ from vkchi.ir.core import Value
 from vkchi.ir.num import Num
 from vkchi.ir.ops import ATOMICS, BITWISE
 from vkchi.types import Tensor, shape_of, with_shape
-from vkchi.types.quant_encoding import Quantised
+from vkchi.types.packed_numbers import Quantised
 
 
 class QuantisedTarget(MemoryTarget):

@@ -15,7 +15,7 @@ from vkchi.ir.reference.evaluate import checked_value, zero_of
 from vkchi.types import Array, Ptr, Scalar, Type, scalar_of, shape_of
 from vkchi.types.layout import shares_words
 from vkchi.types.lazy_numpy import np
-from vkchi.types.numpy_lanes import NumpyLanes
+from vkchi.types.packed_numbers import NumpyLanes
 
 Numbers = list[tuple[tuple[int, ...], int]]  # (index with component, first bit)
 

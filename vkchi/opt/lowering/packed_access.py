@@ -1,6 +1,6 @@
 """Bit-packed numbers: accesses to elements that share a word (`PackedNumbers`, a `LayoutAccess`).
 
-Each element is a slot (`types.quant_encoding`): the number in the highest bits of an integer, zeros
+Each element is a slot (`types.packed_numbers`): the number in the highest bits of an integer, zeros
 below. A load extracts the slot from its word. A store is a compare-and-swap loop, because other
 invocations may write other bits of the word. An element that is alone in its word is stored
 directly. The components of a vector are in one word and are written together.
@@ -33,7 +33,7 @@ from vkchi.opt.lowering.layouts import (
 from vkchi.opt.lowering.offsets import ArithmeticBuilder, Offset, OffsetExpr, as_offset
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, scalar_of, u32, u64
-from vkchi.types.packed_layout import Packed
+from vkchi.types.packed_numbers import Packed
 
 
 class PackedNumbers:

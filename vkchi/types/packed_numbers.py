@@ -1,26 +1,36 @@
-"""Bit-packed numbers: encoding of integers, fixed-point and floating-point numbers in a few bits.
+"""Bit-packed numbers: encoding of integers, fixed-point and floating-point numbers in a few bits,
+and layouts of the words that hold them.
 
 A number is in the highest bits of a *slot*, an integer of 32 or 64 bits; the lower bits are zero.
 So sums of slots of integers and fixed-point numbers overflow exactly as sums of the numbers.
 Additions and bit operations can be applied to slots of these two kinds directly.
 
 Encoding and decoding are written once, with the operators of `Lane`. Kernels pass values that emit
-ops, Python passes numpy arrays. Types can be printed and parsed.
+ops (`ir.num.Num`), Python passes numpy arrays (`NumpyLanes`). Types can be printed and parsed.
 
-See also: `packed_layout` gives the position of the bits in memory.
+In a layout, an `Affine` gives the offset of the word. In the word, each component begins at a fixed
+bit. If one word holds several elements of an array, digits of the indices add further bits.
 
     >>> QuantInt(5, True, i32).text()
     'int:5:1:i32'
+    >>> Packed(row_major((8,), 1), ((),), (7,), 32, False, QuantInt(5, True, i32)).text()
+    'packed(1%0*1;0;8;//7/32/0/int:5:1:i32)'
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from vkchi.types.core import Scalar, f32, i32, scalar_named, u32
+from vkchi.tuples import NamedTuple
+from vkchi.types.core import Scalar, f32, i32, scalar_named, u32, u64
+from vkchi.types.layout import Affine, AxisTerm, affine_of, sum_of_digits
+from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from typing import Self
+
+    from numpy.typing import NDArray
 
 L = TypeVar("L", bound="Lane")
 
@@ -69,6 +79,90 @@ class Lane(Protocol):
     def __lshift__(self, x: Self | int) -> Self: ...
 
     def __rshift__(self, x: Self | int) -> Self: ...
+
+
+class NumpyLanes:
+    """A numpy array `v` with operators. Python scalars as other operands are converted to its
+    dtype."""
+
+    __slots__ = ("v",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, v: Any) -> None:
+        self.v = np.asarray(v)
+
+    def like(self, x: NumpyLanes | float) -> Any:
+        """The numpy array of x; a Python scalar becomes an array of this object's dtype."""
+        return x.v if isinstance(x, NumpyLanes) else np.asarray(x, self.v.dtype)
+
+    def apply(self, f: Any, *others: NumpyLanes | float) -> NumpyLanes:
+        """Apply a numpy function to this and others, without warnings about overflow."""
+        with np.errstate(all="ignore"):
+            return NumpyLanes(f(self.v, *[self.like(x) for x in others]))
+
+    def number(self, x: float) -> NumpyLanes:
+        """A scalar of the same type."""
+        return NumpyLanes(self.like(x))
+
+    def cast(self, elem: Scalar) -> NumpyLanes:
+        """Convert to another type; integers wrap."""
+        return self.apply(lambda v: v.astype(elem.dtype))
+
+    def bits(self, elem: Scalar) -> NumpyLanes:
+        """Reinterpret as another type of the same width."""
+        return NumpyLanes(self.v.view(elem.dtype))
+
+    def where(self, yes: NumpyLanes | float, no: NumpyLanes | float) -> NumpyLanes:
+        """Select `yes` where this mask is true, else `no`; one of them at least must be a
+        NumpyLanes."""
+        typed = yes if isinstance(yes, NumpyLanes) else no
+        assert isinstance(typed, NumpyLanes)
+        return NumpyLanes(np.where(self.v, typed.like(yes), typed.like(no)))
+
+    def equals(self, x: NumpyLanes | float) -> NumpyLanes:
+        """Elementwise equality."""
+        return self.apply(np.equal, x)
+
+    def at_least(self, other: NumpyLanes | float) -> NumpyLanes:
+        """Elementwise maximum."""
+        return self.apply(np.maximum, other)
+
+    def at_most(self, other: NumpyLanes | float) -> NumpyLanes:
+        """Elementwise minimum."""
+        return self.apply(np.minimum, other)
+
+    def __lt__(self, x: NumpyLanes | float) -> NumpyLanes:
+        return self.apply(np.less, x)
+
+    def __abs__(self) -> NumpyLanes:
+        return self.apply(np.abs)
+
+    def __invert__(self) -> NumpyLanes:
+        return self.apply(np.invert)
+
+    def __xor__(self, x: NumpyLanes | int) -> NumpyLanes:
+        return self.apply(np.bitwise_xor, x)
+
+    def __add__(self, x: NumpyLanes | float) -> NumpyLanes:
+        return self.apply(np.add, x)
+
+    def __sub__(self, x: NumpyLanes | float) -> NumpyLanes:
+        return self.apply(np.subtract, x)
+
+    def __mul__(self, x: NumpyLanes | float) -> NumpyLanes:
+        return self.apply(np.multiply, x)
+
+    def __and__(self, x: NumpyLanes | int) -> NumpyLanes:
+        return self.apply(np.bitwise_and, x)
+
+    def __or__(self, x: NumpyLanes | int) -> NumpyLanes:
+        return self.apply(np.bitwise_or, x)
+
+    def __lshift__(self, x: NumpyLanes | int) -> NumpyLanes:
+        return self.apply(np.left_shift, x)
+
+    def __rshift__(self, x: NumpyLanes | int) -> NumpyLanes:
+        return self.apply(np.right_shift, x)
 
 
 class Quantised:
@@ -256,3 +350,116 @@ def quantised_of(text: str) -> Quantised:
         return QuantFixed(*number, float.fromhex(*scale)) if kind == "fixed" else QuantInt(*number)
     except (KeyError, TypeError) as e:
         raise ValueError(f"`{text}` is not a quantised type") from e
+
+
+# --- layouts -------------------------------------------------------------------------------------
+
+
+class Packed(NamedTuple):
+    """Layout of bit-packed numbers in words of `word_bits` bits. See `Layout`.
+
+    `words` is the layout of the words. Component k begins at bit `starts[k]` plus the sum of the
+    terms `inner` of the indices. `is_alone`: a word holds nothing but one element.
+    """
+
+    words: Affine
+    inner: tuple[tuple[AxisTerm, ...], ...]
+    starts: tuple[int, ...]
+    word_bits: int
+    is_alone: bool
+    number: Quantised
+
+    @property
+    def rank(self) -> int:
+        return self.words.rank
+
+    @property
+    def components(self) -> tuple[int, ...]:
+        """Zeros: all components of an element are in one word."""
+        return (0,) * len(self.starts)
+
+    @property
+    def size(self) -> int:
+        return self.words.size
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        return self.words.origin
+
+    @property
+    def word(self) -> Scalar:
+        """The scalar type of the words."""
+        return u32 if self.word_bits == 32 else u64
+
+    def offset(self, index: Sequence[Any]) -> Any:
+        """The offset of an element's word."""
+        return self.words.offset(index)
+
+    def bit(self, index: Sequence[Any]) -> Any:
+        """Bit position of an element in its word, without that of the component."""
+        return sum_of_digits(index, self.inner)
+
+    def digits(self, shape: tuple[int, ...]) -> None:
+        """None: the position of a number is not a sum of word strides."""
+
+    def component(self, k: int) -> Packed:
+        alone = self.is_alone and len(self.starts) == 1
+        return self._replace(starts=(self.starts[k],), is_alone=alone)
+
+    def text(self) -> str:
+        inner = "|".join("+".join(f"{d}%{m}*{s}" for d, m, s in axis) for axis in self.inner)
+        parts = (
+            self.words.text()[1:-1], inner, ",".join(map(str, self.starts)), self.word_bits,
+            int(self.is_alone), self.number.text(),
+        )  # fmt: skip
+        return f"packed({'/'.join(map(str, parts))})"
+
+    # --- bits of words, for values of kernels or numpy (`Lane`) ------------------------------
+
+    @property
+    def ones(self) -> int:
+        """Bit mask of a number."""
+        return (1 << self.number.bits) - 1
+
+    def mask(self, word: L, bit: L | int) -> L:
+        """Masks of the numbers that begin at these bits, of the word's type."""
+        return word.number(self.ones) << bit
+
+    def take(self, word: L, bit: L | int) -> L:
+        """Extract the numbers that begin at these bits of the words, as slots: in their highest
+        bits."""
+        return self.number.raised(word >> bit)
+
+    def put(self, slot: L, bit: L | int) -> L:
+        """Words with the numbers of slots (in their highest bits) at the given bits, and zeros
+        elsewhere."""
+        return self.number.lowered(slot).cast(self.word) << bit
+
+    # --- all elements, in numpy arrays of words --------------------------------------------------
+
+    def gather(self, flat: Any, places: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+        """The slots of all elements whose words are at `places` of array `flat`."""
+        found: NDArray[Any] = self.take(NumpyLanes(flat[places]), self._first_bits(places, shape)).v
+        return found
+
+    def scatter(self, flat: Any, places: Any, shape: tuple[int, ...], slots: Any) -> None:
+        """Store the slots of all elements into the words at `places` of array `flat`; other bits
+        stay."""
+        bits = self._first_bits(places, shape)
+        np.bitwise_and.at(flat, places, (~self.mask(bits, bits)).v)
+        np.bitwise_or.at(flat, places, self.put(NumpyLanes(slots), bits).v)
+
+    def _first_bits(self, places: Any, shape: tuple[int, ...]) -> NumpyLanes:
+        """First bit of each number in its word, for all elements and components, as words."""
+        bits = np.zeros(shape, np.int64) + self.bit([*np.indices(shape)])
+        each = bits[..., None] + np.array(self.starts)
+        return NumpyLanes(each.reshape(places.shape)).cast(self.word)
+
+
+def packed_of(text: str, rank: int) -> Packed:
+    """Parse the text between the parentheses of `Packed.text`. Raises ValueError."""
+    words, inner, starts, word_bits, is_alone, number = text.split("/")
+    axes = affine_of(f"{inner};0;0;", rank).axes
+    firsts = tuple(map(int, starts.split(",")))
+    found = affine_of(words, rank), axes, firsts
+    return Packed(*found, int(word_bits), is_alone == "1", quantised_of(number))
