@@ -75,7 +75,7 @@ def test_a_pass_is_a_file_and_an_entry_of_the_pipeline() -> None:
 def test_an_atomic_is_known_to_four_files(op: str) -> None:
     """The fourth gives it an operator (`^=`)."""
     assert files_of(op) == {
-        "ir/op_table/memory_ops", "spirv/atomic_ops", "lang/atomic_functions",
+        "ir/op_table/memory_ops", "spirv/pointers", "lang/atomic_functions",
         "frontend/control/assign",
     }  # fmt: skip
 

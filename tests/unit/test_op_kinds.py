@@ -59,7 +59,7 @@ HANDLERS = {
     "reports/sites:OPERATORS": "what messages call them",
     "spirv/scalar_ops:EXTENDED": "instructions",
     "spirv/scalar_ops:OPCODES": "instructions",
-    "spirv/atomic_ops:OPCODES": "instructions",
+    "spirv/pointers:ATOMIC_OPCODES": "instructions",
     "spirv/instruction_selection:ROWS": "instructions",
     "spirv/subgroup_ops:ARITHMETIC": "instructions",
     "spirv/subgroup_ops:EXCHANGES": "instructions",

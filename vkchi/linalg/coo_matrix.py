@@ -1,7 +1,7 @@
 """Sparse matrices on the host, in coordinate format.
 
-Entries are unique and sorted by row, then column. Arithmetic uses numpy, and tapes differentiate it
-(`tape.hosted`).
+Entries are unique and sorted by row, then column. Arithmetic uses numpy: weighted sums, and sums of
+products. Tapes record these functions and call `slopes` for the gradient (`tape.hosted`).
 
     A = SparseMatrix(2, 2); A[0, 1] = 3.0; (A @ A.transpose())[0, 0]      # 9.0
 """
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, overload
 from vkchi.errors import KernelRuntimeError, MissingPackageError
 from vkchi.fields.field import Field
 from vkchi.fields.storage import Storage
-from vkchi.linalg.scatter_functions import ProductScatter, WeightedScatter
 from vkchi.ndarray import Ndarray
 from vkchi.tape.hosted import current_tape, run_host_function
 from vkchi.tuples import NamedTuple
@@ -30,6 +29,60 @@ if TYPE_CHECKING:
 
 
 Entries = tuple[Any, Any, Any]  # rows, columns, numbers
+
+
+Values = np.ndarray[Any, Any]
+
+
+def scatter_add(where: Values, numbers: Values, count: int) -> Values:
+    """Scatter-add into `count` sums: result[where[t]] += numbers[t]."""
+    return np.bincount(where, numbers, count) if len(where) else np.zeros(count)
+
+
+class WeightedScatter(NamedTuple):
+    """result[where[t]] += weights[t] * x[taken[t]] for all t. x is the concatenation of the
+    inputs."""
+
+    who: str
+    taken: Values
+    weights: Any
+    where: Values
+    size: int
+    dtype: Any
+
+    def value(self, *inputs: Values) -> Values:
+        x = np.concatenate([x.reshape(-1) for x in inputs])
+        return scatter_add(self.where, self.weights * x[self.taken], self.size).astype(self.dtype)
+
+    def slopes(self, slope: Values, result: Values, inputs: Sequence[Values]) -> Sequence[Values]:
+        sizes = [x.size for x in inputs]
+        found = scatter_add(self.taken, self.weights * slope[self.where], sum(sizes))
+        parts = np.split(found, np.cumsum(sizes)[:-1])
+        return [part.reshape(x.shape) for part, x in zip(parts, inputs)]
+
+
+class ProductScatter(NamedTuple):
+    """result[where[t]] += a[first[t]] * b[second[t]] for all t."""
+
+    who: str
+    first: Values
+    second: Values
+    where: Values
+    size: int
+    dtype: Any
+
+    def value(self, *inputs: Values) -> Values:
+        a, b = inputs
+        products = a[self.first].astype(float) * b[self.second]
+        return scatter_add(self.where, products, self.size).astype(self.dtype)
+
+    def slopes(self, slope: Values, result: Values, inputs: Sequence[Values]) -> Sequence[Values]:
+        a, b = inputs
+        given = slope[self.where]
+        return (
+            scatter_add(self.first, given * b[self.second], len(a)),
+            scatter_add(self.second, given * a[self.first], len(b)),
+        )
 
 
 class SparsityPattern(NamedTuple):

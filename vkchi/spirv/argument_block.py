@@ -1,7 +1,7 @@
 """Argument block of one shader: the used slots, their offsets, and the loads.
 
 `target/shader.py` defines the meaning of slots. Arguments are push constants;
-`indirect_arguments.in_memory` reads them from a buffer instead. Scalars narrower than 32 bits are
+`module_rewriting.in_memory` reads them from a buffer instead. Scalars narrower than 32 bits are
 passed in 32 bits, and converted in the shader.
 
 Methods such as `pointer` return the id of a value at once. Offsets and loads are determined by

@@ -15,7 +15,6 @@ from __future__ import annotations
 from vkchi.ir.core import Op
 from vkchi.ir.ops import Trait, kinds_with
 from vkchi.spirv import (
-    atomic_ops,
     control_flow,
     invocation,
     pointers,
@@ -235,7 +234,7 @@ ROWS: dict[str, Row] = {
     "shared": pointers.lower_shared,
     "load": pointers.lower_load,
     "store": pointers.lower_store,
-    **dict.fromkeys([*atomic_ops.OPCODES, "atomic_mul"], atomic_ops.lower_atomic),
+    **dict.fromkeys([*pointers.ATOMIC_OPCODES, "atomic_mul"], pointers.lower_atomic),
     "thread_index": invocation.lower_thread_index,
     "local_index": invocation.lower_local_index,
     "group_index": invocation.lower_group_index,

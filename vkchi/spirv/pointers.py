@@ -1,4 +1,4 @@
-"""Memory ops: addresses, loads, stores, workgroup memory, private variables.
+"""Memory ops: addresses, loads, stores, atomics, workgroup memory, private variables.
 
 A pointer op becomes a place: in a buffer, in workgroup memory, or in private variables.
 Precondition: `opt.lowering.lower_access` has computed the offsets.
@@ -17,9 +17,9 @@ from vkchi.errors import InternalError
 from vkchi.ir.core import Op, Param, is_wide
 from vkchi.ir.op_table.memory_ops import address_constant
 from vkchi.spirv import spec
-from vkchi.spirv.spec import Glsl, MemoryAccess, StorageClass
+from vkchi.spirv.spec import Glsl, MemoryAccess, Scope, Semantics, StorageClass
 from vkchi.tuples import NamedTuple
-from vkchi.types import WIDE_FROM, Array, Ptr, Scalar, Tensor, i32, i64, scalar_of, u32, u64
+from vkchi.types import WIDE_FROM, Array, Ptr, Scalar, Tensor, i32, i64, scalar_of, u1, u32, u64
 
 if TYPE_CHECKING:
     from vkchi.spirv.emitter import Emitter
@@ -439,3 +439,64 @@ def _store_buffer(
     if place.count > 1:
         value = em.op(spec.OpCompositeConstruct, vector_id(em, place), *values)
     em.act(spec.OpStore, buffer_pointer(em, place), value, *_aligned(place, aligned))
+
+
+# --- atomic ops ----------------------------------------------------------------------------------
+
+# Native atomics. `legalize` replaces all others. `opt.lowering.layouts` splits tensors, and turns
+# exchange and compare-and-swap of floats into ones of integers.
+
+
+# op -> opcodes for i, u, f.
+ATOMIC_OPCODES: dict[str, tuple[int, int, int]] = {
+    "atomic_add": (spec.OpAtomicIAdd, spec.OpAtomicIAdd, spec.OpAtomicFAddEXT),
+    "atomic_min": (spec.OpAtomicSMin, spec.OpAtomicUMin, spec.OpAtomicFMinEXT),
+    "atomic_max": (spec.OpAtomicSMax, spec.OpAtomicUMax, spec.OpAtomicFMaxEXT),
+    "atomic_and": (spec.OpAtomicAnd, spec.OpAtomicAnd, 0),
+    "atomic_or": (spec.OpAtomicOr, spec.OpAtomicOr, 0),
+    "atomic_xor": (spec.OpAtomicXor, spec.OpAtomicXor, 0),
+    "atomic_exchange": (spec.OpAtomicExchange, spec.OpAtomicExchange, 0),
+    "atomic_cas": (spec.OpAtomicCompareExchange, spec.OpAtomicCompareExchange, 0),
+}
+# (op, type, is workgroup memory) -> Caps field; 32-bit integers need none.
+FLOAT_NEEDS = {
+    ("atomic_add", "f32", False): "f32_atomic_add",
+    ("atomic_add", "f32", True): "f32_atomic_add_shared",
+    ("atomic_add", "f64", False): "f64_atomic_add",
+    ("atomic_min", "f32", False): "f32_atomic_minmax",
+    ("atomic_max", "f32", False): "f32_atomic_minmax",
+}
+WIDE_NEEDS = {False: "i64_atomics", True: "i64_atomics_shared"}
+
+
+def lower_atomic(em: Emitter, op: Op) -> tuple[int, ...]:
+    """Emit a relaxed atomic instruction; return the id of the old value.
+
+    Raises InternalError if the op is not native to the type and memory.
+    """
+    place, t = em.places[op.args[0]], op.type
+    values = [em.ids[v][0] for v in op.args[1:]]
+    opcode = 0
+    if isinstance(t, Scalar) and t is not u1:
+        opcode = ATOMIC_OPCODES.get(op.kind, (0, 0, 0))["iuf".find(t.kind)]
+    if not opcode or not isinstance(t, Scalar):
+        raise InternalError(f"`{op.kind}` of {t} is not native; legalize must replace it")
+    is_shared = isinstance(place, SharedPlace)
+    _need_atomic(em, op.kind, t, is_shared=is_shared)
+    scope = em.const(u32, Scope.Workgroup if is_shared else Scope.Device)
+    operands = [scope, em.const(u32, Semantics.Relaxed), *values]
+    if op.kind == "atomic_cas":
+        operands = [*operands[:2], operands[1], *reversed(values)]
+    return (em.op(opcode, em.type_id(t), scalar_pointer(em, place), *operands),)
+
+
+def _need_atomic(em: Emitter, kind: str, t: Scalar, *, is_shared: bool) -> None:
+    if t.kind == "f":
+        field = FLOAT_NEEDS.get((kind, t.name, is_shared), "")
+        if not field:
+            raise InternalError(f"`{kind}` of {t} is not native here; legalize must replace it")
+        em.need(field)
+    elif t.bits == 64:
+        em.need(WIDE_NEEDS[is_shared])
+    elif t.bits != 32:
+        raise InternalError(f"`{kind}` of {t} is not native; legalize must replace it")

@@ -1,8 +1,8 @@
-"""Rewriting of a shader to read its arguments from memory, not from push constants.
+"""Rewriting of finished shaders: arguments in memory, another workgroup shape.
 
-Arguments in memory can be changed without recording commands again, and may be larger than a
-device's push constants. Precondition: only the entry block reads arguments, each exactly once
-(`argument_block`).
+Arguments in memory, not in push constants, can be changed without recording commands again, and may
+be larger than a device's push constants. Precondition: only the entry block reads arguments, each
+exactly once (`argument_block`).
 
     >>> in_memory(shader).indirect
     True
@@ -11,13 +11,13 @@ device's push constants. Precondition: only the entry block reads arguments, eac
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from vkchi.errors import InternalError
 from vkchi.spirv import spec
 from vkchi.spirv.module_builder import HEADER_WORDS, Words, encode_instruction, iterate_instructions
-from vkchi.spirv.spec import Decoration, MemoryAccess, StorageClass
-from vkchi.target.shader import Shader
+from vkchi.spirv.spec import Decoration, ExecutionMode, MemoryAccess, StorageClass
+from vkchi.target.shader import Grid, Shader
 
 BOUND = 3  # index of the id bound in the header
 WIDE = ("ptr", "trash")
@@ -37,6 +37,25 @@ def in_memory(shader: Shader) -> Shader:
         words, [8 if s.kind in WIDE or s.dtype in WIDE_TYPES else 4 for s in shader.slots]
     ).out
     return shader._replace(words=struct.pack(f"<{len(out)}I", *out), indirect=True)
+
+
+def with_workgroup_shape(shader: Shader, block: Sequence[int]) -> Shader:
+    """Return the shader with workgroups of these sizes along x, y and z (its mode LocalSize).
+
+    Preconditions: no axis of the grid omits a bounds guard that the new shape needs, and no
+    instruction depends on the workgroup shape, as is so for grids of several axes. Raises
+    InternalError for a grid of one axis, and if `block` has not one size per axis.
+    """
+    axes = shader.grid.axes
+    if len(axes) < 2 or len(block) != len(axes):
+        raise InternalError(f"{shader.name} has no workgroups of {len(block)} axes")
+    words = list(struct.unpack(f"<{len(shader.words) // 4}I", shader.words))
+    at = HEADER_WORDS
+    while (words[at] & 0xFFFF, words[at + 2]) != (spec.OpExecutionMode, ExecutionMode.LocalSize):
+        at += words[at] >> 16
+    words[at + 3 : at + 6] = [*block, 1][:3]
+    grid = Grid(tuple([axis._replace(block=n) for axis, n in zip(axes, block, strict=True)]))
+    return shader._replace(words=struct.pack(f"<{len(words)}I", *words), grid=grid)
 
 
 class _Rewriting:
