@@ -438,7 +438,7 @@ def estimate(names, family):
     import vkchi as ti
     from vkchi.cache.inspection import radv
     from vkchi.compiler import build_artifact
-    from vkchi.ir.shape_specialization import with_shapes
+    from vkchi.ir.rebuild import with_shapes
     from vkchi.runtime import current_runtime
 
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "isa"))

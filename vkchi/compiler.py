@@ -28,7 +28,7 @@ from vkchi.cache.compiled import Compiled
 from vkchi.compile_state import compiling
 from vkchi.frontend.state.methods_seen import methods_seen
 from vkchi.ir.core import Func, Op, Param, Program, base_memory, walk
-from vkchi.ir.op_table.report_ops import REPORTS
+from vkchi.ir.op_table.invocation_ops import REPORTS
 from vkchi.ir.ops import READS, WRITES
 from vkchi.span import Span
 from vkchi.target.artifact import OWN_SITES, Artifact, Dispatch, Interface

@@ -26,7 +26,7 @@ from tests.fuzz.layouts import tree_layouts
 from tests.fuzz.tensors import COMPUTED, SPECIAL
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Result, Value
-from vkchi.ir.op_table.sig import OpSignature, SignatureError
+from vkchi.ir.op_table.table import OpSignature, SignatureError
 from vkchi.ir.ops import TABLE
 from vkchi.types import (
     SCALARS,

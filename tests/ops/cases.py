@@ -18,7 +18,7 @@ import numpy as np
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param
-from vkchi.ir.op_table.sig import OpSignature, SignatureError
+from vkchi.ir.op_table.table import OpSignature, SignatureError
 from vkchi.ir.ops import ELEMENTWISE, TABLE
 from vkchi.types import SCALARS, Array, Scalar, Type, i32, scalar_of, u1, with_shape
 

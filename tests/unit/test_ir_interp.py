@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from vkchi.errors import ArgumentError, InternalError
+from vkchi.ir.op_table.semantics import first_state, next_state, output_of
 from vkchi.ir.ops import TABLE
-from vkchi.ir.pcg import first_state, next_state, output_of
 from vkchi.ir.reference import interp
 from vkchi.ir.reference.interp import is_interpretable, run_reference
 from vkchi.ir.reference.interp_memory import ScalarsPointer

@@ -1,8 +1,8 @@
-"""Funcs for arrays of known extents (`ir/shape_specialization`)."""
+"""Funcs for arrays of known extents (`ir/rebuild`)."""
 
 from __future__ import annotations
 
-from vkchi.ir.shape_specialization import with_shapes
+from vkchi.ir.rebuild import with_shapes
 from vkchi.ir.text import parse_func, print_func
 from vkchi.ir.verify import verify
 

@@ -38,7 +38,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.constants import is_constant
 from vkchi.ir.core import Op, Value, constant_array
 from vkchi.ir.num import Num
-from vkchi.ir.op_table.sig import OpSignature
+from vkchi.ir.op_table.table import OpSignature
 from vkchi.ir.ops import PLACES, READS, TABLE, Effect
 from vkchi.target.magic import MAGIC
 from vkchi.tuples import NamedTuple

@@ -19,7 +19,7 @@ from typing import Any
 
 from vkchi.errors import InternalError
 from vkchi.ir.core import Op, Param, Region, Value, constant_attr
-from vkchi.ir.op_table.sig import SignatureError
+from vkchi.ir.op_table.table import SignatureError
 from vkchi.ir.ops import TABLE
 from vkchi.span import Span
 from vkchi.types import Scalar, Tensor, Type

@@ -27,7 +27,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from vkchi.span import Span
-from vkchi.types import Array, Scalar, Tensor, Type, needs_wide
+from vkchi.types import Array, Scalar, Tensor, Type, integer_range, needs_wide
 from vkchi.types.array_attributes import PLAIN, Attributes
 from vkchi.types.lazy_numpy import np
 
@@ -263,6 +263,11 @@ def bits_of(value: Any, t: Scalar) -> int:
         return int(value) & ((1 << t.bits) - 1)
     with np.errstate(all="ignore"):
         return int(np.asarray(value, t.dtype).view(f"u{t.bits // 8}"))
+
+
+def extreme_bits(t: Scalar, sign: int) -> int:
+    """Return the bits of the greatest (`sign` 1) or least (-1) value of a type."""
+    return bits_of(sign * float("inf") if t.kind == "f" else integer_range(t)[sign > 0], t)
 
 
 def value_of(bits: int, t: Scalar) -> Any:

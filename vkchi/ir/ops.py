@@ -1,13 +1,13 @@
 """The op table, one row per op, and sets of ops by trait.
 
 A row has these columns:
-- the signature (see `sig.py`), or an `infer` function for ops on memory and control;
+- the signature (see `table.OpSignature`), or an `infer` function for ops on memory and control;
 - the numpy meaning, which is the semantics of a pure op;
 - effect, traits, the contents of `attr`, and a line of documentation;
 - for integers, `interval` and `monotone`.
 
-Other rows are in `memory_ops`, in `invocation_ops` (ops that depend on the invocation) and in
-`report_ops` (reports to the host). See CONTRIBUTING.md for adding an op.
+Other rows are in `memory_ops` and in `invocation_ops` (ops that depend on the invocation, reports
+to the host). See CONTRIBUTING.md for adding an op.
 
     >>> TABLE["add"].effect is Effect.PURE
     True
@@ -17,15 +17,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkchi.ir.op_table import interval_rules, invocation_ops, report_ops, semantics
+from vkchi.ir.op_table import interval_rules, invocation_ops, semantics
 from vkchi.ir.op_table.memory_ops import ATOMICS, READS, UPDATES, WRITES
-from vkchi.ir.op_table.sig import OpSignature, SignatureError
 from vkchi.ir.op_table.table import (
     ALL,
     TABLE,
     ControlSpec,
     Effect,
     OpRow,
+    OpSignature,
+    SignatureError,
     Trait,
     add_row,
     check_component,
@@ -43,7 +44,7 @@ __all__ = [
     "ORDERED", "PER_INVOCATION", "PLACES", "PLAIN_ACCESSES", "QUOTIENTS", "READS", "REMAINDERS",
     "REMAINDER_OF", "ROUNDED_DOWN", "SUMS", "SWAPS", "SYNCS", "TABLE", "TIED", "TRUTHS",
     "UPDATES", "VARYING", "WRITES", "ControlSpec", "Effect", "OpRow", "Trait", "effect_of",
-    "invocation_ops", "kinds_with", "report_ops",
+    "invocation_ops", "kinds_with",
 ]  # fmt: skip
 
 COMMUTES, COMPARES, MERGES = Trait.COMMUTES, Trait.COMPARES, Trait.MERGES
@@ -288,104 +289,41 @@ def _join_u64(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | Non
     return u64
 
 
-add_row(
-    "const",
-    _const,
-    None,
-    "a constant",
-    attr="bits: int, or a tuple of ints for a tensor",
-    traits=Trait.UNIFORM | Trait.FIXED,
-)
-add_row(
-    "select",
-    _select,
-    lambda c, a, b: np.where(c, a, b),
-    "per component: second where first, else third",
-    traits=MERGES | LOGIC | CARRIES,
-    interval=interval_rules.select,
-)
-add_row(
-    "cast",
-    _cast,
-    semantics.cast,
-    "numeric conversion",
-    traits=COUNTS | Trait.CONVERTS | ZERO | FACTORS,
-    interval=interval_rules.first,
-)
-add_row(
-    "bitcast",
-    _bitcast,
-    lambda a, dtype: np.ascontiguousarray(a).view(dtype).reshape(np.shape(a)),
-    "same bits, other type",
-    traits=COUNTS | Trait.CONVERTS | FACTORS,
-    interval=interval_rules.first,
-)
-add_row(
-    "split_u64",
-    _split_u64,
-    lambda a: np.array([a & 0xFFFFFFFF, a >> np.uint64(32)], np.uint32),
-    "the low and the high 32 bits of a u64",
-)
-add_row(
-    "join_u64",
-    _join_u64,
-    lambda a: np.uint64(a[0]) | (np.uint64(a[1]) << np.uint64(32)),
-    "the u64 of low and high 32 bits",
-)
-add_row(
-    "splat",
-    _splat,
-    lambda a, shape: np.full(shape, a),
-    "a tensor filled with a scalar",
-    traits=CARRIES | ZERO,
-)
-add_row(
-    "pack",
-    _pack,
-    lambda *xs, shape: np.stack(xs).reshape(shape),
-    "a tensor of components, row by row",
-    traits=CARRIES | ZERO,
-)
-add_row(
-    "extract",
-    _extract,
-    lambda v, k: v.reshape(-1)[k],
-    "component `attr`, counted row by row",
-    attr="component: int",
-    traits=CARRIES | ZERO,
-)
-add_row(
-    "extract_at",
-    _extract_at,
-    lambda v, k: v.reshape(-1)[np.clip(k, 0, v.size - 1)],
-    "component at a computed place, clamped",
-    traits=CARRIES,
-)
-add_row(
-    "insert",
-    _insert,
-    None,
-    "the tensor with component `attr` replaced",
-    attr="component: int",
-    traits=CARRIES,
-)
-add_row(
-    "insert_at",
-    _insert_at,
-    None,
-    "the tensor with a component at a computed place replaced; none if outside",
-    traits=CARRIES,
-)
+# fmt: off
+add_row("const", _const, None, "a constant", attr="bits: int, or a tuple of ints for a tensor",
+        traits=Trait.UNIFORM | Trait.FIXED)
+add_row("select", _select, lambda c, a, b: np.where(c, a, b),
+        "per component: second where first, else third", traits=MERGES | LOGIC | CARRIES,
+        interval=interval_rules.select)
+add_row("cast", _cast, semantics.cast, "numeric conversion",
+        traits=COUNTS | Trait.CONVERTS | ZERO | FACTORS, interval=interval_rules.first)
+add_row("bitcast", _bitcast,
+        lambda a, dtype: np.ascontiguousarray(a).view(dtype).reshape(np.shape(a)),
+        "same bits, other type", traits=COUNTS | Trait.CONVERTS | FACTORS,
+        interval=interval_rules.first)
+add_row("split_u64", _split_u64,
+        lambda a: np.array([a & 0xFFFFFFFF, a >> np.uint64(32)], np.uint32),
+        "the low and the high 32 bits of a u64")
+add_row("join_u64", _join_u64, lambda a: np.uint64(a[0]) | (np.uint64(a[1]) << np.uint64(32)),
+        "the u64 of low and high 32 bits")
+add_row("splat", _splat, lambda a, shape: np.full(shape, a), "a tensor filled with a scalar",
+        traits=CARRIES | ZERO)
+add_row("pack", _pack, lambda *xs, shape: np.stack(xs).reshape(shape),
+        "a tensor of components, row by row", traits=CARRIES | ZERO)
+add_row("extract", _extract, lambda v, k: v.reshape(-1)[k], "component `attr`, counted row by row",
+        attr="component: int", traits=CARRIES | ZERO)
+add_row("extract_at", _extract_at, lambda v, k: v.reshape(-1)[np.clip(k, 0, v.size - 1)],
+        "component at a computed place, clamped", traits=CARRIES)
+add_row("insert", _insert, None, "the tensor with component `attr` replaced", attr="component: int",
+        traits=CARRIES)
+add_row("insert_at", _insert_at, None,
+        "the tensor with a component at a computed place replaced; none if outside", traits=CARRIES)
 add_row("matmul", _matmul, semantics.matmul, "matrix times matrix or vector")
-add_row(
-    "transpose",
-    _transpose,
-    np.transpose,
-    "the matrix with rows and columns exchanged",
-    traits=CARRIES | ZERO,
-)
+add_row("transpose", _transpose, np.transpose, "the matrix with rows and columns exchanged",
+        traits=CARRIES | ZERO)
 add_row("outer", _outer, np.multiply.outer, "outer product of two vectors")
 add_row("sum", "T:num.tensor -> E(T)", semantics.total, "sum of all components", traits=ZERO)
+# fmt: on
 
 
 # --- control -------------------------------------------------------------------------------------
@@ -397,44 +335,26 @@ def _control(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None
     return None
 
 
-add_row(
-    "if",
-    _control,
-    None,
-    "(cond) {then} {else}: the regions yield the results",
-    Effect.CONTROL,
-    control=ControlSpec(2, fixed=1, order="once"),
-)
-add_row(
-    "for",
-    _control,
-    None,
-    "(begin, end, *first) {(i, *carried)}: for every i from begin to before end, if there are any; "
-    "yields the next carried values; results: the last",
-    Effect.CONTROL,
-    attr="nounroll: drivers should leave the loop as it is",
-    control=ControlSpec(1, fixed=2, order="serial", index_params=1),
-)
-add_row(
-    "while",
-    _control,
-    None,
-    "(*first) {(*carried) yields u1} {(*carried) yields the next}: results: the last carried",
-    Effect.CONTROL,
-    control=ControlSpec(2, fixed=0, order="serial", tests=True),
-)
-add_row(
-    "parallel",
-    _control,
-    None,
-    "(begin, end, begin, end, ...) {(i, j, ...)}: every i from begin to before end, with every j "
-    "likewise, at once, in no order, none where an end is not above its begin; only in a Func's "
-    "body",
-    Effect.CONTROL,
-    attr="workgroup: its iterations, or a tuple of its length along each axis; None for any",
-    control=ControlSpec(1, fixed=ALL, order="parallel", index_params=ALL),
-)
+# fmt: off
+add_row("if", _control, None, "(cond) {then} {else}: the regions yield the results", Effect.CONTROL,
+        control=ControlSpec(2, fixed=1, order="once"))
+add_row("for", _control, None,
+        "(begin, end, *first) {(i, *carried)}: for every i from begin to before end, if there are "
+        "any; yields the next carried values; results: the last",
+        Effect.CONTROL, attr="nounroll: drivers should leave the loop as it is",
+        control=ControlSpec(1, fixed=2, order="serial", index_params=1))
+add_row("while", _control, None,
+        "(*first) {(*carried) yields u1} {(*carried) yields the next}: results: the last carried",
+        Effect.CONTROL, control=ControlSpec(2, fixed=0, order="serial", tests=True))
+add_row("parallel", _control, None,
+        "(begin, end, begin, end, ...) {(i, j, ...)}: every i from begin to before end, with every "
+        "j likewise, at once, in no order, none where an end is not above its begin; only in a "
+        "Func's body",
+        Effect.CONTROL,
+        attr="workgroup: its iterations, or a tuple of its length along each axis; None for any",
+        control=ControlSpec(1, fixed=ALL, order="parallel", index_params=ALL))
 add_row("yield", _control, None, "ends a region, giving its values", Effect.CONTROL)
+# fmt: on
 
 # --- sets of ops by trait -------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, walk
+from vkchi.types import Array
 
 Choice = TypeVar("Choice")  # how to replace an op; always truthy
 Visit = Callable[[Builder, Op, tuple[Value, ...]], "Sequence[Value] | None"]
@@ -56,7 +57,7 @@ class Rebuilder:
         """
         with self.inside(*region.params) as new:
             self.ops(region.ops)
-        return region if same_ops(region.ops, new.ops) else new
+        return region if region.ops == new.ops else new
 
     def ops(self, ops: Sequence[Op]) -> None:
         """Append the rewritten ops to the open region of `b`, and map their results."""
@@ -120,9 +121,27 @@ def with_params(fn: Func, new: Mapping[Param, Param]) -> Func:
     return Func(fn.name, params, rebuilder.region(fn.body), fn.span)
 
 
-def same_ops(a: list[Op], b: list[Op]) -> bool:
-    """True if two op lists hold the same objects."""
-    return a == b
+def with_shapes(fn: Func, shapes: Mapping[str, tuple[int, ...]]) -> Func:
+    """Shape specialization: give the array parameters of these names constant shapes.
+
+    Names that the Func lacks, arrays of static shape and arrays with 64-bit extents are skipped.
+    The parameter gets the shape but no layout, so elements stay in row-major order. Alias analysis
+    still treats it as an argument: it may overlap others unless it is `noalias`. Its attributes
+    stay, except `like`. That is removed from arrays that get a shape, and from arrays like one of
+    the names.
+
+        with_shapes(fn, {"x": (640, 480)})       # %x: array<f32[??]> -> %x: array<f32[640,480]>
+    """
+    new: dict[Param, Param] = {}
+    for p in fn.params:
+        t, shape = p.type, shapes.get(p.name)
+        if not isinstance(t, Array) or t.shape is not None:
+            continue
+        if shape is not None and not p.attributes.ext64:
+            t = Array.of(t.elem, t.ndim, shape, None, t.space, t.stored)
+        if t is not p.type or p.attributes.like in shapes:
+            new[p] = Param(t, p.name, p.attributes._replace(like=""))
+    return with_params(fn, new)
 
 
 def rebuild(fn: Func, visit: Visit) -> Func:
@@ -168,4 +187,4 @@ def rebuild_loops(fn: Func, visit: Visit) -> Func:
             b.span = op.span
             if op.kind != "parallel" or visit(b, op, op.args) is None:
                 b.insert(op)
-    return fn if same_ops(fn.body.ops, body.ops) else Func(fn.name, fn.params, body, fn.span)
+    return fn if fn.body.ops == body.ops else Func(fn.name, fn.params, body, fn.span)

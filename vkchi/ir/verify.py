@@ -67,7 +67,7 @@ from typing import Any, NoReturn
 from vkchi.errors import InvalidIR
 from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value, find_parallel, walk
 from vkchi.ir.op_table.memory_ops import NNEG
-from vkchi.ir.op_table.sig import SignatureError
+from vkchi.ir.op_table.table import SignatureError
 from vkchi.ir.ops import NOUNROLL, TABLE, Effect
 from vkchi.types import SCALARS, Array, Scalar, Tensor, Type, i32, i64, u1
 from vkchi.types.array_attributes import PLAIN

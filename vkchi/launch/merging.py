@@ -130,7 +130,7 @@ def concatenate_launches(launches: Sequence[RecordedLaunch]) -> MergedFunc | Non
     None if it does not, if `VKCHI_PASSES` disables fusion, or if `FuncConcatenator` cannot build
     it.
     """
-    from vkchi.ir.shape_specialization import with_shapes
+    from vkchi.ir.rebuild import with_shapes
     from vkchi.opt.loops.fusion import fuses_to_one_loop
     from vkchi.opt.pipeline import disabled_passes
 

@@ -254,7 +254,7 @@ class ShapeSpecializer:
         from vkchi.analysis.mixing import depends_on_tiling  # lazy: not needed on cache hits
         from vkchi.cache import specialized_code
         from vkchi.compiler import build_artifact
-        from vkchi.ir.shape_specialization import with_shapes
+        from vkchi.ir.rebuild import with_shapes
 
         home, what, read, make = self._origin
         given = read()

@@ -25,7 +25,7 @@ from vkchi.env import is_on, passes_left_out
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.interrupts.local import local
 from vkchi.ir.core import NO_FILLS, NO_SIZES, Func, Op, Param, Program, Region
-from vkchi.ir.op_table.report_ops import REPORTS
+from vkchi.ir.op_table.invocation_ops import REPORTS
 from vkchi.ir.ops import ATOMICS, LOOPS, PLAIN_ACCESSES, QUOTIENTS, ROUNDED_DOWN, UPDATES
 from vkchi.ir.verify import verify
 from vkchi.opt.memo import Memo

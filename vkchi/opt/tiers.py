@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from vkchi.analysis.mixing import depends_on_tiling
 from vkchi.ir.core import Func, Op, Region, has_kind, walk
-from vkchi.ir.op_table.report_ops import REPORTS
+from vkchi.ir.op_table.invocation_ops import REPORTS
 from vkchi.opt.opaque import is_bit_exact
 from vkchi.target.options import Options
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from vkchi.errors import InternalError
 from vkchi.ir.builder import Builder, infer_type
 from vkchi.ir.core import Func, Op, Param, Region, Value, constant_array
-from vkchi.ir.op_table.sig import SignatureError
+from vkchi.ir.op_table.table import SignatureError
 from vkchi.ir.reference.evaluate import evaluate
 from vkchi.ir.reference.interp import DEFAULT_BLOCK, DispatchRun, Invocation
 from vkchi.types import Type

@@ -12,19 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vkchi.types import Scalar
+from vkchi.types import Scalar, integer_range
 
 Interval = tuple[int, int]
 Rule = Callable[..., "Interval | None"]  # (result's scalar type, interval per operand)
 
 
-def type_range(t: Scalar) -> Interval:
-    """Return the least and greatest value of an integer type or of u1."""
-    if t.kind == "b":
-        return 0, 1
-    if t.kind == "i":
-        return -(1 << (t.bits - 1)), (1 << (t.bits - 1)) - 1
-    return 0, (1 << t.bits) - 1
+type_range: Callable[[Scalar], Interval] = integer_range  # of integers and u1
 
 
 def within_type(found: Interval | None, t: Scalar) -> Interval | None:

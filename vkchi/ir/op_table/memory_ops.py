@@ -5,13 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from vkchi.ir.core import bits_of
+from vkchi.ir.core import bits_of, extreme_bits
 from vkchi.ir.op_table.interval_rules import nonnegative
-from vkchi.ir.op_table.sig import SignatureError
-from vkchi.ir.op_table.table import Effect, Trait, add_row, check_component, list_types
+from vkchi.ir.op_table.table import (
+    Effect,
+    SignatureError,
+    Trait,
+    add_row,
+    check_component,
+    list_types,
+)
 from vkchi.target.magic import MAGIC
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32, scalar_of, u1, u32, u64
+from vkchi.types import (
+    Array,
+    Ptr,
+    Scalar,
+    Tensor,
+    Type,
+    i32,
+    scalar_of,
+    u1,
+    u32,
+    u64,
+)
 from vkchi.types.lazy_numpy import np
 
 NNEG = "nneg"
@@ -128,86 +145,37 @@ def _size(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
     return given
 
 
-add_row(
-    "elem",
-    _elem,
-    None,
-    "the place of an element; indices outside lead to a harmless place",
-    attr="inbounds: the word `inbounds` if the indices are proved in range, or None",
-    traits=Trait.PLACE | Trait.LOWERED,
-)
-add_row(
-    "member",
-    _member,
-    None,
-    "the place of component `attr` of a tensor element",
-    attr="component: int",
-    traits=Trait.PLACE | Trait.COMPONENT,
-)
-add_row(
-    "member_at",
-    _member_at,
-    None,
-    "the place of a component at a computed, clamped index",
-    traits=Trait.PLACE | Trait.COMPONENT,
-)
-add_row(
-    "address",
-    _address,
-    None,
-    "the place of up to 4 scalars that begins so many behind an array's first one (components of a "
-    "tensor follow each other); a harmless place where the third operand is false",
-    attr="scalars: int, added to the second operand; in a pair with `nneg` where that is less "
-    "than 2**31 itself, so that it may be added to the array's address",
-    traits=Trait.PLACE,
-)
+# fmt: off
+add_row("elem", _elem, None, "the place of an element; indices outside lead to a harmless place",
+        attr="inbounds: the word `inbounds` if the indices are proved in range, or None",
+        traits=Trait.PLACE | Trait.LOWERED)
+add_row("member", _member, None, "the place of component `attr` of a tensor element",
+        attr="component: int", traits=Trait.PLACE | Trait.COMPONENT)
+add_row("member_at", _member_at, None, "the place of a component at a computed, clamped index",
+        traits=Trait.PLACE | Trait.COMPONENT)
+add_row("address", _address, None,
+        "the place of up to 4 scalars that begins so many behind an array's first one (components "
+        "of a tensor follow each other); a harmless place where the third operand is false",
+        attr="scalars: int, added to the second operand; in a pair with `nneg` where that is less "
+        "than 2**31 itself, so that it may be added to the array's address",
+        traits=Trait.PLACE)
 add_row("word", _word, None, "the place of the 32-bit word in which a narrower number stands")
 add_row("word_shift", _word_shift, None, "the bit of its `word` at which a number begins")
-add_row(
-    "size",
-    _size,
-    None,
-    "how many scalars an array has",
-    traits=Trait.UNIFORM,
-)
-add_row(
-    "shape",
-    _shape,
-    None,
-    "the extent of axis `attr` of an array",
-    attr="axis: int",
-    traits=Trait.UNIFORM | Trait.FIXED,
-    interval=nonnegative,
-)
+add_row("size", _size, None, "how many scalars an array has", traits=Trait.UNIFORM)
+add_row("shape", _shape, None, "the extent of axis `attr` of an array", attr="axis: int",
+        traits=Trait.UNIFORM | Trait.FIXED, interval=nonnegative)
 for _name in MAGIC:
-    add_row(
-        _name,
-        _magic,
-        None,
-        f"{_name[6:]} of `target.magic` for the extent of axis `attr` of an array",
-        attr="axis: int",
-        traits=Trait.UNIFORM | Trait.FIXED,
-    )
+    add_row(_name, _magic, None,
+            f"{_name[6:]} of `target.magic` for the extent of axis `attr` of an array",
+            attr="axis: int", traits=Trait.UNIFORM | Trait.FIXED)
 add_row("local", _local, None, "a private place holding a first value", Effect.ALLOC)
-add_row(
-    "shared",
-    _shared,
-    None,
-    "an array shared by the workgroup, not initialised",
-    Effect.ALLOC,
-    traits=Trait.OWNED,
-)
+add_row("shared", _shared, None, "an array shared by the workgroup, not initialised", Effect.ALLOC,
+        traits=Trait.OWNED)
 _ALIGNED = "alignment: bytes that the place is known to be a multiple of, or None: its scalar's"
 add_row("load", _load, None, "the value at a place", Effect.READ, attr=_ALIGNED)
-add_row(
-    "store",
-    _store,
-    None,
-    "put a value at a place",
-    Effect.WRITE,
-    attr=_ALIGNED,
-    traits=Trait.REPLACES,
-)
+add_row("store", _store, None, "put a value at a place", Effect.WRITE, attr=_ALIGNED,
+        traits=Trait.REPLACES)
+# fmt: on
 
 
 class Atomic(NamedTuple):
@@ -221,18 +189,11 @@ class Atomic(NamedTuple):
     identity: Callable[[Scalar], int]
 
 
-def _extreme(t: Scalar, sign: int) -> int:
-    if t.kind == "f":
-        return bits_of(sign * float("inf"), t)
-    info = {"i": (-(1 << (t.bits - 1)), (1 << (t.bits - 1)) - 1), "u": (0, (1 << t.bits) - 1)}
-    return bits_of(info[t.kind][sign > 0], t)
-
-
 ATOMICS = {
     # -0.0 + x is x for every x, but 0.0 + -0.0 is 0.0
     "atomic_add": Atomic("add", np.add, lambda t: bits_of(-0.0 if t.kind == "f" else 0, t)),
-    "atomic_min": Atomic("min", np.fmin, lambda t: _extreme(t, 1)),
-    "atomic_max": Atomic("max", np.fmax, lambda t: _extreme(t, -1)),
+    "atomic_min": Atomic("min", np.fmin, lambda t: extreme_bits(t, 1)),
+    "atomic_max": Atomic("max", np.fmax, lambda t: extreme_bits(t, -1)),
     "atomic_mul": Atomic("mul", np.multiply, lambda t: bits_of(1, t)),
     "atomic_and": Atomic("and", np.bitwise_and, lambda t: (1 << t.bits) - 1),
     "atomic_or": Atomic("or", np.bitwise_or, lambda t: 0),
@@ -247,27 +208,13 @@ _TRAITS = {
     "and": Trait.IDEMPOTENT,
     "or": Trait.IDEMPOTENT,
 }
+# fmt: off
 for _name, _row in ATOMICS.items():
-    add_row(
-        _name,
-        _atomic,
-        _row.numpy,
-        f"{_row.combine} into a place, per component; gives the old value",
-        Effect.ATOMIC,
-        traits=_TRAITS.get(_row.combine, Trait.NONE),
-    )
-add_row(
-    "atomic_exchange",
-    _atomic,
-    lambda old, new: new,
-    "put a value, get the old one",
-    Effect.WRITE,
-    traits=Trait.REPLACES,
-)
-add_row(
-    "atomic_cas",
-    _atomic,
-    None,
-    "put the third value where the second stands, bit for bit; the old value",
-    Effect.WRITE,
-)
+    add_row(_name, _atomic, _row.numpy,
+            f"{_row.combine} into a place, per component; gives the old value", Effect.ATOMIC,
+            traits=_TRAITS.get(_row.combine, Trait.NONE))
+add_row("atomic_exchange", _atomic, lambda old, new: new, "put a value, get the old one",
+        Effect.WRITE, traits=Trait.REPLACES)
+add_row("atomic_cas", _atomic, None,
+        "put the third value where the second stands, bit for bit; the old value", Effect.WRITE)
+# fmt: on

@@ -1,4 +1,5 @@
-"""Numpy meanings of op table rows for which numpy has no function of the same behaviour.
+"""Numpy meanings of op table rows for which numpy has no function of the same behaviour; random
+numbers.
 
 Example:
 
@@ -180,3 +181,29 @@ def total(a: Any) -> Any:
     for v in flat[1:]:
         result = result + v
     return result
+
+
+# --- random numbers ------------------------------------------------------------------------------
+
+# PCG: one stream per invocation. A draw computes `state = state * MULTIPLIER + INCREMENT` modulo
+# 2**32, and returns a permutation of the new state (`output_of`). The stream of an invocation
+# begins with `first_state`, where `seed` is the parameter `.seed` and `index` is `thread_index`.
+# The interpreter computes this directly; the pass `streams` expands it to ops.
+#
+# Source: O'Neill, "PCG: A Family of Simple Fast Space-Efficient Statistically Good Algorithms",
+# 2014 (RXS-M-XS 32); Jarzynski and Olano, Hash Functions for GPU Rendering, 2020.
+MULTIPLIER, INCREMENT, PERMUTER, SPREADER = 747796405, 2891336453, 277803737, 2654435769
+_MASK = 0xFFFFFFFF
+
+
+def next_state(state: int) -> int:
+    return (state * MULTIPLIER + INCREMENT) & _MASK
+
+
+def output_of(state: int) -> int:
+    word = (((state >> ((state >> 28) + 4)) ^ state) * PERMUTER) & _MASK
+    return (word >> 22) ^ word
+
+
+def first_state(seed: int, index: int) -> int:
+    return output_of(next_state(seed ^ (index * SPREADER & _MASK)))

@@ -17,7 +17,7 @@ Behaviour that devices leave open is fixed here:
 - Shared memory starts as zeros.
 - `report_failure` ends its invocation. In serial code this is the rest of the Func.
 
-Random numbers are those of `pcg`.
+Random numbers are those of `semantics`.
 
     >>> x = np.zeros(4, np.float32); run_reference(fn, {"x": x, "a": 2.0}); x
 """
@@ -31,12 +31,11 @@ from typing import Any
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, Param, Program, Region, Value, constant_array, walk
+from vkchi.ir.op_table.invocation_ops import REFERENCE, REPORTS
 from vkchi.ir.op_table.memory_ops import address_constant
-from vkchi.ir.op_table.report_ops import REPORTS
-from vkchi.ir.op_table.subgroup_reference import REFERENCE
+from vkchi.ir.op_table.semantics import first_state, next_state, output_of
 from vkchi.ir.ops import ATOMICS, TABLE, WRITES
 from vkchi.ir.param_names import TEMP
-from vkchi.ir.pcg import first_state, next_state, output_of
 from vkchi.ir.reference.evaluate import checked_value, evaluate, is_evaluable
 from vkchi.ir.reference.interp_memory import ArrayValue, ElementPointer, WordPointer
 from vkchi.target.magic import MAGIC

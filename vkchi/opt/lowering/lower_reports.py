@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, has_kind
 from vkchi.ir.num import Num
-from vkchi.ir.op_table.report_ops import REPORTS
+from vkchi.ir.op_table.invocation_ops import REPORTS
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.opt.math.formula import where
 from vkchi.reports import sites

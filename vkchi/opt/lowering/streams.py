@@ -1,7 +1,7 @@
 """Lowering of `random`: PCG arithmetic on a private state variable per invocation.
 
 The state is initialized at the start of a `parallel`'s region, and of a Func's serial code. The
-generator is that of `ir/pcg`.
+generator is that of `ir.op_table.semantics`.
 
     %r = random     ->     %s = load %state; %t = advance %s; store %state, %t; %r = permute %t
 """
@@ -14,7 +14,7 @@ from vkchi.errors import InternalError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, has_kind
 from vkchi.ir.num import Num
-from vkchi.ir.pcg import INCREMENT, MULTIPLIER, PERMUTER, SPREADER
+from vkchi.ir.op_table.semantics import INCREMENT, MULTIPLIER, PERMUTER, SPREADER
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.target.shader import SEED
 from vkchi.types import u32
@@ -55,7 +55,7 @@ class RandomLowering(Rebuilder):
         return new
 
     def first_state(self, b: Builder) -> Value:
-        """Append the computation of `pcg.first_state` from the seed and `thread_index`. Raises
+        """Append the computation of `first_state` from the seed and `thread_index`. Raises
         InternalError without a seed parameter."""
         if self.seed is None:
             raise InternalError(f"`random` needs a u32 parameter named `{SEED}`")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Value, bits_of
 from vkchi.ir.num import Num
-from vkchi.ir.op_table.subgroup_reference import IDENTITIES
+from vkchi.ir.op_table.invocation_ops import IDENTITIES
 from vkchi.types import Scalar, f32, i32, i64, scalar_of, u1, u32, u64
 
 Args = tuple[Value, ...]
