@@ -34,12 +34,12 @@ from vkchi.interrupts.imports import run_in_thread
 from vkchi.interrupts.locks import restoring
 from vkchi.lang.value_keys import has_dead_key, identity_keys
 from vkchi.launch import Plan, counts_launches
-from vkchi.launch.editions import Editions
-from vkchi.launch.repeated_calls import RepeatedCall, cache_call
+from vkchi.launch.call_cache import CallCache, Editions
 from vkchi.launch.value_guards import Guard
 from vkchi.runtime import Runtime, current_runtime
-from vkchi.signature import Signer, read_parameters, span_of_function
+from vkchi.signature import read_parameters, span_of_function
 from vkchi.signature.declared import VARARGS, VARKEYWORDS, MissingAnnotation, declared_parameters
+from vkchi.signature.signer import Signer
 from vkchi.span import place_of_line
 from vkchi.target.cautions import issue_warnings
 from vkchi.tracebacks import is_full
@@ -59,51 +59,7 @@ C = TypeVar("C", bound=type)
 
 T = TypeVar("T")
 NOTHING: Sequence[ImportedArray] = ()
-MOST_NOTES, MOST_KEPT = 256, 16  # repeated calls per kernel
 MOST_PLANS = 1024  # per kernel; signatures may contain numbers
-
-
-class PlanTable:
-    """Plans of a kernel on one runtime, by signature."""
-
-    __slots__ = (
-        "__weakref__", "by_key", "is_shared", "notes_left", "repeated", "runtime", "signer",
-    )  # fmt: skip
-
-    def __init__(self, runtime: Runtime, signer: Signer) -> None:
-        self.runtime, self.signer = runtime, signer
-        self.by_key: dict[tuple[Any, ...], Editions] = {}
-        # By the `id`s of the object arguments.
-        self.repeated: dict[tuple[int, ...], RepeatedCall] = {}
-        self.notes_left = MOST_NOTES
-        self.is_shared = False  # True if the last call used arrays in place
-
-    def find_repeated_call(self, args: tuple[Any, ...]) -> RepeatedCall | None:
-        """Cached RepeatedCall of an earlier call with the same objects, whose guard holds; else
-        None.
-
-        Scalar arguments may differ.
-        """
-        repeated = self.repeated.get(self.signer.identify(args))
-        if repeated is None or not repeated.takes(args) or not repeated.plan.guard.holds(args):
-            return None
-        return repeated
-
-    def note(self, plan: Plan, args: tuple[Any, ...]) -> None:
-        """Cache the binding of a call, if `cache_call` supports it; no effect after MOST_NOTES
-        calls.
-
-        At MOST_KEPT entries the cache is emptied first.
-        """
-        if not self.notes_left:
-            return
-        self.notes_left -= 1
-        noted = cache_call(plan, self.signer.parameters, args)
-        if noted is None:
-            return
-        if len(self.repeated) >= MOST_KEPT:
-            self.repeated.clear()
-        self.repeated[self.signer.identify(args)] = noted
 
 
 class Kernel:
@@ -124,11 +80,27 @@ class Kernel:
             read_parameters(fn, self.is_method)  # raises at the definition
         kinds = [p.kind for p in declared_parameters(fn)]
         self._in_order = -1 if "keyword" in kinds else len(kinds)
-        self._plans: PlanTable | None = None  # of the last runtime
-        self._others: dict[int, PlanTable] = {}  # by the id of their runtime, which they keep alive
+        self._cache: CallCache | None = None  # of the last runtime
+        self._caches: dict[int, CallCache] = {}  # by the id of their runtime, which they keep alive
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._run(args, kwargs, launch_or_record)
+        runtime, cache = current_runtime(), self._cache
+        if kwargs or len(args) != self._in_order:
+            args = self.arrange(args, kwargs)
+        if (
+            cache is not None
+            and cache.runtime is runtime
+            and runtime.recording is None
+            and cache.entries
+            and not cache.is_shared
+        ):
+            entry = cache.entries.get(cache.signer.key(args))  # inlined `cache.find`, for speed
+            if entry is not None and entry.plan.guard.holds(args):
+                try:
+                    return entry.launch(args)
+                except ArgumentError as e:
+                    raise self._named(e) from None
+        return self._run(args, launch_or_record)
 
     def __repr__(self) -> str:
         return show_function("kernel", self.__vkchi_func__)
@@ -144,7 +116,7 @@ class Kernel:
         tape = current_runtime().tape
         if tape is not None and tape.kind == "record":
             tape.grad(self.__vkchi_func__.__name__)
-        self._run(args, kwargs, run_gradient, is_shared=True)
+        self._run(self.arrange(args, kwargs), run_gradient, is_shared=True)
 
     def explain(self, *args: Any, **kwargs: Any) -> None:
         """Print how a call with these arguments would run; compiles the kernel, but does not run
@@ -157,12 +129,12 @@ class Kernel:
         from vkchi.launch.explain import explain_call  # few programs need it
 
         look = functools.partial(explain_call, self)
-        print(self._run(args, kwargs, look, is_shared=True, is_run=False))
+        print(self._run(self.arrange(args, kwargs), look, is_shared=True, is_run=False))
 
     def compile_logged(self, plan: Plan, args: tuple[Any, ...], log: Log) -> Compiled:
         """Compile the kernel again for these arguments, without the cache; add the decisions to
         `log`."""
-        signer, runtime = self._plans_on(plan.runtime).signer, plan.runtime
+        signer, runtime = self._cache_on(plan.runtime).signer, plan.runtime
         specs = signer.specs(args, signer.sign(args))
         options = runtime.options._replace(
             first_tier=counts_launches(runtime), in_order=plan.in_order, cache=None
@@ -172,7 +144,8 @@ class Kernel:
 
     def inspect(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
         """Return `look(plan, args)` for a call with these arguments, without a launch."""
-        found: T = self._run(args, {}, lambda name, plan, given: look(plan, given), is_run=False)
+        args = self.arrange(args, {})
+        found: T = self._run(args, lambda name, plan, given: look(plan, given), is_run=False)
         return found
 
     def dispatch(self, act: Callable[..., Any], *args: Any) -> Any:
@@ -180,98 +153,95 @@ class Kernel:
 
         Host arrays that are used in place are passed as a fourth argument.
         """
-        return self._run(args, {}, act, is_shared=True)
+        return self._run(self.arrange(args, {}), act, is_shared=True)
 
     def _run(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        act: Callable[..., Any],
-        *,
-        is_shared: bool = False,
-        is_run: bool = True,
-    ) -> Any:
+        self, args: tuple[Any, ...], act: Callable[..., Any], *,
+        is_shared: bool = False, is_run: bool = True,
+    ) -> Any:  # fmt: skip
         """Return `act(name, plan, args)` with the plan for these arguments, which is made if
         necessary.
 
         `is_shared`: host arrays used in place are passed as a fourth argument. `is_run`: `act` runs
-        the kernel. Launches (`launch_or_record`) first try a cached call.
+        the kernel.
         """
-        runtime, plans = current_runtime(), self._plans
-        if plans is None or runtime is not plans.runtime:
-            plans = self._plans = self._plans_on(runtime)
-        if kwargs or len(args) != self._in_order:
-            args = self.arrange(args, kwargs)
+        runtime, cache = current_runtime(), self._cache
+        if cache is None or runtime is not cache.runtime:
+            cache = self._cache = self._cache_on(runtime)
         try:
-            if act is not launch_or_record or runtime.recording is not None:
-                return self._act(plans, args, act, is_shared=is_shared, is_run=is_run)
-            if plans.repeated and not plans.is_shared:
-                repeated = plans.find_repeated_call(args)
-                if repeated is not None:
-                    return repeated.launch(args)
-            args, shared = plans.signer.share(plans.signer.adopt(args), runtime, is_launch=True)
-            repeated = plans.find_repeated_call(args) if shared or plans.is_shared else None
-            plans.is_shared = bool(shared)
-            if repeated is not None:
-                return repeated.launch(args, shared)
-            plan = self._plan_for(plans, args)
-            if shared:
-                found = plan.launch_in_place(args, shared)  # more checks than `repeated`
-                plans.note(plan, args)
-                return found
-            plans.note(plan, args)
-            return launch_or_record(self.__vkchi_func__.__name__, plan, args)
+            if act is launch_or_record and runtime.recording is None:
+                return self._launch(cache, args)
+            return self._act(cache, args, act, is_shared=is_shared, is_run=is_run)
         except ArgumentError as e:
-            raise ArgumentError(f"{self.__vkchi_func__.__name__}(): {e}") from None
+            raise self._named(e) from None
         except CompilationError as e:
             if is_full():
                 raise
             # The message has the user's line; the cause is an exception of the user's Python code.
             raise e.with_traceback(None) from e.__cause__
 
+    def _named(self, error: ArgumentError) -> ArgumentError:
+        return ArgumentError(f"{self.__vkchi_func__.__name__}(): {error}")
+
+    def _launch(self, cache: CallCache, args: tuple[Any, ...]) -> Any:
+        """Launch outside of tapes, and note the call."""
+        runtime, signer = cache.runtime, cache.signer
+        args, shared = signer.share(signer.adopt(args), runtime, is_launch=True)
+        entry = cache.find(args) if shared or cache.is_shared else None
+        cache.is_shared = bool(shared)
+        if entry is not None:
+            return entry.launch(args, shared)
+        plan = self._plan_for(cache, args)
+        if shared:
+            found = plan.launch_in_place(args, shared)  # more checks than `entry`
+            cache.note(plan, args)
+            return found
+        cache.note(plan, args)
+        return launch_or_record(self.__vkchi_func__.__name__, plan, args)
+
     def _act(
-        self, plans: PlanTable, args: tuple[Any, ...], act: Callable[..., Any], *,
+        self, cache: CallCache, args: tuple[Any, ...], act: Callable[..., Any], *,
         is_shared: bool, is_run: bool,
     ) -> Any:  # fmt: skip
         """Slow path for actions other than launches, and for launches under a tape."""
-        args, shared = plans.signer.adopt(args), NOTHING
-        if is_shared and plans.runtime.recording is None:
-            args, shared = plans.signer.share(args, plans.runtime, is_launch=False)
-        plan = self._plan_for(plans, args, is_run=is_run)
-        if act is not launch_or_record or plans.runtime.tape is not None:
+        args, shared = cache.signer.adopt(args), NOTHING
+        if is_shared and cache.runtime.recording is None:
+            args, shared = cache.signer.share(args, cache.runtime, is_launch=False)
+        plan = self._plan_for(cache, args, is_run=is_run)
+        if act is not launch_or_record or cache.runtime.tape is not None:
             device = plan.on_device(args)
             if device is not plan and device.watch is not None:
-                device = self._watched(plans, device, args, plans.signer.sign(args), is_run)
+                device = self._watched(cache, device, args, cache.signer.sign(args), is_run)
             plan = device
         given = (args, shared) if shared else (args,)
         return act(self.__vkchi_func__.__name__, plan, *given)
 
-    def _plan_for(self, plans: PlanTable, args: tuple[Any, ...], *, is_run: bool = True) -> Plan:
-        key = plans.signer.sign(args)
-        found = plans.by_key.get(key)
+    def _plan_for(self, cache: CallCache, args: tuple[Any, ...], *, is_run: bool = True) -> Plan:
+        key = cache.signer.sign(args)
+        found = cache.by_key.get(key)
         if found is None or not found.plans[0].guard.holds(args):
-            plan = self._find_plan(plans, args, key)
+            plan = self._find_plan(cache, args, key)
         else:
             plan = found.plans[0]
-        return plan if plan.watch is None else self._watched(plans, plan, args, key, is_run)
+        return plan if plan.watch is None else self._watched(cache, plan, args, key, is_run)
 
     def _watched(
         self,
-        plans: PlanTable,
+        cache: CallCache,
         plan: Plan,
         args: tuple[Any, ...],
         key: tuple[Any, ...],
         is_run: bool,
     ) -> Plan:
         """The plan, or its variant in which the loops that race in this call are serial."""
-        watch, runtime = plan.watch, plans.runtime
+        watch, runtime = plan.watch, cache.runtime
         with restoring(runtime.lock), runtime.lock:
             assert watch is not None
             in_order = watch.look(plan, args, is_run=is_run)
             if not in_order:
                 return plan
             if in_order not in watch.plans:
-                made = self._make_plan(plans, args, key, is_kept=watch.is_kept, in_order=in_order)
+                made = self._make_plan(cache, args, key, is_kept=watch.is_kept, in_order=in_order)
                 made.watch = watch
                 watch.plans[in_order] = made
             return watch.plans[in_order]
@@ -279,46 +249,46 @@ class Kernel:
     def __get__(self, obj: Any, owner: Any = None) -> Any:
         return self if obj is None else BoundKernel(self, obj)
 
-    def _plans_on(self, runtime: Runtime) -> PlanTable:
-        """The PlanTable of a runtime. A new table replaces those of closed runtimes."""
-        found = self._others.get(id(runtime))
+    def _cache_on(self, runtime: Runtime) -> CallCache:
+        """The CallCache of a runtime. A new table replaces those of closed runtimes."""
+        found = self._caches.get(id(runtime))
         if found is None:
             signer = Signer(read_parameters(self.__vkchi_func__, self.is_method))
-            found = PlanTable(runtime, signer)
-            others = {k: p for k, p in self._others.items() if not p.runtime.device.closed}
-            self._others = {**others, id(runtime): found}
+            found = CallCache(runtime, signer)
+            others = {k: p for k, p in self._caches.items() if not p.runtime.device.closed}
+            self._caches = {**others, id(runtime): found}
         return found
 
-    def _find_plan(self, plans: PlanTable, args: tuple[Any, ...], key: tuple[Any, ...]) -> Plan:
+    def _find_plan(self, cache: CallCache, args: tuple[Any, ...], key: tuple[Any, ...]) -> Plan:
         """Find or make the plan for a new signature, or for new values of Python variables."""
-        runtime, name = plans.runtime, self.__vkchi_func__.__name__
+        runtime, name = cache.runtime, self.__vkchi_func__.__name__
         runtime.device.require_open()  # before the lock: a thread may hold it at exit
         with restoring(runtime.lock), runtime.lock:
-            editions = plans.by_key.get(key) or Editions()
+            editions = cache.by_key.get(key) or Editions()
             last, plan = editions.plans[:1], editions.find(args)
             if plan is None:
                 editions.count(name, args)
                 make: Callable[..., Plan] = self._make_plan
                 if runtime.options.python and runs_as_python(self.__vkchi_func__):
                     make = self._make_python_plan
-                plan = make(plans, args, key, is_kept=not editions.is_volatile)
+                plan = make(cache, args, key, is_kept=not editions.is_volatile)
                 editions.add(plan, args)
             if not last:
                 for part in identity_keys(key):
                     forget = functools.partial(forget_stale_plans, weakref.ref(self))
                     part.watch(runtime.device.finalizers, forget)
-                insert_bounded(plans.by_key, key, editions, MOST_PLANS)
+                insert_bounded(cache.by_key, key, editions, MOST_PLANS)
             return plan
 
     def _make_plan(
-        self, plans: PlanTable, args: tuple[Any, ...], key: tuple[Any, ...], *,
+        self, cache: CallCache, args: tuple[Any, ...], key: tuple[Any, ...], *,
         is_kept: bool, in_order: tuple[int, ...] = (),
     ) -> Plan:  # fmt: skip
         """Make a plan from the cache or by compilation.
 
         `is_kept`: use the cache. `in_order`: indices of parallel loops to compile as serial loops.
         """
-        runtime, signer = plans.runtime, plans.signer
+        runtime, signer = cache.runtime, cache.signer
         fn, make = self.__vkchi_func__, Plan
         path = f"{fn.__module__}.{fn.__qualname__}".replace(".<locals>", "")
         if runtime.options.debug and not runtime.options.accepts_races(path):
@@ -332,11 +302,11 @@ class Kernel:
             )
             options = options if is_kept else options._replace(cache=None)
             compiled = find_compiled(fn, specs, options, runtime.device.caps)
-            plan = make(runtime, compiled, signer.parameters, args, show_element)
+            plan = make(runtime, compiled, signer, args, show_element)
             plan.in_order = in_order
             plan.path = path
             plan.guard = Guard(fn, compiled.reads, compiled.methods)
-            plan.renew = functools.partial(find_plan, weakref.ref(self), weakref.ref(plans))
+            plan.renew = functools.partial(find_plan, weakref.ref(self), weakref.ref(cache))
             if compiled.may_race and not in_order and (make is Plan or runtime.is_cpu_wanted):
                 from vkchi.races.watch import RaceWatch
 
@@ -345,17 +315,17 @@ class Kernel:
         return plan
 
     def _make_python_plan(
-        self, plans: PlanTable, args: tuple[Any, ...], key: tuple[Any, ...], *, is_kept: bool
+        self, cache: CallCache, args: tuple[Any, ...], key: tuple[Any, ...], *, is_kept: bool
     ) -> Plan:
         """Make a plan whose launches run the kernel as plain Python."""
         make_plan = _load_python_plan()
 
         def on_device(args: tuple[Any, ...]) -> Plan:
-            return self._make_plan(plans, args, key, is_kept=is_kept)
+            return self._make_plan(cache, args, key, is_kept=is_kept)
 
-        fn, signer = self.__vkchi_func__, plans.signer
-        plan = make_plan(plans.runtime, fn, signer, args, key, on_device, show_element)
-        plan.renew = functools.partial(find_plan, weakref.ref(self), weakref.ref(plans))
+        fn, signer = self.__vkchi_func__, cache.signer
+        plan = make_plan(cache.runtime, fn, signer, args, key, on_device, show_element)
+        plan.renew = functools.partial(find_plan, weakref.ref(self), weakref.ref(cache))
         return plan
 
     def __reduce__(self) -> str:
@@ -363,10 +333,10 @@ class Kernel:
 
     def forget_stale_plans(self) -> None:
         """Drop the plans whose signatures name dead objects, and all repeated calls."""
-        for plans in list(self._others.values()):
-            plans.repeated.clear()
-            for key in [k for k in list(plans.by_key) if has_dead_key(k)]:
-                plans.by_key.pop(key, None)
+        for cache in list(self._caches.values()):
+            cache.entries.clear()
+            for key in [k for k in list(cache.by_key) if has_dead_key(k)]:
+                cache.by_key.pop(key, None)
 
     @functools.cached_property
     def _signature(self) -> Signature:
@@ -376,6 +346,8 @@ class Kernel:
 
     def arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Arguments in order, with keywords and defaults. Raises ArgumentListError."""
+        if not kwargs and len(args) == self._in_order:
+            return args
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as e:
@@ -494,13 +466,13 @@ def forget_stale_plans(kernel: weakref.ref[Kernel]) -> None:
 
 
 def find_plan(
-    kernel: weakref.ref[Kernel], plans: weakref.ref[PlanTable], args: tuple[Any, ...]
+    kernel: weakref.ref[Kernel], cache: weakref.ref[CallCache], args: tuple[Any, ...]
 ) -> Plan:
     """Find or make the current plan of a kernel for a call.
 
     Raises KernelRuntimeError if the kernel or its plans are garbage.
     """
-    found, known = kernel(), plans()
+    found, known = kernel(), cache()
     if found is None or known is None:
         raise KernelRuntimeError("values that a kernel was compiled with changed, and it is gone")
     return found._plan_for(known, args)

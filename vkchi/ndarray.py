@@ -66,7 +66,7 @@ class Ndarray(Storage):
 
     def add_gradient(self) -> None:
         """Add a gradient array, initially 0."""
-        self.grad = type(self)(self.runtime, self.elem, self.shape)
+        self.grad, self.token = type(self)(self.runtime, self.elem, self.shape), object()
         self.runtime.gradients.add(self.grad)
 
     @property

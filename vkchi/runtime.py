@@ -196,7 +196,7 @@ def current_config() -> Config | None:
 def current_runtime() -> Runtime:
     """The current runtime (`find_runtime`). Raises KernelRuntimeError before `init` and after
     `reset`."""
-    runtime = find_runtime()
+    runtime = RuntimeState.runtime if CHOSEN.get() is None else find_runtime()  # fast usual case
     if runtime is None:
         raise KernelRuntimeError("vkchi is not initialised: call ti.init() first")
     return runtime

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.signature.aliasing import are_disjoint_arguments
+from vkchi.signature.signer import are_disjoint_arguments
 
 
 def arrays(count: int, n: int = 8) -> list[Any]:

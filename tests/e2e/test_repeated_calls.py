@@ -1,4 +1,4 @@
-"""Calls like one before take a shorter way (`launch/repeated_calls`), and do the same."""
+"""Calls like one before take a shorter way (`launch/call_cache`), and do the same."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def array(values) -> ti.Ndarray:
 
 def count_repeats(kernel, monkeypatch) -> list[tuple]:
     """The calls from now on that take the shorter way."""
-    from vkchi.launch.repeated_calls import RepeatedCall
+    from vkchi.launch.call_cache import RepeatedCall
 
     found, launch = [], RepeatedCall.launch
     monkeypatch.setattr(

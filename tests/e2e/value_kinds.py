@@ -25,7 +25,8 @@ from vkchi.frontend.values.kinds import is_static
 from vkchi.ir.core import Value
 from vkchi.ir.verify import verify
 from vkchi.runtime import current_runtime
-from vkchi.signature import Signer, read_parameters
+from vkchi.signature import read_parameters
+from vkchi.signature.signer import Signer
 
 
 class Kind(NamedTuple):

@@ -47,7 +47,8 @@ from vkchi.interrupts.local import local
 from vkchi.kernel import launch_or_record, show_element
 from vkchi.launch import Plan
 from vkchi.runtime import Runtime, current_runtime
-from vkchi.signature import Parameter, Signer
+from vkchi.signature import Parameter
+from vkchi.signature.signer import Signer
 from vkchi.span import Span
 from vkchi.types import Array
 from vkchi.types.formats import Format
@@ -137,7 +138,7 @@ class LoadedKernel:
         saved, fields = self._saved, self._module.all_fields
         arrays = {name: fields[field] for name, field in saved.fields.items()}
         compiled = Compiled(saved.artifact, saved.interface, no_func, arrays)
-        return LoadedPlan(runtime, compiled, self.parameters, args, show_element)
+        return LoadedPlan(runtime, compiled, self._signer, args, show_element)
 
     def arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if not kwargs and len(args) == len(self.parameters):

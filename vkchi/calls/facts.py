@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from vkchi.calls import questions as facts
     from vkchi.calls.repeated import RepeatedTapedCall
     from vkchi.launch import Plan
+    from vkchi.signature.signer import Key
 
 __all__ = ["CachedQueries", "Case", "PlanCaches", "Names", "case_of", "facts"]
 V = TypeVar("V")
@@ -120,14 +121,13 @@ if not TYPE_CHECKING:
 class PlanCaches:
     """Memoization for one kernel plan.
 
-    - `repeated`: data shared by calls of the same arrays. `notes_left` more calls may be examined.
+    - `repeated`: data shared by calls with one key. `notes_left` more calls may be examined.
     - `warned`: a registry of Python's `warnings`.
     """
 
     def __init__(self, title: str, home: CacheLocation | None) -> None:
         self.title, self.answers = title, Answers(home)
-        # Keyed by the `id` of the arguments that are objects.
-        self.repeated: dict[tuple[int, ...], RepeatedTapedCall] = {}
+        self.repeated: dict[Key, RepeatedTapedCall] = {}
         self.notes_left = MOST_NOTES
         self.warned: dict[Any, Any] = {}
         self.found: dict[tuple[str, Hashable], Any] = {}

@@ -18,8 +18,8 @@ from vkchi.buffer import IMPORTED
 from vkchi.fields.storage import Storage
 from vkchi.interop.in_place import HostNdarray
 from vkchi.interrupts.bounded import insert_bounded
+from vkchi.launch.call_cache import RepeatedCall, cache_call
 from vkchi.launch.prepared import Prepared
-from vkchi.launch.repeated_calls import RepeatedCall, cache_call
 from vkchi.ndarray import Ndarray
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class RepeatedTapedCall:
                        if array.compute.kind == "f" and name not in constants}  # fmt: skip
         names = [(p.name, k) for k, p in enumerate(plan.parameters)]
         self.passed = [(name, k) for name, k in names if plan.parameters[k].kind == "array"]
-        self.scalars = [(number.name, number.argument) for number in call.numbers]
+        self.scalars = [(name, k) for k, name in call.numbers]
         self.cases: dict[tuple[tuple[str, int], ...], Case] = {}
         self.known: dict[Hashable, Any] = {}
         self._gradient: tuple[Adjoints, GradientPlan] | None = None
@@ -107,8 +107,7 @@ class RepeatedTapedCall:
         if kept is not None and kept[0] is executable and kept[1] == buffers is not None:
             prepared = kept[2]
         else:
-            numbers = [(number.argument, number.name) for number in self.call.numbers]
-            prepared = Prepared(executable, executable.bind(args, arrays), numbers)
+            prepared = Prepared(executable, executable.bind(args, arrays), self.call.numbers)
             self._prepared = None if buffers is None else (executable, buffers, prepared)
         if prepared.met is not None:
             prepared.count(prepared.met, lambda: executable.bind(args, arrays).arrays)
@@ -130,9 +129,8 @@ def buffers_of(arrays: Arrays) -> Buffers | None:
 
 
 def find_repeated(plan: Plan, args: tuple[Any, ...]) -> RepeatedTapedCall | None:
-    known = plan.derived.repeated
-    found = known.get(objects_among(plan, args)) if known else None
-    return found if found is not None and found.call.takes(args) else None
+    known, key = plan.derived.repeated, plan.signer.key(args)
+    return None if key is None else known.get(key)
 
 
 def note_repeated(
@@ -145,16 +143,11 @@ def note_repeated(
     derived = plan.derived
     if not derived.notes_left or any(isinstance(a, HostNdarray) for a in arrays.values()):
         return None
-    call = cache_call(plan, plan.parameters, args)
-    if call is None:
+    key = plan.signer.key(args)
+    call = None if key is None else cache_call(plan, args)
+    if key is None or call is None:
         return None
     derived.notes_left -= 1
-    if not call.takes(args):  # scalars that change when bound, as 2.0 ** 200 to f32
-        return None
     made = RepeatedTapedCall(plan, call, arrays, constants)
-    insert_bounded(derived.repeated, objects_among(plan, args), made, MOST_REPEATED)
+    insert_bounded(derived.repeated, key, made, MOST_REPEATED)
     return made
-
-
-def objects_among(plan: Plan, args: tuple[Any, ...]) -> tuple[int, ...]:
-    return tuple([id(arg) for p, arg in zip(plan.parameters, args) if p.kind != "scalar"])

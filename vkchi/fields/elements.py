@@ -253,7 +253,8 @@ class PythonItems:
 class Elements(PythonScope):
     """Elements of an array: their types, addresses, and access from Python.
 
-    `digits` is the shape with each axis split into the mixed-radix components of its index.
+    - digits: the shape with each axis split into the mixed-radix components of its index.
+    - token: a new object for each memory and each gradient that the array gets.
     """
 
     host = HostView()
@@ -317,12 +318,12 @@ class Elements(PythonScope):
         self._ends = ends_of(shape, layout)
 
     def attach(self, buffer: Buffer, *, is_own: bool) -> None:
-        """Set the buffer, which begins with the first element. `is_own`: no elements of other
-        arrays lie among these."""
+        """Set the buffer, which begins with the first element, and a new `token`. `is_own`: no
+        elements of other arrays lie among these."""
         self._is_quick = False
         for name in ("host", "_rank"):
             vars(self).pop(name, None)
-        self.buffer, self.is_own = buffer, is_own
+        self.buffer, self.is_own, self.token = buffer, is_own, object()
         is_itself = self.stored is self.number or (self.number is u1 and self.stored is u8)
         if buffer.view is None or self.steps is None or not (is_itself and self._is_direct):
             return

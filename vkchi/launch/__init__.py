@@ -20,7 +20,6 @@ from vkchi.lang.struct import build_value
 from vkchi.launch.executable import Executable, count_reader, make_cell
 from vkchi.launch.value_guards import Guard
 from vkchi.runtime import Runtime
-from vkchi.signature import Parameter
 from vkchi.signature.bound import (
     BoundArguments,
     ImportedArray,
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from vkchi.launch.specialization import Build
     from vkchi.races.watch import RaceWatch
     from vkchi.reports.delivery import ReportBuffer
+    from vkchi.signature.signer import Signer
     from vkchi.span import Span
     from vkchi.target.artifact import Interface
 
@@ -98,12 +98,13 @@ class Plan:
         self,
         runtime: Runtime,
         compiled: Compiled,
-        parameters: list[Parameter],
+        signer: Signer,
         args: tuple[Any, ...],
         show: Callable[[Storage], Any],
     ) -> None:
         artifact, interface = compiled.artifact, compiled.interface
-        self.runtime, self.parameters, self.show = runtime, parameters, show
+        self.runtime, self.signer, self.show = runtime, signer, show
+        self.parameters = parameters = signer.parameters
         self._read_func, self.home = compiled.read_func, compiled.home
         self.draws, self.results = interface.draws, interface.results
         self.returns_tuple = interface.returns_tuple

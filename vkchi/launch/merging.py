@@ -16,7 +16,7 @@ from vkchi.errors import CompilationError, DeviceError, Unsupported
 from vkchi.fields.storage import Storage
 from vkchi.launch.executable import DispatchStep, Place, Recorded, buffer_refs
 from vkchi.ndarray import Ndarray
-from vkchi.signature.aliasing import are_disjoint_arguments
+from vkchi.signature.signer import are_disjoint_arguments
 from vkchi.target import tuning
 from vkchi.vk.sequence import Command
 

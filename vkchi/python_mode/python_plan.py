@@ -40,7 +40,7 @@ from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from vkchi.frontend.argspec import ArgSpec
-    from vkchi.signature import Signer
+    from vkchi.signature.signer import Signer
 
 
 class PythonPlan(Plan):
@@ -100,7 +100,7 @@ def make_plan(
     compiled = lower_only(fn, signer.specs(args, key), runtime.options)
     if compiled.interface.cautions:
         issue_warnings(compiled.interface.cautions)
-    plan = PythonPlan(runtime, compiled, signer.parameters, args, show)
+    plan = PythonPlan(runtime, compiled, signer, args, show)
     reads, writes = memory_access(plan.func)
     known = compiled.artifact.arrays.keys()
     plan.read, plan.written = set(reads & known), set(writes & known)

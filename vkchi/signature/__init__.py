@@ -8,7 +8,6 @@ extents; a scalar or tensor contributes its components.
 
 from __future__ import annotations
 
-import functools
 import math
 import types as pytypes
 from collections.abc import Callable, Iterator, Mapping
@@ -20,14 +19,12 @@ from vkchi.fields.storage import Storage
 from vkchi.fields.struct_arrays import StructNdarray
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.hooks import Hook
-from vkchi.interop import dlpack, host_views
-from vkchi.interop.in_place import host_arrays
+from vkchi.interop import host_views
 from vkchi.interrupts.local import local
 from vkchi.lang.value_keys import IdentityKey, value_key
 from vkchi.ndarray import Ndarray
-from vkchi.runtime import Runtime, await_host_memory, current_runtime, has_several
-from vkchi.signature.aliasing import are_disjoint_arguments
-from vkchi.signature.bound import BoundArguments, ImportedArray, import_from_cuda
+from vkchi.runtime import current_runtime
+from vkchi.signature.bound import BoundArguments, ImportedArray
 from vkchi.signature.declared import DeclaredParameter, MissingAnnotation, declared_parameters
 from vkchi.signature.wording import (
     array_hint,
@@ -55,13 +52,10 @@ from vkchi.types import (
     with_shape,
 )
 from vkchi.types.array_attributes import MOST_ALIGNED, ArrayArgument, Attributes
-from vkchi.types.lazy_numpy import is_array_of_numpy, is_integer_scalar, is_real_scalar, np
+from vkchi.types.lazy_numpy import is_integer_scalar, is_real_scalar, np
 from vkchi.types.losses import wrap_integer
 from vkchi.types.misspelled import help_for_annotation
 from vkchi.types.struct_types import ArgPackType, StructType
-
-# Array classes that need no conversion; extended on first use.
-NATIVE: set[type] = set()
 
 # Larger numbers round to infinity as f32; `struct` cannot pack them.
 MOST_F32 = 3.4028235677973362e38
@@ -365,106 +359,6 @@ class SelfParameter(TemplateParameter):
                 help=f"write @ti.data_oriented before class {name}",
             )
         return ArgSpec(self.name, "self", None, arg)
-
-
-class Signer:
-    """The parameters of a kernel in order; computes the signatures of its calls."""
-
-    def __init__(self, parameters: list[Parameter]) -> None:
-        self.parameters = parameters
-        self._arrays = [k for k, p in enumerate(parameters) if p.kind == "array"]
-        objects = [k for k, p in enumerate(parameters) if p.kind != "scalar"]
-        self.identify = identities_of(tuple(objects))
-
-    def adopt(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the arguments, with arrays of other libraries replaced by numpy views.
-
-        Torch tensors and CUDA arrays remain, and objects without DLPack, numpy's array interface
-        and the buffer protocol. Raises ArgumentError if DLPack cannot export an array to numpy.
-        """
-        for k in self._arrays:
-            if type(args[k]) not in NATIVE:
-                args = (*args[:k], self._adopted(self.parameters[k], args[k]), *args[k + 1 :])
-        return args
-
-    def share(
-        self, args: tuple[Any, ...], runtime: Runtime, *, is_launch: bool
-    ) -> tuple[tuple[Any, ...], list[ImportedArray]]:
-        """Return the arguments with arrays in importable host memory replaced by device arrays, and
-        the imports.
-
-        Nothing in host memory is importable in debug mode, or if the device cannot import it. For
-        launches, arrays in CUDA memory are replaced too. Other arrays are copied later. Raises
-        ArgumentError for CUDA memory that cannot be imported.
-        """
-        hosts = runtime.host_arrays or host_arrays(runtime)
-        find = hosts.find if hosts.can_import else None
-        if has_several():
-            await_host_memory(but=runtime)
-        shared: list[ImportedArray] = []
-        given = list(args)
-        for k in self._arrays:
-            arg = given[k]
-            if isinstance(arg, Ndarray):
-                continue
-            parameter: Any = self.parameters[k]
-            found = None if find is None else find(arg, parameter.element_axes)
-            if found is not None:
-                given[k] = found
-                shared.append(ImportedArray(parameter.name, found.host, found, arg))
-            elif is_launch and host_views.is_cuda_array(arg):
-                shared.append(import_from_cuda(parameter, arg, shared, runtime))
-                given[k] = shared[-1].array
-        return (tuple(given), shared) if shared else (args, shared)
-
-    def _adopted(self, parameter: Parameter, arg: Any) -> Any:
-        if isinstance(arg, Storage) or is_array_of_numpy(arg) or host_views.is_torch(arg):
-            NATIVE.add(type(arg))
-            return arg
-        if host_views.is_cuda_array(arg):
-            return arg
-        try:
-            view = dlpack.view_of_foreign(arg)
-        except ArgumentError as e:
-            raise parameter.refuse(str(e)) from None
-        return arg if view is None else view
-
-    def sign(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the signature of a call.
-
-        It contains each argument's part. With several arrays, it also contains for each the
-        position of the first array of equal shape, for a 0-D array its own position. The bool of
-        `are_disjoint_arguments` is last.
-        """
-        key = [p.sign(a) for p, a in zip(self.parameters, args, strict=True)]
-        arrays = self._arrays
-        if len(arrays) > 1:
-            first: dict[Any, int] = {}
-            for k in arrays:
-                ndim, shape = key[k].type.ndim, args[k].shape
-                if type(shape) is not tuple or len(shape) > ndim:
-                    shape = tuple(shape)[:ndim]
-                key.append(first.setdefault(shape, k) if ndim else k)
-            key.append(are_disjoint_arguments([args[k] for k in arrays]))
-        return tuple(key)
-
-    def specs(self, args: tuple[Any, ...], key: tuple[Any, ...]) -> tuple[ArgSpec, ...]:
-        """Return the descriptions of a call's arguments for the frontend. Array attributes include
-        the shape and no-alias facts that `sign` established."""
-        signed = list(key[: len(self.parameters)])
-        if len(self._arrays) > 1:
-            *firsts, noalias = key[len(signed) :]
-            for k, first in zip(self._arrays, firsts, strict=True):
-                like = "" if first == k else self.parameters[first].name
-                signed[k] = signed[k].given(like, noalias=noalias)
-        return tuple(p.spec(a, s) for p, a, s in zip(self.parameters, args, signed, strict=True))
-
-
-@functools.lru_cache(maxsize=256)
-def identities_of(places: tuple[int, ...]) -> Callable[[tuple[Any, ...]], tuple[int, ...]]:
-    parts = "".join([f"id(a[{k}])," for k in places])
-    found: Callable[[tuple[Any, ...]], tuple[int, ...]] = eval(f"lambda a: ({parts})")
-    return found
 
 
 def read_parameters(fn: pytypes.FunctionType, is_method: bool) -> list[Parameter]:

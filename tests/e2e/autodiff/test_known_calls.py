@@ -13,7 +13,7 @@ import pytest
 import vkchi as ti
 from vkchi.errors import DeviceError, GradientError, KernelRuntimeError
 from vkchi.fields.storage import Storage
-from vkchi.launch.repeated_calls import RepeatedCall
+from vkchi.launch.call_cache import RepeatedCall
 from vkchi.runtime import current_runtime
 from vkchi.tape import known_calls
 from vkchi.tape.known_calls import KnownCalls
@@ -354,7 +354,7 @@ def test_facts_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> Non
 
         for _ in range(2):
             assert world.slopes(run) == expected([1, 1], [k, k + 1])
-    (editions,) = world.square._plans.by_key.values()
+    (editions,) = world.square._cache.by_key.values()
     (plan,) = editions.plans
     assert all(len(one.known) <= 20 for one in plan.derived.repeated.values())
 

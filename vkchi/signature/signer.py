@@ -1,0 +1,197 @@
+"""Signatures and keys of calls, for all parameters of a kernel together.
+
+A signature is made of all that the compiled code depends on. A key is cheaper: calls with equal
+keys have the same objects, and so the same signature.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import combinations, pairwise
+from typing import Any
+
+from vkchi.errors import ArgumentError
+from vkchi.fields.storage import Storage
+from vkchi.frontend.argspec import ArgSpec
+from vkchi.interop import dlpack, host_views
+from vkchi.interop.in_place import HostNdarray, host_arrays
+from vkchi.interrupts.local import local
+from vkchi.ndarray import Ndarray
+from vkchi.runtime import Runtime, await_host_memory, has_several
+from vkchi.signature import MOST_F32, Parameter
+from vkchi.signature.bound import ImportedArray, import_from_cuda
+from vkchi.types import Scalar, integer_range
+from vkchi.types.lazy_numpy import is_array_of_numpy
+
+# Array classes that need no conversion; extended on first use.
+NATIVE: set[type] = set()
+
+Key = tuple[object, ...]
+# Source of the token of an argument `x`, by parameter kind. `ref(x)` is one object per `x` while it
+# is held.
+TOKENS = {"array": "{x}.token", "template": "{x}.token", "self": "id(ref({x}))"}
+
+
+class Signer:
+    """The parameters of a kernel in order; computes the signatures and keys of its calls.
+
+    key: function from arguments to their key (`key_function`).
+    """
+
+    def __init__(self, parameters: list[Parameter]) -> None:
+        self.parameters = parameters
+        self._arrays = [k for k, p in enumerate(parameters) if p.kind == "array"]
+        self.key = key_function(parameters)
+
+    def adopt(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the arguments, with arrays of other libraries replaced by numpy views.
+
+        Torch tensors and CUDA arrays remain, and objects without DLPack, numpy's array interface
+        and the buffer protocol. Raises ArgumentError if DLPack cannot export an array to numpy.
+        """
+        for k in self._arrays:
+            if type(args[k]) not in NATIVE:
+                args = (*args[:k], self._adopted(self.parameters[k], args[k]), *args[k + 1 :])
+        return args
+
+    def share(
+        self, args: tuple[Any, ...], runtime: Runtime, *, is_launch: bool
+    ) -> tuple[tuple[Any, ...], list[ImportedArray]]:
+        """Return the arguments with arrays in importable host memory replaced by device arrays, and
+        the imports.
+
+        Nothing in host memory is importable in debug mode, or if the device cannot import it. For
+        launches, arrays in CUDA memory are replaced too. Other arrays are copied later. Raises
+        ArgumentError for CUDA memory that cannot be imported.
+        """
+        hosts = runtime.host_arrays or host_arrays(runtime)
+        find = hosts.find if hosts.can_import else None
+        if has_several():
+            await_host_memory(but=runtime)
+        shared: list[ImportedArray] = []
+        given = list(args)
+        for k in self._arrays:
+            arg = given[k]
+            if isinstance(arg, Ndarray):
+                continue
+            parameter: Any = self.parameters[k]
+            found = None if find is None else find(arg, parameter.element_axes)
+            if found is not None:
+                given[k] = found
+                shared.append(ImportedArray(parameter.name, found.host, found, arg))
+            elif is_launch and host_views.is_cuda_array(arg):
+                shared.append(import_from_cuda(parameter, arg, shared, runtime))
+                given[k] = shared[-1].array
+        return (tuple(given), shared) if shared else (args, shared)
+
+    def _adopted(self, parameter: Parameter, arg: Any) -> Any:
+        if isinstance(arg, Storage) or is_array_of_numpy(arg) or host_views.is_torch(arg):
+            NATIVE.add(type(arg))
+            return arg
+        if host_views.is_cuda_array(arg):
+            return arg
+        try:
+            view = dlpack.view_of_foreign(arg)
+        except ArgumentError as e:
+            raise parameter.refuse(str(e)) from None
+        return arg if view is None else view
+
+    def sign(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the signature of a call.
+
+        It contains each argument's part. With several arrays, it also contains for each the
+        position of the first array of equal shape, for a 0-D array its own position. The bool of
+        `are_disjoint_arguments` is last.
+        """
+        key = [p.sign(a) for p, a in zip(self.parameters, args, strict=True)]
+        arrays = self._arrays
+        if len(arrays) > 1:
+            first: dict[Any, int] = {}
+            for k in arrays:
+                ndim, shape = key[k].type.ndim, args[k].shape
+                if type(shape) is not tuple or len(shape) > ndim:
+                    shape = tuple(shape)[:ndim]
+                key.append(first.setdefault(shape, k) if ndim else k)
+            key.append(are_disjoint_arguments([args[k] for k in arrays]))
+        return tuple(key)
+
+    def specs(self, args: tuple[Any, ...], key: tuple[Any, ...]) -> tuple[ArgSpec, ...]:
+        """Return the descriptions of a call's arguments for the frontend. Array attributes include
+        the shape and no-alias facts that `sign` established."""
+        signed = list(key[: len(self.parameters)])
+        if len(self._arrays) > 1:
+            *firsts, noalias = key[len(signed) :]
+            for k, first in zip(self._arrays, firsts, strict=True):
+                like = "" if first == k else self.parameters[first].name
+                signed[k] = signed[k].given(like, noalias=noalias)
+        return tuple(p.spec(a, s) for p, a, s in zip(self.parameters, args, signed, strict=True))
+
+
+def key_function(parameters: Sequence[Parameter]) -> Callable[[tuple[Any, ...]], Key | None]:
+    """Return the function from arguments to their key: the tokens of all but scalars.
+
+    The key is None for scalars that `bind` would convert or refuse, and for other arguments that
+    are not cached.
+    """
+    tests, tokens = [], []
+    for k, p in enumerate(parameters):
+        x = f"a[{k}]"
+        if p.kind in TOKENS:
+            tokens.append(TOKENS[p.kind].format(x=x) + ",")
+        else:
+            tests.append(scalar_test(p.type, x) if p.kind == "scalar" else "False")
+    return compile_key(" and ".join(tests) or "True", f"({''.join(tokens)})")
+
+
+def scalar_test(t: Scalar, x: str) -> str:
+    """Source of the test that a Python scalar is bound to a parameter of type `t` unchanged."""
+    if t.kind == "f":
+        return f"(type({x}) is float or type({x}) is int) and {-MOST_F32} <= {x} <= {MOST_F32}"
+    if t.kind == "b":
+        return "False"
+    low, high = integer_range(t)
+    return f"type({x}) is int and {low} <= {x} <= {high}"
+
+
+@lru_cache(256)
+def compile_key(test: str, tokens: str) -> Callable[[tuple[Any, ...]], Key | None]:
+    text = (
+        "def key(a):\n"
+        f" try: return {tokens} if {test} else None\n"
+        " except local(AttributeError, TypeError): return None\n"
+    )
+    made: dict[str, Any] = {"local": local, "ref": weakref.ref}
+    exec(compile(text, "<vkchi key>", "exec"), made)
+    return made["key"]  # type: ignore[no-any-return]
+
+
+def are_disjoint_arguments(arrays: list[Any]) -> bool:
+    """True if no two arrays, and no array and gradient, have the same buffer or overlapping host
+    memory.
+
+    Host memory counts if it is used in place. Arrays that will be copied must not be the same view,
+    which is copied once. `bound` checks other overlaps.
+    """
+    buffers: set[int] = set()
+    gradients, others, ranges = [], [], []
+    for a in arrays:
+        if isinstance(a, Ndarray):
+            buffers.add(id(a.buffer))
+            if isinstance(a, HostNdarray):
+                ranges.append((a.start, a.end))
+            if a.grad is not None:
+                gradients.append(a.grad.buffer)
+        else:
+            others.append(a)
+    if len(buffers) + len(others) < len(arrays):
+        return False
+    if len(ranges) > 1 and any(end > start for (_, end), (start, _) in pairwise(sorted(ranges))):
+        return False
+    if gradients and not buffers.isdisjoint(map(id, gradients)):
+        return False
+    return len(others) < 2 or not any(
+        a is None or b is None or host_views.is_same_view(a, b)
+        for a, b in combinations(map(host_views.view_of, others), 2)
+    )
