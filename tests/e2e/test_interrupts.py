@@ -11,6 +11,7 @@ from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
+import numpy as np
 import pytest
 
 import vkchi as ti
@@ -107,6 +108,44 @@ def test_an_interrupted_kernel_makes_the_gradients_of_its_tape_unknown() -> None
     with ti.ad.Tape(loss):
         total()
     assert x.grad.to_numpy().tolist() == [1] * 4
+
+
+WRITES = {
+    "_write": lambda x: x.__setitem__(1, 3.0),
+    "_fill_memory": lambda x: x.fill(3.0),
+    "put_unnoticed": lambda x: x.from_numpy(np.full(4, 3.0, np.float32)),
+}
+
+
+@pytest.mark.parametrize("place", WRITES)
+@pytest.mark.parametrize("mode", ["Tape", "FwdMode", "hvp"])
+def test_an_interrupted_write_makes_gradients_unknown(mode: str, place: str) -> None:
+    """How much of the array holds the new values is unknown, so derivatives are refused."""
+    x, loss = (ti.field(ti.f32, shape, needs_grad=True, needs_dual=True) for shape in (4, ()))
+
+    @ti.kernel
+    def total():
+        for i in x:
+            loss[None] += x[i] ** 2
+
+    def run() -> None:
+        total()
+        with pytest.MonkeyPatch.context() as m:
+            m.setattr(type(x), place, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                WRITES[place](x)
+        total()
+
+    recorders = {
+        "Tape": lambda: ti.ad.Tape(loss),
+        "FwdMode": lambda: ti.ad.FwdMode(loss, x, [1.0, 0.0, 0.0, 0.0]),
+    }
+    with pytest.raises(ti.TaichiRuntimeError, match="the write to .* ended with an exception"):
+        if mode == "hvp":
+            ti.ad.hvp(run, loss, x, np.ones(4))
+        else:
+            with recorders[mode]():
+                run()
 
 
 def interrupted(*args: Any) -> None:

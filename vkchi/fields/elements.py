@@ -435,6 +435,19 @@ class Elements(PythonScope):
         elif tape is not None:
             tape.on_access(self, access)
 
+    def store(self, access: ArrayAccess, act: Callable[[], None]) -> None:
+        """Report an imminent write (`access`) as `tell` does, and run it (`act`).
+
+        A tape launches no kernels of other threads meanwhile. It refuses its gradients if `act`
+        does not finish.
+        """
+        tape = self.runtime.tape
+        if tape is None or tape.ledger is None:
+            self.tell(access)
+            act()
+        else:
+            tape.store(self, access, act)
+
     def ready(self) -> None:
         """Wait until the device has finished all recorded work."""
         if self.device.busy:
@@ -580,12 +593,18 @@ class Elements(PythonScope):
         """
         inner = shape_of(self.elem)[len(index) - len(self.digits) :]
         values = self._cooked(value, inner)
-        if self.watch is not None or self.runtime.recording is not None:
-            access = self._access("write", index)
-            own, terms = self._place(index), places_of(value)
-            is_sum = own in terms or sum_place(value) == own
-            added = [x.array for x in terms - {own} if isinstance(x, ElementValue)]
-            self.tell(access._replace(is_sum=is_sum, added=tuple(added)))
+        if self.watch is None and self.runtime.recording is None:
+            self._write(index, values, inner)
+            return
+        access = self._access("write", index)
+        own, terms = self._place(index), places_of(value)
+        is_sum = own in terms or sum_place(value) == own
+        added = [x.array for x in terms - {own} if isinstance(x, ElementValue)]
+        access = access._replace(is_sum=is_sum, added=tuple(added))
+        self.store(access, lambda: self._write(index, values, inner))
+
+    def _write(self, index: tuple[int, ...], values: Any, inner: tuple[int, ...]) -> None:
+        """`write` of values of this array's type, without a report to the tape."""
         is_mapped_and_busy = self.device.busy and self.buffer.view is not None
         if is_mapped_and_busy and write_later(self, index, values, CODES.get(self.stored.name)):
             return

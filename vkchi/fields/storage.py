@@ -8,6 +8,7 @@ It covers allocation, bulk copies to and from numpy and torch, fills, and DLPack
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from vkchi.errors import ArgumentError
@@ -118,18 +119,6 @@ class Storage(Elements):
         if tape is None or not tape.copy(made, self):
             self.tell(ArrayAccess("read"))
         return made
-
-    def write(self, index: tuple[int, ...], value: Any) -> None:
-        super().write(index, value)
-        self.tell_written()
-
-    def tell_written(self) -> None:
-        """Let the tape, if any, save the contents after a write from Python. So it does not take
-        the write for one by another library. No effect unless arrays are exported."""
-        tape = self.runtime.tape if self.runtime.exported else None
-        ledger = tape.ledger if tape is not None else None
-        if ledger is not None:
-            ledger.show_again((self,))
 
     # --- interface for tapes -------------------------------------------------------------------
 
@@ -335,11 +324,13 @@ class Storage(Elements):
         if values.shape != want:
             raise ArgumentError(f"from_numpy: shape {values.shape} given, {want} needed")
         self.warn_of_losses(values)
-        self.tell(ArrayAccess("write"))
-        if self.runtime.tape is not None:
-            self.runtime.tape.filled(self, values)
-        self.put_unnoticed(values)
-        self.tell_written()
+
+        def put() -> None:
+            if self.runtime.tape is not None:
+                self.runtime.tape.filled(self, values)
+            self.put_unnoticed(values)
+
+        self.store(ArrayAccess("write"), put)
 
     def put_unnoticed(self, values: np.ndarray[Any, Any]) -> None:
         """Store values of the same shape. The tape is not notified."""
@@ -370,16 +361,11 @@ class Storage(Elements):
         under `strict` for losses in the cast."""
         self.check_alive()
         if self._fills_plainly(value):
-            self.tell(ArrayAccess("fill"))
-            if not (self.device.busy and fill_later(self, value, CODES[self.stored.name])):
-                self.ready_to_write()
-                self._fill_memory(value)
+            self.store(ArrayAccess("fill"), lambda: self._fill_memory(value))
         else:
             cooked = self._cooked(value, shape_of(self.elem), is_filled=True)
             values = np.asarray(cooked, self.number.dtype)
-            self.tell(ArrayAccess("fill"))
-            self._fill_elements(values)
-        self.tell_written()
+            self.store(ArrayAccess("fill"), lambda: self._fill_elements(values))
 
     def _fill_elements(self, values: np.ndarray[Any, Any]) -> None:
         """Set every element to `values`, a scalar or an array of the element's shape."""
@@ -402,6 +388,9 @@ class Storage(Elements):
         return is_mapped and (self.size_bytes <= FILLED_SMALL_BYTES or not is_numpy_loaded())
 
     def _fill_memory(self, value: Numbers) -> None:
+        if self.device.busy and fill_later(self, value, CODES[self.stored.name]):
+            return
+        self.ready_to_write()
         view, size = self.buffer.view, self.size_bytes
         assert view is not None
         one = struct.pack(CODES[self.stored.name], value)
@@ -446,8 +435,8 @@ class Storage(Elements):
         if is_plain and other.layout == self.layout:
             other.check_alive()
             other.tell(ArrayAccess("read"))
-            self.tell(ArrayAccess("write"))
-            self.device.copy(other.buffer, self.buffer, self.size_bytes)
-            self.tell_written()
+            device, size = self.device, self.size_bytes
+            copy = partial(device.copy, other.buffer, self.buffer, size)
+            self.store(ArrayAccess("write"), copy)
         else:
             Storage.from_numpy(self, Storage.to_numpy(other))

@@ -82,9 +82,7 @@ class FwdMode(Recording):
         """
         try:
             if kind is None:
-                self.ledger.end_looking()
-                for loss in self.losses:
-                    self.breaks.check_loss(loss)
+                self.end(self.losses)
         finally:
             self.close()
             duals = [loss.companion("dual") for loss in self.losses]

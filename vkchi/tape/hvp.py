@@ -83,9 +83,7 @@ def hvp(
     recorder.dual(x).from_numpy(direction)
     with recorder:
         run()
-        recorder.ledger.end_looking()
-        recorder.breaks.check_loss(loss)
-        recorder.state = "evaluated"
+        recorder.end([loss])
         clear_all_gradients()  # values that the program stored there are not seeds
         gradient.fill(1)
         recorder.reverse()

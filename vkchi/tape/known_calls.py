@@ -102,9 +102,6 @@ class KnownCall(TapeStep):
         self.name, self.bound, self.args, self.facts = name, bound, args, facts
         self.reads: dict[str, Read] = {}
 
-    def repeat(self) -> None:
-        self.bound.repeated.plan.launch(self.args)
-
     def run(self) -> None:
         bound, memory = self.bound, self.bound.arrays
         for name, read in self.reads.items():

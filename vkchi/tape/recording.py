@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from vkchi.analysis.memory.boxes import Box
 from vkchi.autodiff.results import WORDS, DerivativeOutflow
 from vkchi.calls.call import KernelCall, LaunchRequest
+from vkchi.errors import KernelAssertionError, KernelRuntimeError, VkchiError
 from vkchi.fields.array_versions import Read
 from vkchi.fields.elements import ArrayAccess, Elements
 from vkchi.fields.storage import Storage
@@ -71,6 +72,7 @@ class Recording(SafeContext):
     inside a `with` block, and observes the program through `launch` and `on_access`.
 
     - `entries`: recorded steps.
+    - `unfinished`: names of calls, and arrays of writes by Python, that have begun and not ended.
     - `inside`: by thread, the function that is recorded as a whole or not at all.
     - `solving`: work vectors of the gradients of solvers.
     """
@@ -86,6 +88,7 @@ class Recording(SafeContext):
         self.solving: dict[Any, tuple[Any, ...]] = {}
         self.inside: dict[int, FunctionContext] = {}
         self.state = "new"
+        self.unfinished: list[str | Storage] = []
         self.entries: list[TapeStep] = []
         ledger = self.ledger = Ledger(self.on_access, runtime.exported)
         self.breaks, self.constants = LostGradients(ledger), ConstantArrays(ledger)
@@ -122,6 +125,25 @@ class Recording(SafeContext):
     def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
         """Run a kernel and return its result.
 
+        If it fails a check or is interrupted, it stays `unfinished`. In another thread, its results
+        become unknown instead.
+        """
+        self.unfinished.append(name)
+        try:
+            result = self.run(name, plan, args)
+        except BaseException as error:
+            if isinstance(error, VkchiError) and not isinstance(error, KernelAssertionError):
+                self.unfinished.remove(name)  # it was refused, and did not run
+            elif get_ident() != self.thread:
+                self.breaks.lose_results(LaunchRequest(name, plan, args), self.kind)
+                self.unfinished.remove(name)
+            raise
+        self.unfinished.remove(name)
+        return result
+
+    def run(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
+        """Run a kernel and return its result.
+
         Before, writes by other code to its exported arrays are detected. Afterwards their contents
         are saved.
         """
@@ -134,6 +156,24 @@ class Recording(SafeContext):
 
     def launch_noted(self, given: LaunchRequest) -> Any:
         raise NotImplementedError
+
+    def end(self, losses: Iterable[Any]) -> None:
+        """End the recording.
+
+        Raises KernelRuntimeError if a call or write did not finish. Raises GradientError if a loss
+        holds an unknown value or was last written by Python.
+        """
+        with restoring(self.runtime.lock), self.runtime.lock:  # other threads may launch
+            for what in self.unfinished:
+                who = f"the write to {what!r}" if isinstance(what, Storage) else f"{what}()"
+                raise KernelRuntimeError(
+                    f"{who} ended with an exception inside {self.title}: how far it came is "
+                    f"unknown, and so are the {WORDS[self.kind]}s: let the exception leave it"
+                )
+            self.ledger.end_looking()
+            for loss in losses:
+                self.breaks.check_loss(loss)
+            self.state = "evaluated"
 
     def reverse(self) -> None:
         for entry in reversed(self.entries):
@@ -230,6 +270,20 @@ class Recording(SafeContext):
                 adjoints[name] = view
         if not self.is_paused:
             self.breaks.note_gradient(call, adjoints, needs, self.kind)
+
+    def store(self, array: Storage, access: ArrayAccess, act: Callable[[], None]) -> None:
+        """Run `act`, a write from Python, after its report. See `Elements.store`."""
+        with restoring(self.runtime.lock), self.runtime.lock:  # other threads may launch
+            self.unfinished.append(array)
+            try:
+                array.tell(access)
+            except VkchiError:
+                self.unfinished.remove(array)  # nothing was written
+                raise
+            act()
+            if self.runtime.exported:
+                self.ledger.show_again((array,))
+            self.unfinished.remove(array)
 
     def on_access(self, array: Storage, access: ArrayAccess) -> None:
         """Hook before Python accesses an array. Values that Python writes have no derivative.

@@ -30,7 +30,7 @@ from vkchi.calls.call import (
     leaf_arguments,
 )
 from vkchi.calls.facts import case_of, facts
-from vkchi.errors import DataAccessError, KernelAssertionError, KernelRuntimeError, VkchiError
+from vkchi.errors import DataAccessError, KernelRuntimeError
 from vkchi.hooks import python_scope
 from vkchi.interop import host_views
 from vkchi.interrupts.local import local
@@ -101,7 +101,6 @@ class Tape(Recording):
         super().__init__(current_runtime(), budget_of(memory, UNLIMITED if grad_check else None))
         self.report: TapeReport | None = None  # set after the gradients
         self.copies = HostCopies()
-        self.failed: str | None = None  # name of an aborted call
         self.analyzes_all = self.budget_bytes is not None or validation
         self.known = KnownCalls(self.ledger, self.snapshots)
 
@@ -141,7 +140,10 @@ class Tape(Recording):
         """
         if self.state != "recording":
             raise KernelRuntimeError("the gradients of a tape can be evaluated once, inside it")
-        self.end()
+        with restoring(self.runtime.lock), self.runtime.lock:  # other threads may launch
+            self.end([self.loss])
+            self.entries += self.snapshots.take_rewritten()
+            self.snapshots.is_reversing = True
         try:
             with self.apart_from_leftovers():
                 self.report = self.grad_again() if self.snapshots.is_over else self.grad_once()
@@ -151,24 +153,6 @@ class Tape(Recording):
             from vkchi.tape.differences import check_tape
 
             check_tape(self)
-
-    def end(self) -> None:
-        """End the recording.
-
-        Raises KernelRuntimeError if a call was aborted. Raises GradientError if the loss holds an
-        unknown value or was last written by Python.
-        """
-        with restoring(self.runtime.lock), self.runtime.lock:  # other threads may launch
-            if self.failed:
-                raise KernelRuntimeError(
-                    f"{self.failed}() ended with an exception inside this tape: how far "
-                    "it came is unknown, and so are the gradients: let the exception leave the tape"
-                )
-            self.ledger.end_looking()
-            self.breaks.check_loss(self.loss)
-            self.state = "evaluated"
-            self.entries += self.snapshots.take_rewritten()
-            self.snapshots.is_reversing = True
 
     @contextmanager
     def apart_from_leftovers(self) -> Iterator[None]:
@@ -225,33 +209,12 @@ class Tape(Recording):
 
     # --- recording -------------------------------------------------------------------------------
 
-    def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
-        """Run a kernel as `Recording.launch` and return its result.
-
-        If the call fails a check or is interrupted in the tape's own thread, `failed` stays set.
-        """
-        is_own = get_ident() == self.thread
-        before = self.failed
-        if is_own:
-            self.failed = before or name  # reset below, at the end of the call
-        try:
-            known = self.find_known(name, plan, args)
-            if known is None:
-                result = super().launch(name, plan, args)
-            else:
-                result = self.known.launch(known)
-                self.entries.append(known)
-        except BaseException as error:
-            is_refused = isinstance(error, VkchiError) and not isinstance(
-                error, KernelAssertionError
-            )
-            if is_refused and is_own:
-                self.failed = before
-            elif not (is_refused or is_own):
-                self.breaks.lose_results(LaunchRequest(name, plan, args), self.kind)
-            raise
-        if is_own:
-            self.failed = before
+    def run(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
+        known = self.find_known(name, plan, args)
+        if known is None:
+            return super().run(name, plan, args)
+        result = self.known.launch(known)
+        self.entries.append(known)
         return result
 
     def find_known(self, name: str, plan: Plan, args: tuple[Any, ...]) -> KnownCall | None:
@@ -408,14 +371,14 @@ class Tape(Recording):
         """Context of a function whose kernels are not recorded one by one.
 
         The tape survives an exception of a function of `no_grad`. After one of a function with a
-        custom gradient, and after an interrupt, `failed` usually stays set, because the state is
-        unknown: the gradients cannot run.
+        custom gradient, and after an interrupt, the function stays `unfinished`: the gradients
+        cannot run.
         """
-        before, has_ended, name = self.failed, False, function.__name__
+        has_ended, name = False, function.__name__
         skipped = f"{name}(), which is not differentiated" if custom is None else None
         is_own = custom is not None or get_ident() == self.thread  # others record kernels singly
         if is_own:
-            self.failed = before or name
+            self.unfinished.append(name)
         self.inside[get_ident()] = FunctionContext(custom, skipped)
         try:
             yield
@@ -429,7 +392,7 @@ class Tape(Recording):
                 custom.steps += self.snapshots.take_rewritten()
                 custom.end_call()
             if has_ended and is_own:
-                self.failed = before
+                self.unfinished.remove(name)
 
 
 def budget_of(memory: int | str | None, usual: int | None) -> int | None:

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from threading import Event, Thread
 from typing import Any
 
+import numpy as np
 import pytest
 
 import vkchi as ti
 from tests.e2e.autodiff.slopes import X, field, is_near, make
 from vkchi.errors import KernelAssertionError
+from vkchi.fields.storage import Storage
 from vkchi.launch import Plan
 from vkchi.tape.recording import Recording
 
@@ -71,6 +73,32 @@ def test_a_launch_that_is_under_way_when_the_tape_ends(monkeypatch) -> None:
     ends.set()
     thread.join()
     is_near(x.grad, 2 * X)
+
+
+def test_a_launch_while_another_thread_writes_its_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launch waits until the whole array is written."""
+    x, loss = make()
+    square, begun, ends = squares(x, loss), Event(), Event()
+    with ti.ad.Tape(loss):
+        square()
+    put, new = Storage.put_unnoticed, np.array([5.0, 6.0, 7.0, 8.0], np.float32)
+
+    def slow(self: Any, values: Any) -> None:
+        if self is x:
+            begun.set()
+            assert not ends.wait(0.3)  # the launch does not end before this write
+        put(self, values)
+
+    monkeypatch.setattr(Storage, "put_unnoticed", slow)
+    thread = Thread(target=lambda: x.from_numpy(new))
+    with ti.ad.Tape(loss):
+        thread.start()
+        begun.wait()
+        square()
+        ends.set()
+    thread.join()
+    assert loss[None] == np.sum(new**2)
+    is_near(x.grad, 2 * new)
 
 
 @pytest.mark.usefixtures("own_runtime")
