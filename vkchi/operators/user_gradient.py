@@ -15,7 +15,7 @@ from vkchi.kernel import launch_or_record
 from vkchi.launch import NOTHING_SHARED, Plan
 from vkchi.operators.field_snapshots import FieldSnapshots
 from vkchi.signature.bound import ImportedArray
-from vkchi.tape.mutation_log import first_load, is_redefined
+from vkchi.tape.custom import first_load, is_redefined
 
 
 def run_with_snapshots(

@@ -1,42 +1,36 @@
 """The log of a recording: its steps in order, and how each is repeated and differentiated.
 
 `CallStep` is a call that can be repeated, `RecordedCall` one that can be differentiated, too.
-`CustomGradientCall` is a call of a function with a custom gradient. `State` is a snapshot of
-arrays. `ConstantOverwrite` is a constant stored over a derivative. Modules that record other events
-have steps of their own. `restore_array` and `copy_or_add` copy and add whole arrays without
-notifying the recording.
+`State` is a snapshot of arrays. `ConstantOverwrite` is a constant stored over a derivative. Modules
+that record other events have steps of their own. `restore_array` and `copy_or_add` copy and add
+whole arrays without notifying the recording.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vkchi.calls.call import KernelCall
 from vkchi.calls.facts import facts
-from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError
+from vkchi.errors import DeviceError, KernelRuntimeError
 from vkchi.fields.array_versions import Read
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.bounded import insert_bounded
 from vkchi.interrupts.locks import restoring
-from vkchi.lang.matrix import Matrix, Vector
-from vkchi.lang.struct import Struct
 from vkchi.launch.executable import Executable
 from vkchi.races.finder import check_gradient_race as check_race
 from vkchi.races.race import Found, UndecidedRace
 from vkchi.tape.adjoints import CallAdjoints
 
 if TYPE_CHECKING:
-    from vkchi.calls.call import Values
     from vkchi.calls.variant import Variant
     from vkchi.ir.core import Func
     from vkchi.races.trials import ObservedRun
     from vkchi.tape.ledger import Index, Ledger
-    from vkchi.tape.mutation_log import MutationLog
     from vkchi.tape.plan import GradientPlan
-    from vkchi.tape.replays import ReplayLog
     from vkchi.tape.snapshots import Snapshots
+    from vkchi.tape.variants import ReplayLog
 
 MOST_MOVERS = 256  # limit on `runtime.movers`
 
@@ -45,10 +39,11 @@ class TapeStep:
     """An action that can be repeated and differentiated; here neither has an effect.
 
     If `needs_end`, its gradient is a custom one. It reads the arrays as they are at the end of the
-    tape, not as they were before the step.
+    tape, not as they were before the step. `steps` are those that are repeated in its place.
     """
 
     needs_end = False
+    steps: Sequence[TapeStep] = ()
 
     def repeat(self) -> None:
         pass
@@ -171,7 +166,7 @@ class RecordedCall(CallStep):
         self.log: ReplayLog | None = None
         self.observed: ObservedRun | None = None
         if plan.made.has_draws:
-            from vkchi.tape.replays import replay_log_of  # imports the IR; few kernels draw
+            from vkchi.tape.variants import replay_log_of  # imports the IR; few kernels draw
 
             self.log = replay_log_of(call, plan)
         self.drawn = self.log.bind(call) if self.log is not None else {}
@@ -207,7 +202,7 @@ class RecordedCall(CallStep):
         with restoring(self.plan.runtime.lock), self.plan.runtime.lock:
             own = self.drawn | self._bind_notes()
             if flags is not None:
-                from vkchi.tape.validation import run_watched
+                from vkchi.tape.variants import run_watched
 
                 result = run_watched(call, flags, self.func, own)
             elif self.form is not None:
@@ -244,83 +239,12 @@ class RecordedCall(CallStep):
         self.gradients.bring_back()
 
 
-def as_it_is(arg: Any) -> Any:
-    from vkchi.lang.argpack import ArgPack  # rarely needed
-
-    if isinstance(arg, ArgPack):
-        return copy.copy(arg)
-    return copy.deepcopy(arg) if type(arg) in (Vector, Matrix, Struct) else arg
-
-
-class CustomGradientCall(TapeStep):
-    """A recorded call of a Python function with a custom gradient.
-
-    - `end`: time at which the call ended (`mutation_log`).
-    - `views`, `left`: host arrays of its kernels, and their contents at that time.
-    - `steps`: with a memory budget, its kernel calls and writes by Python.
-    """
-
-    needs_end = True
-
-    def __init__(
-        self, mutation_log: MutationLog, function: Any, args: tuple[Any, ...], kwargs: Any
-    ) -> None:
-        self.mutation_log, self.function = mutation_log, function
-        self.args = tuple(map(as_it_is, args))
-        self.kwargs = {name: as_it_is(arg) for name, arg in kwargs.items()}
-        self.end = 0
-        self.steps: list[TapeStep] = []
-        self.views: list[Values] = []
-        self.left: list[tuple[Values, Values]] = []
-
-    def end_call(self) -> None:
-        self.end = self.mutation_log.end_call()
-        self.left = [(view, view.copy()) for view in self.views]
-
-    def call(self) -> None:
-        self.function(*self.args, **self.kwargs)
-
-    def repeat(self) -> None:
-        """Repeat its kernel calls and writes by Python, without calling the function."""
-        for step in self.steps:
-            step.repeat()
-
-    def run(self) -> None:
-        """Call the function's gradient with the arguments of the call.
-
-        Raises KernelRuntimeError if none is defined, ArgumentError if it takes other arguments, and
-        GradientError if it reads memory that was overwritten since the call.
-        """
-        gradient = self.function.grad
-        if gradient is None:
-            name = self.function.__name__
-            raise KernelRuntimeError(
-                f"{name}() is ti.ad.grad_replaced and has no gradient: define one with "
-                f"@ti.ad.grad_for({name})"
-            )
-        self.check_gradient(gradient)
-        with self.mutation_log.reading(self.end, self.function.__name__, self.left):
-            gradient(*self.args, **self.kwargs)
-
-    def check_gradient(self, gradient: Any) -> None:
-        import inspect  # slow import
-
-        try:
-            inspect.signature(gradient).bind(*self.args, **self.kwargs)
-        except TypeError as e:
-            raise ArgumentError(
-                f"{gradient.__name__}(), the gradient of {self.function.__name__}(), must take the "
-                f"same arguments: {e}"
-            ) from None
-
-
-def launches_in(entries: Iterable[Any]) -> Iterator[CallStep]:
-    """Yield the `CallStep`s among steps, and those inside custom-gradient calls."""
+def launches_in(entries: Iterable[TapeStep]) -> Iterator[CallStep]:
+    """Yield the `CallStep`s among steps, and those in their `steps`."""
     for entry in entries:
         if isinstance(entry, CallStep):
             yield entry
-        elif isinstance(entry, CustomGradientCall):
-            yield from launches_in(entry.steps)
+        yield from launches_in(entry.steps)
 
 
 def tensors_written(entries: Iterable[Any]) -> list[Any]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from vkchi.calls.repeated import RepeatedTapedCall
     from vkchi.ir.core import Func
     from vkchi.tape.adjoints import CallAdjoints
-    from vkchi.tape.replays import ReplayLog
+    from vkchi.tape.variants import ReplayLog
     from vkchi.target.artifact import Artifact
     from vkchi.target.caps import Caps
     from vkchi.target.options import Options

@@ -26,6 +26,7 @@ from vkchi.runtime import Runtime
 from vkchi.span import user_span
 from vkchi.tape.adjoints import CallAdjoints
 from vkchi.tape.constant_arrays import ConstantArrays
+from vkchi.tape.custom import CustomGradientCall, MutationLog
 from vkchi.tape.hosted import HostFunction, HostStep, IdentityFunction
 from vkchi.tape.ledger import (
     Account,
@@ -38,13 +39,11 @@ from vkchi.tape.ledger import (
 )
 from vkchi.tape.log import (
     ConstantOverwrite,
-    CustomGradientCall,
     RecordedCall,
     TapeStep,
     drop_copies,
 )
 from vkchi.tape.lost_gradients import LostGradients, MetLoss, ends_derivative
-from vkchi.tape.mutation_log import MutationLog
 from vkchi.tape.snapshots import Snapshots
 from vkchi.tuples import NamedTuple
 from vkchi.types import shape_of

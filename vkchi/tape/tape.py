@@ -5,7 +5,7 @@ Every recorded call requests snapshots of the parts of arrays that its gradient 
 data-access rules. Unless an exception ends the block, the gradients then run, last call first.
 
 A derivative that would be lost usually raises GradientError (`lost_gradients`). So does a custom
-gradient that reads memory overwritten since its call (`mutation_log`).
+gradient that reads memory overwritten since its call (`custom`).
 
     with ti.ad.Tape(loss=loss):
         step(x)
@@ -41,10 +41,10 @@ from vkchi.races.race import Found, UndecidedRace
 from vkchi.runtime import current_runtime
 from vkchi.tape.adjoints import CallAdjoints, check_leaves, clear_arrays, make_grads
 from vkchi.tape.constant_arrays import flows_of, plan_where_known, undecided_fills
+from vkchi.tape.custom import CustomGradientCall
 from vkchi.tape.known_calls import KnownCall, KnownCalls, may_be_known
 from vkchi.tape.log import (
     CallStep,
-    CustomGradientCall,
     RecordedCall,
     State,
     check_repeatable,
@@ -53,7 +53,7 @@ from vkchi.tape.log import (
 )
 from vkchi.tape.recording import FunctionContext, Recording
 from vkchi.tape.requirements import check_alone, check_loss, check_place, seed_loss, set_loss
-from vkchi.tape.snapshots import UNLIMITED, TapeReport
+from vkchi.tape.snapshots import UNLIMITED, CheckpointReplay, TapeReport, parse_bytes
 
 if TYPE_CHECKING:
     from vkchi.fields.storage import Storage
@@ -98,7 +98,8 @@ class Tape(Recording):
         self.loss: Any = loss
         self.clear_gradients = clear_gradients
         self.validation, self.grad_check = validation, grad_check
-        super().__init__(current_runtime(), budget_of(memory, UNLIMITED if grad_check else None))
+        usual = UNLIMITED if grad_check else None
+        super().__init__(current_runtime(), usual if memory is None else parse_bytes(memory))
         self.report: TapeReport | None = None  # set after the gradients
         self.copies = HostCopies()
         self.analyzes_all = self.budget_bytes is not None or validation
@@ -191,8 +192,6 @@ class Tape(Recording):
         return TapeReport(len(self.entries), 0, 0, 0, self.snapshots.saved_bytes)
 
     def grad_again(self) -> TapeReport:
-        from vkchi.tape.checkpoints import CheckpointReplay
-
         drop_copies(self.entries)
         held_bytes = check_repeatable(self.entries)
         replay = CheckpointReplay(self.entries, self.snapshots.start, held_bytes)
@@ -393,14 +392,6 @@ class Tape(Recording):
                 custom.end_call()
             if has_ended and is_own:
                 self.unfinished.remove(name)
-
-
-def budget_of(memory: int | str | None, usual: int | None) -> int | None:
-    if memory is None:
-        return usual
-    from vkchi.tape.checkpoints import parse_bytes
-
-    return parse_bytes(memory)
 
 
 @python_scope
