@@ -9,7 +9,9 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
+from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Op, Param, Region, Value
 from vkchi.ir.op_table.table import ALL, ControlSpec
 from vkchi.ir.ops import TABLE
@@ -33,11 +35,30 @@ class LoopAxis(NamedTuple):
     begin: Value
     end: Value
 
+    @property
+    def ends(self) -> tuple[int, int] | None:
+        """Both bounds if they are constants, otherwise None."""
+        begin, end = constant_int(self.begin), constant_int(self.end)
+        return None if begin is None or end is None else (begin, end)
+
+    @property
+    def length(self) -> int | None:
+        """The number of iterations if the bounds are constants, otherwise None."""
+        ends = self.ends
+        return None if ends is None else max(0, ends[1] - ends[0])
+
 
 def axes_of(op: Op) -> list[LoopAxis]:
     """Return the axes of a `for` (one) or `parallel`, slowest first; empty for `if` and `while`."""
     params, count = op.regions[-1].params, control_of(op).index_params
     return [LoopAxis(params[k], op.args[2 * k], op.args[2 * k + 1]) for k in range(count)]
+
+
+def constant_trip_count(loop: Op) -> int | None:
+    """Return the number of iterations of a `for` or `parallel` with constant bounds; None for other
+    loops."""
+    lengths = [axis.length for axis in axes_of(loop)]
+    return None if None in lengths or not lengths else prod(n or 0 for n in lengths)
 
 
 def is_loop(op: Op) -> bool:

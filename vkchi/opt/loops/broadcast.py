@@ -165,8 +165,7 @@ def own_values(grid: Op) -> Iterator[Value]:
 
 def is_long(loop: Op, width: int) -> bool:
     (axis,) = axes_of(loop)
-    begin, end = constant_int(axis.begin), constant_int(axis.end)
-    return begin is None or end is None or end - begin >= tuning.COOPERATIVE_LOADS * width
+    return axis.length is None or axis.length >= tuning.COOPERATIVE_LOADS * width
 
 
 def is_plain(body: Region) -> bool:

@@ -189,10 +189,8 @@ def load_first(r: Rebuilder, loop: Op, load: ChainedLoad, begin: Value) -> Value
     b.span = load.op.span
     indices = [sum_at(r, f, axis.param, begin, scalar_of(v.type))
                for f, v in zip(load.forms, load.elem.args[1:])]  # fmt: skip
-    ends = constant_int(axis.begin), constant_int(axis.end)
-    runs = ends[0] is not None and ends[1] is not None and ends[0] < ends[1]
     array = load.elem.args[0]
-    place = b.emit("elem", array, *indices, attr=load.elem.attr if runs else None)
+    place = b.emit("elem", array, *indices, attr=load.elem.attr if axis.length else None)
     return b.emit("load", place)
 
 

@@ -297,8 +297,7 @@ def has_enough(op: Op, k: int, factor: int, caps: Caps) -> bool:
 
 
 def is_multiple(axis: LoopAxis, factor: int) -> bool:
-    ends = constant_int(axis.begin), constant_int(axis.end)
-    return ends[0] is not None and ends[1] is not None and (ends[1] - ends[0]) % factor == 0
+    return axis.length is not None and axis.length % factor == 0
 
 
 def carried_scalars(region: Region, variance: AxisVariance) -> int:
@@ -320,21 +319,21 @@ def scalars(t: Type) -> int:
 
 def build_jammed(b: Builder, op: Op, args: Sequence[Value], choice: JamPlan) -> None:
     k, _, factor = choice
-    begin, end = args[2 * k : 2 * k + 2]
+    axis = axes_of(op)[k]
+    begin, end = axis.begin, axis.end
     t = scalar_of(begin.type)
     zero, one, step = (b.const(n, t) for n in (0, 1, factor))
-    first, last = constant_int(begin), constant_int(end)
-    is_even = first is not None and last is not None and (last - first) % factor == 0
+    is_even = is_multiple(axis, factor)
     groups: Value
-    if first is not None and last is not None and is_even:
-        groups = b.const((last - first) // factor, t)
+    if axis.length is not None and is_even:
+        groups = b.const(axis.length // factor, t)
     else:
         length = b.emit("max", b.emit("sub", end, begin), zero)
         groups = b.emit("add", b.emit("floordiv", b.emit("sub", length, one), step), one)
     params = [Param(p.type, p.name) for p in op.regions[0].params]
     with b.region(*params) as body:
         start = b.emit("mul", params[k], step)
-        if first != 0:
+        if constant_int(begin) != 0:
             start = b.emit("add", begin, start)
         outer: dict[Value, Value] = dict(zip(op.regions[0].params, params, strict=True))
         if is_even:

@@ -31,7 +31,7 @@ from vkchi.analysis.work import known_work_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int, is_constant
-from vkchi.ir.control_ops import LoopAxis, axes_of
+from vkchi.ir.control_ops import axes_of, constant_trip_count
 from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.iteration_space import IterationDigit, IterationSpace
 from vkchi.ir.op_table.interval_rules import Interval
@@ -42,7 +42,7 @@ from vkchi.opt.tiers import Tier
 from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
-from vkchi.types import i32, scalar_of, u1
+from vkchi.types import i32, u1
 
 
 class AxisSplit(NamedTuple):
@@ -88,15 +88,14 @@ def may_split(op: Op, caps: Caps) -> bool:
     """
     if not (has_small_body(op, tuning.PEEL_OPS) and may_interleave(op)):
         return False
-    sizes = [max(0, last - first) for first, last in ends_of(op)]
-    is_known = len(sizes) == len(op.regions[0].params)
-    work = known_work_of(op.regions[0])
-    return is_known and prod(sizes) < 1 << 31 and is_worth_splitting(work, prod(sizes), 0, caps)
+    count, work = constant_trip_count(op), known_work_of(op.regions[0])
+    if count is None or any(axis.param.type is not i32 for axis in axes_of(op)):
+        return False
+    return count < 1 << 31 and is_worth_splitting(work, count, 0, caps)
 
 
 def ends_of(op: Op) -> list[tuple[int, int]]:
-    ends = [constant_int(v) if scalar_of(v.type) is i32 else None for v in op.args]
-    return [(b, e) for b, e in zip(ends[::2], ends[1::2]) if b is not None and e is not None]
+    return [axis.ends for axis in axes_of(op) if axis.ends is not None]
 
 
 def find_middle(op: Op, ask: DecidableOps, caps: Caps) -> tuple[AxisSplit, ...] | None:
@@ -134,8 +133,9 @@ class DecidableOps:
         body = op.regions[0]
         self.asking = [x for x in walk(body) if is_question(x)]
         self.axes = axes_in(body) | {axis.param: axis for axis in axes_of(op)}
-        self.own: dict[Value, Interval] = {axis.param: whole_of(axis) for axis in axes_of(op)}
-        self.params = [axis.param for axis in axes_of(op)]
+        self.params = body.params
+        ends = zip(self.params, ends_of(op), strict=True)
+        self.own: dict[Value, Interval] = {p: (begin, end - 1) for p, (begin, end) in ends}
         self.open = [x for x in self.asking if decide(x, self.intervals({})) is None]
 
     def intervals(self, known: Mapping[Value, Interval]) -> Intervals:
@@ -174,12 +174,6 @@ class DecidableOps:
     def is_decided(self, x: Op, k: int, part: Interval) -> bool:
         known = self.intervals({self.params[k]: (part[0], part[1] - 1)})
         return decide(x, known) is not None
-
-
-def whole_of(axis: LoopAxis) -> Interval:
-    begin, end = constant_int(axis.begin), constant_int(axis.end)
-    assert begin is not None and end is not None
-    return begin, end - 1
 
 
 # --- outcomes of ops -----------------------------------------------------------------------------

@@ -14,12 +14,11 @@ Guarantees: later passes see only `parallel` axes of i32.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
-from vkchi.ir.control_ops import LoopAxis, axes_of
+from vkchi.ir.control_ops import axes_of, constant_trip_count
 from vkchi.ir.core import Func, Op, Param, Value
 from vkchi.ir.rebuild import Rebuilder, rebuild
 from vkchi.target import tuning
@@ -41,14 +40,8 @@ def cut_wide_loops(fn: Func) -> Func:
 
 
 def is_wide(op: Op) -> bool:
-    axes = axes_of(op)
-    return any(a.param.type is i64 for a in axes) or (static_count(axes) or 0) > INT_MAX
-
-
-def static_count(axes: Sequence[LoopAxis]) -> int | None:
-    ends = [(constant_int(a.begin), constant_int(a.end)) for a in axes]
-    known = [(b, e) for b, e in ends if b is not None and e is not None]
-    return math.prod(max(0, e - b) for b, e in known) if len(known) == len(axes) else None
+    has_wide = any(axis.param.type is i64 for axis in axes_of(op))
+    return has_wide or (constant_trip_count(op) or 0) > INT_MAX
 
 
 def build_wide(b: Builder, op: Op, args: Sequence[Value]) -> None:

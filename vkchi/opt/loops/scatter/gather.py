@@ -36,7 +36,7 @@ from vkchi.analysis.mixing import may_interleave
 from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int
-from vkchi.ir.control_ops import LoopAxis, is_loop
+from vkchi.ir.control_ops import LoopAxis, constant_trip_count, is_loop
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, is_wide, used_in, walk
 from vkchi.ir.op_table.interval_rules import Interval
 from vkchi.ir.ops import QUOTIENTS, UPDATES, WRITES
@@ -185,9 +185,8 @@ def is_worth_it(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd], caps: Caps)
     If iterations share elements, the array must have a static shape, and not more elements than the
     loop has iterations. An unknown number of iterations counts as UNKNOWN_EXTENT.
     """
-    lengths = [(constant_int(a.begin), constant_int(a.end)) for a in shifts.survey.own_axes]
-    known = [e - b for b, e in lengths if b is not None and e is not None]
-    n = prod(known) if len(known) == len(lengths) else tuning.UNKNOWN_EXTENT
+    known = constant_trip_count(shifts.loop)
+    n = tuning.UNKNOWN_EXTENT if known is None else known
     ops = len(repeated_for(shifts, sums))
     is_shared = any(shift.every > 1 for one in sums for shift in one.shifts)
     if is_shared and not has_at_most(sums[0].place.base.type, n):

@@ -26,7 +26,6 @@ from math import prod
 
 from vkchi.analysis.dataflow import closure
 from vkchi.analysis.memory.alias import bases_may_alias
-from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import axes_of, control_of
 from vkchi.ir.core import Op, Param, Result, Value, base_memory
 from vkchi.ir.ops import READS, TABLE, Effect
@@ -72,9 +71,7 @@ def lengths_of(shifts: ScatterAnalysis, v: Value) -> list[int]:
     loops = [shifts.loop, *shifts.survey.loops[v]]
     if any(control_of(op).tests for op in loops):
         return [0]
-    axes = [axis for op in loops for axis in axes_of(op)]
-    ends = [(constant_int(axis.begin), constant_int(axis.end)) for axis in axes]
-    return [max(0, e - b) if b is not None and e is not None else 0 for b, e in ends]
+    return [axis.length or 0 for op in loops for axis in axes_of(op)]
 
 
 def executions_of(shifts: ScatterAnalysis, v: Value) -> int:

@@ -275,12 +275,8 @@ class ScatterAnalysis:
         None for other symbols.
         """
         axis = self.survey.axes.get(s) if isinstance(s, Value) else None
-        if axis is None:
-            return None
-        begin, end = constant_int(axis.begin), constant_int(axis.end)
-        if begin is None or end is None or begin >= end:
-            return None
-        return begin, end - 1
+        ends = axis.ends if axis is not None else None
+        return (ends[0], ends[1] - 1) if ends is not None and ends[0] < ends[1] else None
 
     def frozen(self, p: Polynomial) -> Frozen:
         """Freeze an offset, and remember the order of its terms in `ordered`."""
@@ -299,11 +295,11 @@ class ScatterAnalysis:
         if axis is None or (low is not None and high is not None and low > high):
             return None, ()
         by = polynomial_constant(dict(found[0].by))
-        own = self.survey.own_axes[axis]
-        begin, end = constant_int(own.begin), constant_int(own.end)
-        if len(found) > 1 or found[0].modulus is not None or begin is None or end is None:
+        ends = self.survey.own_axes[axis].ends
+        if len(found) > 1 or found[0].modulus is not None or by is None or ends is None:
             return None, ()
-        if by is None or max(abs(by), abs(begin), abs(end)) > FARTHEST_LIMITED:
+        begin, end = ends
+        if max(abs(by), abs(begin), abs(end)) > FARTHEST_LIMITED:
             return None, ()
         below = range(1, 0 if low is None else low - by - begin + 1)
         above = range(1, 0 if high is None else end - high + by)
@@ -329,9 +325,9 @@ class ScatterAnalysis:
             return None, ()
         own = self.survey.own_axes[followed[0]]
         by = polynomial_constant(minus(inner, {frozenset(((own.param, 1),)): 1}))
-        begin, end = constant_int(own.begin), constant_int(own.end)
-        if by is None or begin is None or end is None:
+        if by is None or own.ends is None:
             return None, ()
+        begin, end = own.ends
         if max(abs(by), abs(begin), abs(end)) > FARTHEST_LIMITED:
             return None, ()
         high = (end - 1 + by) // every

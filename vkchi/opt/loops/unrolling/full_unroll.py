@@ -10,13 +10,9 @@ from collections.abc import Collection, Sequence
 from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int
+from vkchi.ir.control_ops import constant_trip_count
 from vkchi.ir.core import Op, Value
 from vkchi.types import Scalar
-
-
-def constant_trip_count(loop: Op) -> int | None:
-    begin, end = map(constant_int, loop.args[:2])
-    return None if begin is None or end is None else max(0, end - begin)
 
 
 def unrolled_size(ops: Sequence[Op], chosen: Collection[Op]) -> int:

@@ -31,12 +31,12 @@ from vkchi.analysis.memory.alias import SideEffects, SideEffectTable, location_o
 from vkchi.analysis.memory.footprint import element_under
 from vkchi.analysis.variance import AxisVariance, is_private
 from vkchi.ir.builder import Builder
-from vkchi.ir.control_ops import axes_of
+from vkchi.ir.control_ops import axes_of, constant_trip_count
 from vkchi.ir.core import Func, Op, Value, base_memory, find_parallel, walk
 from vkchi.ir.ops import LOOPS, TABLE, Effect
 from vkchi.ir.rebuild import rebuild_chosen
 from vkchi.opt.cost_model import RepeatedLoads, is_worth_hoisting_loads
-from vkchi.opt.loops.unrolling.full_unroll import Unroller, constant_trip_count, unrolled_size
+from vkchi.opt.loops.unrolling.full_unroll import Unroller, unrolled_size
 from vkchi.opt.loops.unrolling.unroll import registers_of
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
@@ -106,7 +106,7 @@ class LoadUnrollSelector:
         loads = [
             load
             for outer in walk(self.fn.body)
-            if outer.kind in LOOPS and (outer.kind == "while" or constant_trip_count(outer) != 1)
+            if outer.kind in LOOPS and constant_trip_count(outer) != 1
             for load in self.loads_for(outer)
         ]
         places = {e for load in loads if (e := element_under(load.op.args[0])) is not None}

@@ -23,7 +23,6 @@ from functools import cached_property
 
 from vkchi.analysis.memory.alias import bases_may_alias
 from vkchi.analysis.variance import is_private
-from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import LoopAxis, axes_of
 from vkchi.ir.core import Func, Op, Value, base_memory, find_parallel
 from vkchi.ir.ops import PLAIN_ACCESSES, TABLE, Effect
@@ -95,7 +94,7 @@ def choose_way(axis: LoopAxis, accesses: Sequence[Op], rounds: int) -> UnrollFac
     Only loops of constant length are peeled. None if fewer than half of the accesses are aligned,
     or if the loop is known to be shorter than the factor.
     """
-    length = constant_length(axis)
+    length = axis.length
     if length is not None and length < rounds:
         return None
     walks = StrideOneAccesses(axis.param, axis.begin)
@@ -116,8 +115,3 @@ def may_mix_up(accesses: Sequence[Op]) -> bool:
     bases = {base_memory(op.args[0]) for op in accesses}
     written = {base_memory(op.args[0]) for op in accesses if op.kind == "store"}
     return any(a is not b and bases_may_alias(a, b) for a in written for b in bases)
-
-
-def constant_length(axis: LoopAxis) -> int | None:
-    begin, end = constant_int(axis.begin), constant_int(axis.end)
-    return None if begin is None or end is None else end - begin
