@@ -14,6 +14,7 @@ A subclass overrides `visit` to replace an op. It adds carried values to control
         def end(self, op, region, more): return [self.get(v) for v in region.yielded]
 
     Cloner(b, {index: b.const(0, i32)}).body(loop.regions[0])      # the first iteration
+    b.parallel(bounds, Cloner(b).region(loop, loop.regions[0]))    # the loop with other bounds
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Cloner:
         self.finish(op, new.results[len(op.results) :])
         return new
 
-    def region(self, op: Op, region: Region, first: Sequence[Value]) -> Region:
+    def region(self, op: Op, region: Region, first: Sequence[Value] = ()) -> Region:
         """Return a copy of a region of the control op `op`, as a new region.
 
         `first` are the initial values of the additional carried values; each gets a parameter.

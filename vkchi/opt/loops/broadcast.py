@@ -319,9 +319,5 @@ class CooperativeLoadEmitter:
         self.b.emit("yield", *map(copy.get, body.yielded))
 
     def plain(self, loop: Op, args: Sequence[Value]) -> Sequence[Value]:
-        b, (body,) = self.b, loop.regions
-        params = [Param(p.type, p.name) for p in body.params]
-        known: dict[Value, Value] = {**self.map, **dict(zip(body.params, params, strict=True))}
-        with b.region(*params) as region:
-            Cloner(b, known).body(body)
-        return b.for_(args[0], args[1], args[2:], region, loop.attr).results
+        body = Cloner(self.b, dict(self.map)).region(loop, loop.regions[0])
+        return self.b.for_(args[0], args[1], args[2:], body, loop.attr).results

@@ -248,16 +248,13 @@ class InteriorCloner(Cloner):
 
 
 def build_middle(b: Builder, op: Op, ask: DecidableOps, spans: Sequence[AxisSplit]) -> None:
-    body = op.regions[0]
     known = ask.intervals(
         {p: (s.first, s.last - 1) for p, s in zip(ask.params, spans, strict=True)}
     )
     found = ((x, decide(x, known)) for x in ask.asking)
     answers = {x: answer for x, answer in found if answer is not None}
-    params = [Param(p.type, p.name) for p in body.params]
-    with b.region(*params) as new:
-        InteriorCloner(b, dict(zip(body.params, params, strict=True)), answers).body(body)
-    b.parallel([b.const(n, i32) for s in spans for n in (s.first, s.last)], new)
+    body = InteriorCloner(b, {}, answers).region(op, op.regions[0])
+    b.parallel([b.const(n, i32) for s in spans for n in (s.first, s.last)], body)
 
 
 def build_edges(b: Builder, op: Op, spans: Sequence[AxisSplit]) -> None:

@@ -28,14 +28,13 @@ from math import prod
 
 from vkchi.analysis.mixing import may_interleave
 from vkchi.ir.builder import Builder
-from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int
-from vkchi.ir.core import Func, Op, Param, Value, base_memory, used_in
-from vkchi.ir.ops import LOOPS, UPDATES, WRITES
+from vkchi.ir.core import Func, Op, Param, Value, used_in
+from vkchi.ir.ops import LOOPS
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.opt.cost_model import is_worth_gathering
-from vkchi.opt.loops.scatter.gather import without_scatter_adds
-from vkchi.opt.loops.scatter.shifts import ScatterAdd, ScatterAnalysis, is_global
+from vkchi.opt.loops.scatter.gather import IterationCopy, without_scatter_adds
+from vkchi.opt.loops.scatter.shifts import ScatterAdd, ScatterAnalysis
 from vkchi.opt.memo import Memo
 from vkchi.target import tuning
 from vkchi.target.caps import Caps
@@ -112,29 +111,3 @@ def build(b: Builder, shifts: ScatterAnalysis, sums: Sequence[ScatterAdd]) -> No
         ).run(shifts.body.ops)
         b.emit("yield")
     b.parallel([b.const(n, i32) for n in ends_of(shifts, sums)], body)
-
-
-class IterationCopy(Cloner):
-    """Copies the `needed` ops of a body for one iteration of the loops `opened`. It writes only
-    private memory, and the `sums`."""
-
-    def __init__(
-        self, b: Builder, known: dict[Value, Value], sums: set[Op], opened: Sequence[Op],
-        needed: set[Op],
-    ) -> None:  # fmt: skip
-        super().__init__(b, known)
-        self.sums, self.opened, self.needed = sums, opened, needed
-
-    def visit(self, op: Op) -> None:
-        """Copy the needed ops. Writes to global memory are omitted; an atomic's result is replaced
-        by a load."""
-        if op in self.opened:
-            self.run(op.regions[0].ops)
-        elif op in self.sums:
-            self.copy(op)
-        elif op not in self.needed:
-            return
-        elif op.kind not in WRITES or not is_global(base_memory(op.args[0])):
-            super().visit(op)
-        elif op.kind in UPDATES:
-            self.map[op] = self.b.emit("load", self.get(op.args[0]))

@@ -205,13 +205,8 @@ class Half(Cloner):
 
     def build(self) -> Op:
         """Append the loop and return it."""
-        b, old = self.b, self.loop.regions[0]
-        params = [Param(p.type, p.name) for p in old.params]
-        b.span = self.loop.span
-        with b.region(*params) as body:
-            self.inline(old, params)
-            b.emit("yield")
-        return b.parallel(self.loop.args, body)
+        self.b.span = self.loop.span
+        return self.b.parallel(self.loop.args, self.region(self.loop, self.loop.regions[0]))
 
     def place(self, v: Value) -> Value:
         loops = (self.loop, *self.cut.shifts.survey.loops[v])

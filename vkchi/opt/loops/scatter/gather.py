@@ -29,7 +29,7 @@ See also: `opt.loops.scatter.shifts` finds the movable additions, `cost_model` d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
 
 from vkchi.analysis.mixing import may_interleave
@@ -386,7 +386,7 @@ class Gathering:
             own[axis.param] = p if shift.modulus is None else self.wrapped(p, shift.modulus)
         needed = self.shifts.copied_for(term.sums)
         slots = {one.op: places.index(one.place) for one in term.sums}
-        copy = Iteration(self.b, own, needed, term.loops, slots, values)
+        copy = SummedIteration(self.b, own, slots, term.loops, needed, values)
         copy.run(self.shifts.body.ops)
         return copy.totals
 
@@ -411,35 +411,53 @@ def element_of(op: Op) -> Op:
     return ptr
 
 
-class Iteration(Cloner):
-    """Copies the `needed` ops of a body. It writes only private memory, and adds values to `totals`
-    instead of memory; control ops carry the totals."""
-
-    more_names = "sum"
+class IterationCopy(Cloner):
+    """Copies the `needed` ops of a body for one iteration of the loops `opened`. It writes only
+    private memory, and the `sums`."""
 
     def __init__(
-        self, b: Builder, known: dict[Value, Value], needed: set[Op], opened: Sequence[Op],
-        slots: Mapping[Op, int], totals: Sequence[Value],
+        self, b: Builder, known: dict[Value, Value], sums: Collection[Op], opened: Sequence[Op],
+        needed: set[Op],
     ) -> None:  # fmt: skip
         super().__init__(b, known)
-        self.needed, self.opened, self.slots = needed, opened, slots
-        self.totals = list(totals)
-        self.before: list[list[Value]] = []
+        self.sums, self.opened, self.needed = sums, opened, needed
 
     def visit(self, op: Op) -> None:
-        """Add a scatter-add to its total, and copy other needed ops. Writes to global memory are
-        omitted; an atomic's result is replaced by a load."""
-        if op in self.slots:
-            k = self.slots[op]
-            self.totals[k] = self.b.emit("add", self.totals[k], self.get(op.args[1]))
-        elif op in self.opened:
+        """Copy the needed ops. Writes to global memory are omitted; an atomic's result is replaced
+        by a load."""
+        if op in self.opened:
             self.run(op.regions[0].ops)
+        elif op in self.sums:
+            self.add(op)
         elif op not in self.needed:
             return
         elif op.kind not in WRITES or not is_global(base_memory(op.args[0])):
             super().visit(op)
         elif op.kind in UPDATES:
             self.map[op] = self.b.emit("load", self.get(op.args[0]))
+
+    def add(self, op: Op) -> None:
+        """Append one of the `sums`."""
+        self.copy(op)
+
+
+class SummedIteration(IterationCopy):
+    """An iteration that adds values to `totals` instead of memory; `slots` gives each of the sums
+    its total. Control ops carry the totals."""
+
+    more_names = "sum"
+
+    def __init__(
+        self, b: Builder, known: dict[Value, Value], slots: Mapping[Op, int], opened: Sequence[Op],
+        needed: set[Op], totals: Sequence[Value],
+    ) -> None:  # fmt: skip
+        super().__init__(b, known, slots.keys(), opened, needed)
+        self.slots, self.totals = slots, list(totals)
+        self.before: list[list[Value]] = []
+
+    def add(self, op: Op) -> None:
+        k = self.slots[op]
+        self.totals[k] = self.b.emit("add", self.totals[k], self.get(op.args[1]))
 
     def carries(self, op: Op) -> bool:
         return any(x in self.slots for region in op.regions for x in walk(region))

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from vkchi.analysis.variance import is_private
-from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import axes_of
@@ -54,8 +53,9 @@ class UnrollFactor(NamedTuple):
 
 def unroll_loops(fn: Func, choose: Callable[[Op], UnrollFactor | None]) -> Func:
     return rebuild_chosen(
-        fn, "for", choose, lambda r, op, args, way: PartialUnroller(r.b, op, r.map, way).build(args)
-    )
+        fn, "for", choose,
+        lambda r, op, args, way: build_unrolled(Cloner(r.b, dict(r.map)), op, args, way),
+    )  # fmt: skip
 
 
 # --- profitability -------------------------------------------------------------------------------
@@ -103,43 +103,26 @@ def registers_of(load: Op) -> int:
 # --- rewriting -----------------------------------------------------------------------------------
 
 
-class PartialUnroller:
-    """Emits a partially unrolled loop."""
-
-    def __init__(self, b: Builder, loop: Op, known: dict[Value, Value], way: UnrollFactor) -> None:
-        self.b, self.body, self.known, self.way = b, loop.regions[0], known, way
-
-    def build(self, args: Sequence[Value]) -> Sequence[Value]:
-        b = self.b
-        begin, first = self.skip(args[0], args[2:])
-        groups, rest = split_into_tiles(b, begin, args[1], self.way.rounds)
-        found = self.at_once(begin, groups, first)
-        if rest is None:
-            return found
-        index, *carried = [Param(p.type, p.name) for p in self.body.params]
-        with b.region(index, *carried) as region:
-            b.emit("yield", *self.round(index, carried))
-        return b.for_(rest, args[1], found, region).results
-
-    def skip(self, begin: Value, first: Sequence[Value]) -> tuple[Value, Sequence[Value]]:
-        for _ in range(self.way.skipped):
-            first = self.round(begin, first)
-            begin = self.b.const((constant_int(begin) or 0) + 1, i32)
-        return begin, first
-
-    def at_once(self, begin: Value, groups: Value, first: Sequence[Value]) -> Sequence[Value]:
-        b = self.b
-        index, *carried = [Param(p.type, p.name) for p in self.body.params]
-        with b.region(index, *carried) as region:
-            start = b.emit("mul", index, b.const(self.way.rounds, i32))
-            if constant_int(begin) != 0:
-                start = b.emit("add", begin, start)
-            values: Sequence[Value] = carried
-            for k in range(self.way.rounds):
-                at = b.emit("add", start, b.const(k, i32), name=index.name) if k else start
-                values = self.round(at, values)
-            b.emit("yield", *values)
-        return b.for_(b.const(0, i32), groups, first, region).results
-
-    def round(self, index: Value, carried: Sequence[Value]) -> Sequence[Value]:
-        return Cloner(self.b, dict(self.known)).inline(self.body, (index, *carried))
+def build_unrolled(
+    copy: Cloner, loop: Op, args: Sequence[Value], way: UnrollFactor
+) -> Sequence[Value]:
+    """Append the peeled iterations, the unrolled loop and the remainder; return the results."""
+    b, body, (begin, end, *values) = copy.b, loop.regions[0], args
+    for _ in range(way.skipped):
+        values = copy.inline(body, (begin, *values))
+        begin = b.const((constant_int(begin) or 0) + 1, i32)
+    groups, rest = split_into_tiles(b, begin, end, way.rounds)
+    index, *carried = [Param(p.type, p.name) for p in body.params]
+    with b.region(index, *carried) as region:
+        start = b.emit("mul", index, b.const(way.rounds, i32))
+        if constant_int(begin) != 0:
+            start = b.emit("add", begin, start)
+        following: list[Value] = [*carried]
+        for k in range(way.rounds):
+            at = b.emit("add", start, b.const(k, i32), name=index.name) if k else start
+            following = copy.inline(body, (at, *following))
+        b.emit("yield", *following)
+    found = b.for_(b.const(0, i32), groups, values, region).results
+    if rest is None:
+        return found
+    return b.for_(rest, end, found, copy.region(loop, body)).results

@@ -20,7 +20,7 @@ from vkchi.analysis.mixing import may_interleave
 from vkchi.analysis.values.sums import symbols_in
 from vkchi.ir.builder import Builder
 from vkchi.ir.control_ops import constant_trip_count
-from vkchi.ir.core import Func, Op, Param, Value, used_in, walk
+from vkchi.ir.core import Func, Op, Value, used_in, walk
 from vkchi.ir.ops import ATOMICS
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.opt.loops.scatter.shifts import WrappedSums, is_global
@@ -36,11 +36,7 @@ def unroll_sums(fn: Func) -> Func:
         chosen = find_loops(op, used) if may_interleave(op) else set()
         if not chosen:
             return None
-        body = op.regions[0]
-        params = [Param(p.type, p.name) for p in body.params]
-        with b.region(*params) as new:
-            Unroller(b, dict(zip(body.params, params, strict=True)), chosen).body(body)
-        b.parallel(args, new)
+        b.parallel(args, Unroller(b, {}, chosen).region(op, op.regions[0]))
         return ()
 
     return rebuild_loops(fn, visit)
