@@ -67,12 +67,8 @@ def places_at(b: Builder, place: Value) -> list[Value]:
 
 
 def store_if(b: Builder, cond: Value, place: Value, v: Value) -> None:
-    with b.region() as hit:
+    with b.when(cond):
         b.emit("store", place, v)
-        b.emit("yield")
-    with b.region() as miss:
-        b.emit("yield")
-    b.if_(cond, hit, miss)
 
 
 def exchange_with_zero(b: Builder, place: Value, t: Scalar | Tensor) -> Value:

@@ -13,7 +13,8 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -132,6 +133,17 @@ class Builder:
         """
         types = tuple(v.type for v in then.yielded)
         return self._control("if", (cond,), (then, orelse), types)
+
+    @contextmanager
+    def when(self, cond: Value) -> Iterator[None]:
+        """Return a context manager in which ops are appended to the only arm of an `if` without
+        results."""
+        with self.region() as then:
+            yield
+            self.emit("yield")
+        with self.region() as orelse:
+            self.emit("yield")
+        self.if_(cond, then, orelse)
 
     def for_(
         self,

@@ -175,12 +175,8 @@ def count_in_group(cx: Context, cond: Value) -> Value:
     b = cx.b
     zero, none = b.const(0, i32), b.const(0, u32)
     place = b.emit("elem", new_shared(cx, (1,), u32), zero)
-    with b.region() as then:
+    with b.when(b.emit("eq", b.emit("local_index"), zero)):
         b.emit("store", place, none)
-        b.emit("yield")
-    with b.region() as orelse:
-        b.emit("yield")
-    b.if_(b.emit("eq", b.emit("local_index"), zero), then, orelse)
     b.emit("barrier")
     b.emit("atomic_add", place, b.emit("select", cond, b.const(1, u32), none))
     b.emit("barrier")

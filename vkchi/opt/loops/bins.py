@@ -33,6 +33,7 @@ See also: `share` partitions the iterations, `cost_model.plan_bins` decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import reduce
 from math import prod
 
@@ -61,12 +62,11 @@ SMALL_BITS = 32  # width for which every device has atomics in workgroup memory
 def privatize_histograms(fn: Func, caps: Caps, log: Log | None = None) -> Func:
     """Privatize histograms in workgroup memory where that is profitable. Records the first atomic
     of each in `log`."""
-    used = used_in(fn.body)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if not may_have_bins(op):
             return None
-        found = sorted(find_arrays(op.regions[0], used), key=lambda a: prod(size_of(a.array)))
+        found = sorted(find_arrays(op.regions[0]), key=lambda a: prod(size_of(a.array)))
         plan = plan_bins(host_count(op), [size_of(a.array) for a in found], caps)
         if plan is None:
             return None
@@ -109,7 +109,7 @@ def may_have_bins(op: Op) -> bool:
     )
 
 
-def find_arrays(body: Region, used: set[Value]) -> list[Binned]:
+def find_arrays(body: Region) -> list[Binned]:
     """Return the arrays that can have bins, in the order of their first atomics."""
     kinds = kinds_of_accesses(body)
     found: dict[Value, list[Op]] = {}
@@ -118,6 +118,7 @@ def find_arrays(body: Region, used: set[Value]) -> list[Binned]:
             found.setdefault(base_memory(op.args[0]), []).append(op)
     if not found:
         return []
+    used = used_in(body)
     unforeseen = Flow(body, unforeseen_values(body)).found
     return [
         Binned(base, ops[0])
@@ -192,16 +193,8 @@ class HistogramEmitter:
         self.where(has_any, self.flush)
 
     def where(self, condition: Value | None, act: Callable[[], object]) -> None:
-        b = self.b
-        if condition is None:
+        with nullcontext() if condition is None else self.b.when(condition):
             act()
-            return
-        with b.region() as then:
-            act()
-            b.emit("yield")
-        with b.region() as orelse:
-            b.emit("yield")
-        b.if_(condition, then, orelse)
 
     def fill(self, indices: Sequence[Value], _: Value) -> None:
         """Append one iteration, with its atomics redirected to bins."""

@@ -247,12 +247,8 @@ class LaneParallelizer(Rebuilder):
         if role == SHARED:
             self.share(op, args)
         else:
-            with b.region() as then:
+            with b.when(self.is_first):
                 self.whole(op, args)
-                b.emit("yield")
-            with b.region() as orelse:
-                b.emit("yield")
-            b.if_(self.is_first, then, orelse)
         return op.results  # unused
 
     def control(

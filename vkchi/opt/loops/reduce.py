@@ -143,17 +143,10 @@ class _Reducer:
         v, claim = b.emit("load", found.local), found.claims[0]
         is_scalar = isinstance(v.type, Scalar)
         if hides_nan(claim.atomic) or (is_scalar and all(c.guarded for c in found.claims)):
-            self.build_guarded(b, differs_from_identity(b, claim.atomic.kind, v), claim, v)
+            with b.when(differs_from_identity(b, claim.atomic.kind, v)):
+                self.build_atomic(b, claim, v)
         else:
             self.build_atomic(b, claim, v)
-
-    def build_guarded(self, b: Builder, condition: Value, claim: ReducibleAtomic, v: Value) -> None:
-        with b.region() as then:
-            self.build_atomic(b, claim, v)
-            b.emit("yield")
-        with b.region() as orelse:
-            b.emit("yield")
-        b.if_(condition, then, orelse)
 
     def parallel(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         """Emit a `parallel` with accumulators, distributed over a fixed number of invocations.
@@ -210,7 +203,8 @@ class _Reducer:
         condition = b.emit("subgroup_elect")
         if hides_nan(claim.atomic):
             condition = b.emit("and", condition, differs_from_identity(b, claim.atomic.kind, v))
-        self.build_guarded(b, condition, claim, v)
+        with b.when(condition):
+            self.build_atomic(b, claim, v)
 
     # --- accumulators
 

@@ -210,12 +210,8 @@ def emit_at_one(b: Builder, op: Op, args: Args, *, indices: Sequence[Value], cap
 def emit_anywhere(b: Builder, op: Op, args: Args, *, indices: Sequence[Value], caps: Caps) -> Value:
     """Append a few compare-and-swaps, and if all of them fail the loop of `emit_rounds`. Returns
     the atomic's operand, as a placeholder for the unused result."""
-    with b.region() as then:
+    with b.when(emit_attempts(b, op, args)):
         emit_rounds(b, op.kind, args, indices, caps)
-        b.emit("yield")
-    with b.region() as orelse:
-        b.emit("yield")
-    b.if_(emit_attempts(b, op, args), then, orelse)
     return args[1]
 
 
@@ -247,12 +243,8 @@ def emit_rounds(b: Builder, kind: str, args: Args, indices: Sequence[Value], cap
         mine = emit_meeting(b, indices)
         are_most = emit_majority(b, mine, caps)
         goes = b.emit("or", mine, b.emit("not", are_most))
-        with b.region() as then:
+        with b.when(goes):
             emit_group(b, kind, args, are_most)
-            b.emit("yield")
-        with b.region() as orelse:
-            b.emit("yield")
-        b.if_(goes, then, orelse)
         b.emit("yield", b.emit("not", goes))
     b.while_((b.const(True, u1),), cond, body)
 
@@ -282,9 +274,5 @@ def emit_group(b: Builder, kind: str, args: Args, is_group: Value) -> None:
     with b.region() as apart:
         b.emit("yield", value, b.const(True, u1))
     amount, is_doing = b.if_(is_group, together, apart).results
-    with b.region() as then:
+    with b.when(is_doing):
         b.emit(kind, place, amount)
-        b.emit("yield")
-    with b.region() as orelse:
-        b.emit("yield")
-    b.if_(is_doing, then, orelse)

@@ -16,8 +16,8 @@ The buffer becomes a parameter of the Func.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, has_kind
@@ -118,14 +118,8 @@ class ReportLowering(Rebuilder):
         for k, word in enumerate(words):
             self.b.emit("store", self.word(at + k, offset), word)
 
-    @contextmanager
-    def branch(self, cond: Num) -> Iterator[None]:
-        with self.b.region() as then:
-            yield
-            self.b.emit("yield")
-        with self.b.region() as orelse:
-            self.b.emit("yield")
-        self.b.if_(cond.v, then, orelse)
+    def branch(self, cond: Num) -> AbstractContextManager[None]:
+        return self.b.when(cond.v)
 
 
 WAYS: dict[str, Callable[[ReportLowering, int, list[Value]], None]] = {
