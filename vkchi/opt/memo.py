@@ -1,8 +1,6 @@
 """Memoization of analysis results by op and region identity, within one build.
 
 IR is immutable: a fact about an op or region alone stays valid, whatever passes change elsewhere.
-Facts that depend on an op's position or uses, such as `shifts`, are valid for one function body
-only. They are dropped with the next body.
 
     >>> memo.has(fn, LOOPS)
     False
@@ -29,18 +27,17 @@ class Memo:
 
     - `verified`: ops that passed the verifier.
     - `irreducible`: ops that no rule of `simplify` matches.
-    - `shifts`: results of `opt.loops.scatter.shifts` for the loops of the last body.
+    - `shifts`: results of `opt.loops.scatter.shifts`, by loop.
     - `log`: receives the decisions of passes; None if nothing reads them.
     """
 
-    __slots__ = ("_body", "_kinds", "_shifts", "irreducible", "log", "verified")
+    __slots__ = ("_kinds", "_shifts", "irreducible", "log", "verified")
 
     def __init__(self, log: Log | None = None) -> None:
         self.log = log
         self.verified: set[Value] = set()
         self.irreducible: set[Value] = set()
         self._kinds: dict[Region, frozenset[str]] = {}
-        self._body: Region | None = None
         self._shifts: dict[Op, ScatterAnalysis] = {}
 
     def kinds(self, region: Region) -> frozenset[str]:
@@ -52,15 +49,12 @@ class Memo:
             found = self._kinds[region] = frozenset(kinds)
         return found
 
-    def shifts(self, body: Region, loop: Op, used: set[Value]) -> ScatterAnalysis:
-        """Return the scatter-add analysis of `loop`, memoized until the next call with another
-        `body`. `used` holds the values that `body` uses."""
-        if self._body is not body:
-            self._body, self._shifts = body, {}
+    def shifts(self, loop: Op) -> ScatterAnalysis:
+        """Return the scatter-add analysis of `loop`, memoized."""
         if loop not in self._shifts:
             from vkchi.opt.loops.scatter.shifts import ScatterAnalysis  # rarely needed
 
-            self._shifts[loop] = ScatterAnalysis(loop, used)
+            self._shifts[loop] = ScatterAnalysis(loop)
         return self._shifts[loop]
 
     def has(self, fn: Func, kinds: Iterable[str]) -> bool:

@@ -42,12 +42,11 @@ from vkchi.types import i32, scalar_of
 def coarsen(fn: Func, caps: Caps) -> Func:
     """Strip-mine an axis of each loop with atomics whose addresses are invariant along that axis,
     where profitable."""
-    used = used_in(fn.body)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if not may_coarsen(op):
             return None
-        axis = choose_axis(op, used)
+        axis = choose_axis(op)
         if axis is None or not is_worth_it(op, axis, caps):
             return None
         build_strips(b, op, args, axis, least_threads(caps))
@@ -70,7 +69,7 @@ def may_coarsen(op: Op) -> bool:
     )
 
 
-def choose_axis(op: Op, used: set[Value]) -> int | None:
+def choose_axis(op: Op) -> int | None:
     """Return the axis along which the addresses of most atomics are invariant, on a tie the last
     one; None if there are no such atomics.
 
@@ -78,7 +77,7 @@ def choose_axis(op: Op, used: set[Value]) -> int | None:
     address varies along another axis but not in serial loops.
     """
     body = op.regions[0]
-    kinds = kinds_of_accesses(body)
+    kinds, used = kinds_of_accesses(body), used_in(body)
     turning = Flow(body, [p for x in walk(body) for region in x.regions for p in region.params])
     sums = [
         x

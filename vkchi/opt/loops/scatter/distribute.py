@@ -26,15 +26,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from vkchi.analysis.mixing import may_interleave
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
-from vkchi.ir.core import Func, Op, Param, Value, used_in
+from vkchi.ir.core import Func, Op, Param, Value
 from vkchi.ir.ops import LOOPS
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.opt.cost_model import is_worth_gathering
 from vkchi.opt.loops.scatter.gather import IterationCopy, without_scatter_adds
-from vkchi.opt.loops.scatter.shifts import ScatterAdd, ScatterAnalysis
+from vkchi.opt.loops.scatter.shifts import ScatterAdd, ScatterAnalysis, find_scatter_adds
 from vkchi.opt.memo import Memo
 from vkchi.target import tuning
 from vkchi.target.caps import Caps
@@ -45,14 +44,12 @@ INT_MAX = (1 << 31) - 1
 
 def distribute(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
     """Move scatter-adds to loops of their own, where legal and profitable."""
-    used, known = used_in(fn.body), memo or Memo()
+    known = memo or Memo()
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if not may_interleave(op):
-            return None
-        shifts = known.shifts(fn.body, op, used)
-        groups = groups_in(shifts, caps)
-        if not groups:
+        shifts = find_scatter_adds(op, known)
+        groups = groups_in(shifts, caps) if shifts is not None else []
+        if not (shifts and groups):
             return None
         for sums in groups:
             build(b, shifts, sums)

@@ -34,11 +34,10 @@ from math import prod
 
 from vkchi.analysis.memory.dependence import WriteAccess
 from vkchi.analysis.memory.footprint import element_under
-from vkchi.analysis.mixing import may_interleave
 from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
 from vkchi.ir.control_ops import axes_of, control_of
-from vkchi.ir.core import Func, Op, Param, Region, Value, used_in
+from vkchi.ir.core import Func, Op, Param, Region, Value
 from vkchi.ir.ops import READS
 from vkchi.ir.param_names import TEMP
 from vkchi.ir.rebuild import rebuild_loops
@@ -50,7 +49,7 @@ from vkchi.opt.loops.scatter.handing import (
     lengths_of,
     plan_rematerialization,
 )
-from vkchi.opt.loops.scatter.shifts import ScatterAnalysis, is_global
+from vkchi.opt.loops.scatter.shifts import ScatterAnalysis, find_scatter_adds, is_global
 from vkchi.opt.memo import Memo
 from vkchi.target import tuning
 from vkchi.target.caps import Caps
@@ -64,12 +63,11 @@ Slots = Mapping[Value, Param]  # stored values and their temporary arrays
 def expand_scalars(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
     """Move scatter-adds to a second loop, where legal and profitable. Adds parameters for the
     temporary arrays, named `TEMP` plus a number; a launch must allocate them."""
-    used, temps, known = used_in(fn.body), list[Param](), memo or Memo()
+    temps, known = list[Param](), memo or Memo()
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if not (may_interleave(op) and gather.adds_floats(op, used)):
-            return None
-        cut = find_cut(known.shifts(fn.body, op, used), caps)
+        shifts = find_scatter_adds(op, known)
+        cut = find_cut(shifts, caps) if shifts is not None else None
         if cut is None:
             return None
         slots = slots_for(cut, len(temps))
@@ -153,9 +151,9 @@ def costs_in(shifts: ScatterAnalysis, caps: Caps) -> dict[Op, float]:
 def costs_behind(cut: RematerializationPlan, caps: Caps) -> dict[Op, float]:
     """Return the result of `costs_in` for the second loop of a cut, by original op."""
     tail = Tail(Builder(), cut, slots_for(cut, 0))
-    with tail.b.region() as region:
+    with tail.b.region():
         loop = tail.build()
-    found = costs_in(ScatterAnalysis(loop, used_in(region)), caps)
+    found = costs_in(ScatterAnalysis(loop), caps)
     return {tail.original[op]: cost for op, cost in found.items()}
 
 

@@ -32,14 +32,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
 
-from vkchi.analysis.mixing import may_interleave
 from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import LoopAxis, constant_trip_count, is_loop
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, is_wide, used_in, walk
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, is_wide, walk
 from vkchi.ir.op_table.interval_rules import Interval
-from vkchi.ir.ops import QUOTIENTS, UPDATES, WRITES
+from vkchi.ir.ops import UPDATES, WRITES
 from vkchi.ir.rebuild import Rebuilder, rebuild_loops
 from vkchi.opt.cost_model import is_worth_gathering
 from vkchi.opt.loops.scatter.shifts import (
@@ -47,6 +46,7 @@ from vkchi.opt.loops.scatter.shifts import (
     ScatterAnalysis,
     ScatterTarget,
     SubscriptOffset,
+    find_scatter_adds,
     is_global,
 )
 from vkchi.opt.memo import Memo
@@ -106,14 +106,12 @@ class Term(NamedTuple):
 
 def scatter_to_gather(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
     """Convert shifted scatter-adds to gathers, where legal and profitable."""
-    used, known = used_in(fn.body), memo or Memo()
+    known = memo or Memo()
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if not may_interleave(op) or not adds_floats(op, used):
-            return None
-        shifts = known.shifts(fn.body, op, used)
-        groups = groups_in(shifts, caps)
-        if not groups:
+        shifts = find_scatter_adds(op, known)
+        groups = groups_in(shifts, caps) if shifts is not None else []
+        if not (shifts and groups):
             return None
         for sums in groups:
             Gathering(b, shifts, sums).build()
@@ -124,15 +122,6 @@ def scatter_to_gather(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
 
 
 # --- which, and where to -------------------------------------------------------------------------
-
-
-def adds_floats(op: Op, used: set[Value]) -> bool:
-    """False if a loop surely has no scatter-adds worth converting: its body has at most one
-    `atomic_add` with an unused result, no `for` and no quotient. A cheap test before the analysis.
-    """
-    adds = [x for x in walk(op.regions[0]) if x.kind == "atomic_add" and x not in used]
-    several = {"for", *QUOTIENTS}
-    return len(adds) > 1 or any(x.kind in several for x in walk(op.regions[0]))
 
 
 def groups_in(shifts: ScatterAnalysis, caps: Caps) -> list[list[ScatterAdd]]:

@@ -11,11 +11,12 @@ The updates may run before the loop if it does not read the updated elements, an
 are available before it. Their inputs must not be written, or only after the same iteration has read
 them.
 
-    >>> ScatterAnalysis(loop, used).targets()
+    >>> ScatterAnalysis(loop).targets()
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import product
@@ -24,6 +25,7 @@ from vkchi.analysis.dataflow import closure
 from vkchi.analysis.memory.alias import bases_may_alias, components_may_overlap, location_of
 from vkchi.analysis.memory.dependence import DependenceTest, WriteAccess
 from vkchi.analysis.memory.footprint import element_under, is_integer, strip_clamps
+from vkchi.analysis.mixing import may_interleave
 from vkchi.analysis.values.forms import MixedRadixDigit
 from vkchi.analysis.values.iterations import Loops
 from vkchi.analysis.values.lattice import Extent
@@ -49,10 +51,11 @@ from vkchi.ir.control_ops import (
     initial_values,
     is_loop,
 )
-from vkchi.ir.core import Op, Region, Result, Value, base_memory, walk
+from vkchi.ir.core import Op, Region, Result, Value, base_memory, used_in, walk
 from vkchi.ir.op_table.interval_rules import Interval
 from vkchi.ir.ops import QUOTIENTS, READS, TABLE, WRITES, Effect
 from vkchi.opt.loops.fusion_legality import accesses_in
+from vkchi.opt.memo import Memo
 from vkchi.target import tuning
 from vkchi.tuples import NamedTuple
 from vkchi.types import WIDE_FROM, scalar_of
@@ -119,13 +122,11 @@ class WrappedSums(AffinePolynomials):
 
 class ScatterAnalysis:
     """Finds the float `atomic_add`s of a `parallel` that may run before the loop, with their
-    offsets.
+    offsets. Only adds with unused results count."""
 
-    `used` are the values that ops of the Func use; only adds with unused results count.
-    """
-
-    def __init__(self, loop: Op, used: set[Value]) -> None:
-        self.loop, self.body, self.used = loop, loop.regions[0], used
+    def __init__(self, loop: Op) -> None:
+        self.loop, self.body = loop, loop.regions[0]
+        self.used = used_in(self.body)
         self.survey = DependenceTest(self.body.ops, loop)
         self.forms, self.sums = self.survey.forms, WrappedSums()
         self.accesses = accesses_in(self.body.ops)
@@ -536,6 +537,21 @@ class ScatterAnalysis:
             owner = self.parents.get(owner)
         if owner is not None:
             yield owner
+
+
+def find_scatter_adds(loop: Op, memo: Memo) -> ScatterAnalysis | None:
+    """Return the analysis of a `parallel`, or None if it surely has no scatter-adds that passes
+    convert.
+
+    Its iterations must be free to interleave. It must have an `atomic_add`, beside another one, a
+    `for` or a quotient.
+    """
+    if not may_interleave(loop):
+        return None
+    kinds = Counter(op.kind for op in walk(loop.regions[0]))
+    adds = kinds["atomic_add"]
+    may_convert = adds > 1 or (adds and not kinds.keys().isdisjoint({"for", *QUOTIENTS}))
+    return memo.shifts(loop) if may_convert else None
 
 
 def inside(op: Op) -> Iterator[Value]:

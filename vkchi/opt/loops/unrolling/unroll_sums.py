@@ -30,10 +30,9 @@ from vkchi.target import tuning
 
 def unroll_sums(fn: Func) -> Func:
     """Unroll serial loops with reductions to shared addresses, if `is_short`."""
-    used = used_in(fn.body)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        chosen = find_loops(op, used) if may_interleave(op) else set()
+        chosen = find_loops(op) if may_interleave(op) else set()
         if not chosen:
             return None
         b.parallel(args, Unroller(b, {}, chosen).region(op, op.regions[0]))
@@ -42,9 +41,10 @@ def unroll_sums(fn: Func) -> Func:
     return rebuild_loops(fn, visit)
 
 
-def find_loops(loop: Op, used: set[Value]) -> set[Op]:
+def find_loops(loop: Op) -> set[Op]:
     """Return the serial loops in a `parallel` to unroll."""
-    survey, sums = DependenceTest(loop.regions[0].ops, loop), WrappedSums()
+    body = loop.regions[0]
+    survey, sums, used = DependenceTest(body.ops, loop), WrappedSums(), used_in(body)
     nests = [
         loops_of_place(survey, sums, write)
         for writes in survey.writes.values()
