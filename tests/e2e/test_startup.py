@@ -51,7 +51,7 @@ RARE = (
     "frontend.ops.decompositions", "frontend.values.textures", "frontend.calls.call_stack",
     "lang.simt", "lang.linear_algebra.decompose",
     "lang.texture_sampling",
-    "opt.loops.fusion", "opt.loops.fusion_legality", "opt.math.functions", "opt.math.f64_math",
+    "opt.loops.fusion", "opt.loops.legality", "opt.math.functions", "opt.math.f64_math",
     "opt.math.quotient", "opt.lowering.subgroups",
 )  # fmt: skip
 

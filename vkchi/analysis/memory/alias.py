@@ -22,13 +22,13 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 
 from vkchi.analysis.values.sums import OffsetIndex, split_offset
 from vkchi.errors import InternalError
 from vkchi.ir.core import Op, Param, Region, Value, base_memory, walk
 from vkchi.ir.op_table.memory_ops import address_constant
-from vkchi.ir.ops import COMPONENTS, READS, SYNCS, WRITES
+from vkchi.ir.ops import ATOMICS, COMPONENTS, READS, SYNCS, WRITES
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Tensor, scalar_of
 
@@ -173,14 +173,23 @@ def kinds_of_writes(ops: Iterable[Op]) -> dict[Value, set[str]]:
     return found
 
 
-def kinds_of_accesses(region: Region) -> dict[Value, set[str]]:
-    """For each base that a region accesses: kinds of ops that access it or a base that may alias
-    it."""
-    found: dict[Value, set[str]] = {}
-    for op in walk(region):
+def reducible(ops: Iterable[Op], used: Container[Value]) -> dict[Value, list[Op]]:
+    """Map each array that the ops of a loop only reduce into to its atomics, in program order.
+
+    The atomics' results are not in `used`. All accesses to the array, and to others that may alias
+    it, are such atomics of one kind.
+    """
+    found: dict[Value, list[Op]] = {}
+    for op in ops:
         if op.kind in READS or op.kind in WRITES:
-            found.setdefault(base_memory(op.args[0]), set()).add(op.kind)
-    return {b: {k for o, ks in found.items() if bases_may_alias(b, o) for k in ks} for b in found}
+            found.setdefault(base_memory(op.args[0]), []).append(op)
+    kinds = {base: {None if op in used else op.kind for op in same} for base, same in found.items()}
+    return {
+        base: same
+        for base, same in found.items()
+        if same[0].kind in ATOMICS
+        and all(kinds[o] == {same[0].kind} for o in kinds if bases_may_alias(base, o))
+    }
 
 
 # --- side effects of regions -------------------------------------------------------------------

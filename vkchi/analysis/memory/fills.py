@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from math import prod
 
-from vkchi.analysis.memory.boxes import Box
+from vkchi.analysis.memory.boxes import Box, full_box
 from vkchi.ir.constants import is_constant
 from vkchi.ir.core import Func, Op, Param, Value, base_memory, walk
 from vkchi.ir.ops import COUNTED, TABLE, Effect
@@ -107,8 +107,5 @@ def size_of(t: Array) -> int:
 
 
 def box_of(t: Array) -> Box:
-    """The box of all elements of an array of static shape; the first index of an axis may be
-    nonzero."""
-    extents = t.shape or ()
-    origin = (t.layout.origin if t.layout is not None else ()) or (0,) * len(extents)
-    return tuple([(first, first + n - 1) for first, n in zip(origin, extents, strict=True)])
+    """The box of all elements of an array of static shape."""
+    return full_box(t.shape or (), t.layout.origin if t.layout is not None else ())

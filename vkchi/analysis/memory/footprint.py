@@ -15,12 +15,13 @@ from typing import Any
 
 from vkchi.analysis.memory.boxes import Box, Shaped, range_hull
 from vkchi.analysis.values.interval_analysis import Intervals, axes_in
+from vkchi.analysis.values.sums import is_integer
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Func, Op, Param, Value, base_memory, walk
 from vkchi.ir.op_table.interval_rules import Interval
 from vkchi.ir.ops import PLACES
 from vkchi.span import Span
-from vkchi.types import Array, Scalar, scalar_of
+from vkchi.types import Array, scalar_of
 
 MOST_KNOWN = 10_000  # cached results, by launch arguments
 
@@ -110,10 +111,6 @@ def element_under(ptr: Value) -> Op | None:
     while isinstance(ptr, Op) and ptr.kind in PLACES and ptr.kind != "elem":
         ptr = ptr.args[0]
     return ptr if isinstance(ptr, Op) and ptr.kind == "elem" else None
-
-
-def is_integer(v: Value) -> bool:
-    return isinstance(v.type, Scalar) and v.type.kind in "iu"
 
 
 def strip_clamps(v: Value) -> tuple[Value, int | None, int | None]:

@@ -13,12 +13,11 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from vkchi.analysis.memory.boxes import Box, Covered, Shaped
-from vkchi.analysis.memory.footprint import is_integer
 from vkchi.analysis.memory.segments import Segment
 from vkchi.analysis.memory.whole import CoverageProof, MustStore
 from vkchi.analysis.values.forms import ExactPolynomials
 from vkchi.analysis.values.interval_analysis import Intervals, axes_in
-from vkchi.analysis.values.sums import constant_polynomial
+from vkchi.analysis.values.sums import constant_polynomial, is_integer
 from vkchi.interrupts.bounded import insert_bounded
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory
 from vkchi.ir.ops import COUNTED

@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from vkchi.analysis.dataflow import made_inside
+from vkchi.analysis.memory.alias import reducible
 from vkchi.analysis.values.host_numbers import (
     BoundedCount,
     combine_counts,
@@ -31,7 +33,7 @@ from vkchi.analysis.values.iterations import invariant_path
 from vkchi.ir.control_ops import axes_of, is_loop
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, find_parallel, used_in, walk
 from vkchi.ir.op_table.interval_rules import nonnegative
-from vkchi.ir.ops import ATOMICS, LOOPS, PLACES, READS, TABLE, WRITES, Effect
+from vkchi.ir.ops import LOOPS, PLACES, READS, TABLE, WRITES, Effect
 from vkchi.target.artifact import DispatchSize
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Tensor, Type, i32
@@ -100,22 +102,13 @@ def combine(kind: str, a: BoundedCount | None, b: BoundedCount | None) -> Bounde
 
 
 def reductions_in(loop: Op) -> set[Op]:
-    """Atomics of one kind on an invariant address, to an array that the loop accesses in no other
-    way, and without uses of their results."""
-    body = loop.regions[0]
-    ops, used = list(walk(body)), used_in(body)
-    defined = {v for op in (loop, *ops) for v in (op, *op.results)}
-    defined |= {p for op in (loop, *ops) for region in op.regions for p in region.params}
-    found: dict[Value, list[Op]] = {}
-    for op in ops:
-        if op.kind in READS or op.kind in WRITES:
-            found.setdefault(base_memory(op.args[0]), []).append(op)
+    """The `reducible` atomics on an invariant address."""
+    body, defined = loop.regions[0], set(made_inside(loop))
     return {
         op
-        for accesses in found.values()
-        if len({op.kind for op in accesses}) == 1 and not used.intersection(accesses)
-        for op in accesses
-        if op.kind in ATOMICS and invariant_path(op.args[0], defined) is not None
+        for same in reducible(walk(body), used_in(body)).values()
+        for op in same
+        if invariant_path(op.args[0], defined) is not None
     }
 
 

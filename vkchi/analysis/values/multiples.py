@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vkchi.analysis.values.sums import is_integer
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Op, Value
 from vkchi.ir.ops import Trait, kinds_with
@@ -43,10 +44,6 @@ class PowerOfTwoFactors:
         if rule is None or not all(map(is_integer, v.args)):
             return 1
         return rule(v, [self.of(x, depth + 1) for x in v.args])
-
-
-def is_integer(v: Value) -> bool:
-    return isinstance(v.type, Scalar) and v.type.kind in "iu"
 
 
 def _shifted(op: Op, known: list[int]) -> int:

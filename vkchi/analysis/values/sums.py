@@ -80,6 +80,21 @@ class AffinePolynomials:
         return len(p) <= self.most_terms and all(sum(k for _, k in m) <= most for m in p)
 
 
+class WrappedSums(AffinePolynomials):
+    """Polynomials of integers of one width; signed and unsigned wrap alike."""
+
+    def made(self, op: Op) -> Polynomial | None:
+        """The operand's polynomial for a bitcast between integers, which preserves it modulo the
+        range."""
+        if op.kind == "bitcast" and is_integer(op) and is_integer(op.args[0]):
+            return self.of(op.args[0])
+        return super().made(op)
+
+
+def is_integer(v: Value) -> bool:
+    return isinstance(v.type, Scalar) and v.type.kind in "iu"
+
+
 def signed(n: int, width: int) -> int:
     """Reduce n to the signed range of this width."""
     half = 1 << (width - 1)

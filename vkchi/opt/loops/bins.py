@@ -38,13 +38,13 @@ from functools import reduce
 from math import prod
 
 from vkchi.analysis.dataflow import Flow
-from vkchi.analysis.memory.alias import EXITS, kinds_of_accesses
+from vkchi.analysis.memory.alias import EXITS, reducible
 from vkchi.analysis.mixing import may_partition
 from vkchi.analysis.values.host_numbers import host_count
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, used_in, walk
+from vkchi.ir.core import Func, Op, Param, Region, Value, used_in, walk
 from vkchi.ir.iteration_space import IterationDigit, IterationSpace
-from vkchi.ir.ops import ATOMICS, PLACES, TABLE, Effect, effect_of
+from vkchi.ir.ops import PLACES, TABLE, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder, rebuild_loops
 from vkchi.opt.cost_model import Binning, plan_bins
 from vkchi.opt.loops.reduce import differs_from_identity, identity_of_kind, over_subgroup
@@ -111,21 +111,12 @@ def may_have_bins(op: Op) -> bool:
 
 def find_arrays(body: Region) -> list[Binned]:
     """Return the arrays that can have bins, in the order of their first atomics."""
-    kinds = kinds_of_accesses(body)
-    found: dict[Value, list[Op]] = {}
-    for op in walk(body):
-        if op.kind in ATOMICS and is_small(base_memory(op.args[0])):
-            found.setdefault(base_memory(op.args[0]), []).append(op)
-    if not found:
-        return []
-    used = used_in(body)
-    unforeseen = Flow(body, unforeseen_values(body)).found
+    found = {a: ops for a, ops in reducible(walk(body), used_in(body)).items() if is_small(a)}
+    unforeseen = Flow(body, unforeseen_values(body)).found if found else ()
     return [
-        Binned(base, ops[0])
-        for base, ops in found.items()
-        if isinstance(base, Param)
-        and kinds[base] == {ops[0].kind}
-        and all(op not in used and op.args[0] in unforeseen for op in ops)
+        Binned(array, ops[0])
+        for array, ops in found.items()
+        if isinstance(array, Param) and all(op.args[0] in unforeseen for op in ops)
     ]
 
 

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from math import prod
 
 from vkchi.analysis.dataflow import Flow
-from vkchi.analysis.memory.alias import kinds_of_accesses
+from vkchi.analysis.memory.alias import reducible
 from vkchi.analysis.mixing import may_interleave
 from vkchi.analysis.values.host_numbers import axis_length, host_length
 from vkchi.analysis.variance import AxisDependence
@@ -29,9 +29,8 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import axes_of
-from vkchi.ir.core import Func, Op, Param, Value, base_memory, used_in, walk
+from vkchi.ir.core import Func, Op, Param, Value, used_in, walk
 from vkchi.ir.iteration_space import as_i32
-from vkchi.ir.ops import ATOMICS
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.opt.cost_model import least_threads
 from vkchi.target import tuning
@@ -73,19 +72,16 @@ def choose_axis(op: Op) -> int | None:
     """Return the axis along which the addresses of most atomics are invariant, on a tie the last
     one; None if there are no such atomics.
 
-    Atomics count if their results are unused, their array has no other kind of access, and their
-    address varies along another axis but not in serial loops.
+    Atomics count if they are `reducible`, and their address varies along another axis but not in
+    serial loops.
     """
     body = op.regions[0]
-    kinds, used = kinds_of_accesses(body), used_in(body)
     turning = Flow(body, [p for x in walk(body) for region in x.regions for p in region.params])
     sums = [
         x
-        for x in walk(body)
-        if x.kind in ATOMICS
-        and x not in used
-        and x.args[0] not in turning.found  # its address is invariant in serial loops
-        and kinds[base_memory(x.args[0])] == {x.kind}
+        for same in reducible(walk(body), used_in(body)).values()
+        for x in same
+        if x.args[0] not in turning.found  # its address is invariant in serial loops
     ]
     found = [AxisDependence(body, axis.param).found for axis in axes_of(op)]
     counts = [

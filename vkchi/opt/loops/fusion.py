@@ -9,7 +9,7 @@ loads of `y[i]` by the value. Stores remain.
 Conditions:
 
 - The iteration spaces are equal: the same number of axes, with equal bounds.
-- No iteration of the second loop depends on other iterations of the first (`fusion_legality`).
+- No iteration of the second loop depends on other iterations of the first (`legality`).
   Stencils stay separate loops.
 - Serial ops between the loops can run before the first, or after the second.
 - Neither loop synchronizes, reports, draws random numbers, reads invocation numbers or demands a
@@ -33,7 +33,7 @@ from vkchi.analysis.values.interval_analysis import Intervals
 from vkchi.ir.core import Func, Op, Region, Value, has_kind, walk
 from vkchi.ir.ops import LOOPS, ORDERED, TIED, WRITES
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.opt.loops.fusion_legality import Accesses, accesses_in, may_fuse
+from vkchi.opt.loops.legality import Accesses, accesses_in, may_fuse
 from vkchi.opt.mapping.axis_order import iteration_digits
 from vkchi.opt.memo import Memo
 from vkchi.opt.rewrite.dce import remove_dead

@@ -7,7 +7,7 @@
 
 Applies to dispatches of one invocation that contain only arithmetic, control flow, private
 variables, loads and stores. A `for` is distributed if it carries no values, its iterations are
-proved independent (`fusion_legality`), and they are numerous enough. Outer loops are preferred.
+proved independent (`legality`), and they are numerous enough. Outer loops are preferred.
 
 - All lanes execute the surrounding code redundantly. Branches and trip counts are therefore
   workgroup-uniform, and all lanes reach every barrier.
@@ -32,7 +32,7 @@ from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, find_para
 from vkchi.ir.ops import LOOPS, PLAIN_ACCESSES, TABLE, TIED, Effect
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.opt.cost_model import is_worth_lanes, subgroup_width
-from vkchi.opt.loops.fusion_legality import may_fuse
+from vkchi.opt.loops.legality import may_fuse
 from vkchi.target.caps import Caps
 from vkchi.target.decisions import Decision, Log, record
 from vkchi.tuples import NamedTuple

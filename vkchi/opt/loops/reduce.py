@@ -11,8 +11,8 @@ outermost loop possible.
 A loop takes an atomic if
 
 - its old value is unused, and its address depends only on constants and values from outside;
-- all accesses of the loop to that array are such atomics, of one kind;
-- the loop accesses no other array that may alias it;
+- all accesses of the loop to that array, and to others that may alias it, are such atomics, of one
+  kind (`reducible`);
 - the loop has no barrier, fence or check that may end its invocation;
 - a `parallel` does not use its invocation index, has no demanded workgroup size, and has enough
   iterations (`cost_model`).
@@ -27,14 +27,16 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 
-from vkchi.analysis.memory.alias import EXITS, bases_may_alias
+from vkchi.analysis.dataflow import made_inside
+from vkchi.analysis.memory.alias import EXITS, reducible
 from vkchi.analysis.mixing import may_partition
 from vkchi.analysis.values.host_numbers import host_count
 from vkchi.analysis.values.iterations import invariant_path
+from vkchi.analysis.variance import is_private
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import is_constant
-from vkchi.ir.core import Func, Op, Region, Value, used_in, walk
-from vkchi.ir.ops import ATOMICS, EXTREMES, LOOPS, PLACES, READS, WRITES, Effect, effect_of
+from vkchi.ir.core import Func, Op, Region, Value, base_memory, used_in
+from vkchi.ir.ops import ATOMICS, EXTREMES, LOOPS, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.opt.cost_model import reduction_threads, subgroup_width
 from vkchi.opt.mapping.map_grid import build_shared
@@ -42,9 +44,8 @@ from vkchi.opt.mapping.share import ThreadBudget, WorkDistribution
 from vkchi.target.caps import Caps
 from vkchi.target.decisions import Decision, Log, record
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array, Scalar, Tensor, Type, f16, f32, scalar_of, with_scalar
+from vkchi.types import Scalar, Tensor, Type, f16, f32, scalar_of, with_scalar
 
-MEMORY = READS | WRITES
 PARTIAL = "each invocation adds up its iterations first; few atomics combine their results"
 FEW = "the loop is too short for partial results"
 USED = "the program uses the value that it returns"
@@ -98,7 +99,6 @@ class _Reducer:
     def __init__(self, fn: Func, caps: Caps, log: Log | None) -> None:
         self.caps, self.log = caps, log
         self.used = used_in(fn.body)
-        self.roots = find_roots(fn)
         self.locals: dict[Op, Op] = {}
         self.rebuilder = Rebuilder(self.visit)
 
@@ -122,7 +122,7 @@ class _Reducer:
     def loop(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         """Emit a serial loop between its accumulators and their atomics; None if it takes no
         atomic."""
-        claims = find_claims(op, self.used, self.roots, self.locals)
+        claims = find_claims(op, self.used, self.locals)
         sums = self.open_sums(b, claims)
         if not sums:
             return None
@@ -157,9 +157,9 @@ class _Reducer:
         threads = reduction_threads(host_count(op), self.caps)
         if threads is None or not may_partition(op):
             if self.log is not None:
-                self.note(find_claims(op, self.used, self.roots, self.locals), FEW)
+                self.note(find_claims(op, self.used, self.locals), FEW)
             return None
-        claims = find_claims(op, self.used, self.roots, self.locals, self.log)
+        claims = find_claims(op, self.used, self.locals, self.log)
         if not claims:
             return None
         self.note(claims, PARTIAL)
@@ -284,51 +284,34 @@ def as_type(b: Builder, v: Value, t: Type) -> Value:
 # --- legality ------------------------------------------------------------------------------------
 
 
-def find_roots(fn: Func) -> dict[Value, Value]:
-    """Map each address to its array; private variables are left out."""
-    roots: dict[Value, Value] = {p: p for p in fn.params if isinstance(p.type, Array)}
-    for op in walk(fn.body):
-        if op.kind == "shared":
-            roots[op] = op
-        elif op.kind in PLACES and op.args[0] in roots:
-            roots[op] = roots[op.args[0]]
-    return roots
-
-
 def find_claims(
-    loop: Op, used: set[Value], roots: dict[Value, Value], taken: Container[Op],
-    log: Log | None = None,
-) -> list[ReducibleAtomic]:  # fmt: skip
+    loop: Op, used: set[Value], taken: Container[Op], log: Log | None = None
+) -> list[ReducibleAtomic]:
     """Return the atomics that the loop can take, in program order; none if it synchronizes or may
     end early.
 
-    `used` holds all operands of ops, `roots` is from `find_roots`, `taken` holds the atomics that
-    enclosing loops have taken. Two kinds of other atomics are recorded in `log`: those whose result
-    is used, and those whose array the loop also accesses otherwise.
+    `used` holds all operands of ops, `taken` holds the atomics that enclosing loops have taken. Two
+    kinds of other atomics are recorded in `log`: those whose result is used, and those whose array
+    the loop also accesses otherwise.
     """
-    defined: set[Value] = {v for region in loop.regions for v in region.params}
-    kinds: dict[Value, set[str]] = {}  # accesses of the loop to each array
+    ops = [(op, guarded) for op, guarded in walk_guarded(loop.regions) if op not in taken]
+    if any(effect_of(op.kind) is Effect.SYNC or op.kind in EXITS for op, _ in ops):
+        return []
+    defined = set(made_inside(loop))
+    arrays = reducible((op for op, _ in ops), used)
     claims: list[ReducibleAtomic] = []
-    for op, guarded in walk_guarded(loop.regions):
-        defined.update(op.results)
-        defined.update(p for region in op.regions for p in region.params)
-        if effect_of(op.kind) is Effect.SYNC or op.kind in EXITS:
-            return []
-        if op.kind not in MEMORY or op.args[0] not in roots or op in taken:
+    for op, guarded in ops:
+        if op.kind not in ATOMICS or is_private(base_memory(op.args[0])):
             continue
-        root = roots[op.args[0]]
-        is_sum = op.kind in ATOMICS and op not in used
-        kinds.setdefault(root, set()).add(op.kind if is_sum else "access")
-        claim = make_claim(op, defined, guarded) if is_sum else None
-        if claim:
-            claims.append(claim)
-        elif op.kind in ATOMICS and op in used:
+        path = invariant_path(op.args[0], defined)
+        if op in used:
             record(log, Decision("cause", op.span, USED))
-    free = [c for c in claims if is_free(roots[c.atomic.args[0]], kinds)]
-    for c in claims if log is not None and len(free) < len(claims) else ():
-        if c not in free:
-            record(log, Decision("cause", c.atomic.span, MIXED))
-    return free
+        elif path is not None and base_memory(op.args[0]) not in arrays:
+            record(log, Decision("cause", op.span, MIXED))
+        elif path is not None:
+            start = path[0].args[0] if path else op.args[0]
+            claims.append(ReducibleAtomic(op, start, tuple(path), guarded))
+    return claims
 
 
 def walk_guarded(regions: Sequence[Region], guarded: bool = False) -> Iterator[tuple[Op, bool]]:
@@ -337,23 +320,3 @@ def walk_guarded(regions: Sequence[Region], guarded: bool = False) -> Iterator[t
             yield op, guarded
             if op.regions:
                 yield from walk_guarded(op.regions, guarded or op.kind == "if")
-
-
-def make_claim(atomic: Op, defined: set[Value], guarded: bool) -> ReducibleAtomic | None:
-    """Return an atomic that a loop with the values `defined` can take; None if its address varies
-    in the loop."""
-    path = invariant_path(atomic.args[0], defined)
-    if path is None:
-        return None
-    start = path[0].args[0] if path else atomic.args[0]
-    return ReducibleAtomic(atomic, start, tuple(path), guarded)
-
-
-def is_free(root: Value, kinds: dict[Value, set[str]]) -> bool:
-    """True if a loop makes only atomics of one kind to an array and accesses no alias of it.
-
-    Otherwise an iteration could observe the partial sum.
-    """
-    if len(kinds[root]) > 1 or "access" in kinds[root]:
-        return False
-    return not any(other is not root and bases_may_alias(root, other) for other in kinds)

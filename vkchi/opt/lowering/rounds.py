@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.analysis.values.sums import ONE, AffinePolynomials, Polynomial, factor_of, terms_of
+from vkchi.analysis.values.sums import ONE, Polynomial, WrappedSums, factor_of, terms_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import axes_of
@@ -36,20 +36,6 @@ def spell_rounds(fn: Func, caps: Caps) -> Func:
     rounds = short_loops(fn)
     shared = shared_offsets(fn, rounds) if rounds else {}
     return OffsetReassociator(shared, rounds).run(fn) if shared else fn
-
-
-class OffsetSums(AffinePolynomials):
-    """Polynomials modulo the width of offsets, regardless of signedness."""
-
-    def read(self, v: Value) -> Polynomial:
-        """Polynomial of an integer; bitcasts between integers are transparent."""
-        if isinstance(v, Op) and v.kind == "bitcast" and is_integer(v) and is_integer(v.args[0]):
-            return self.of(v.args[0])
-        return super().read(v)
-
-
-def is_integer(v: Value) -> bool:
-    return isinstance(v.type, Scalar) and v.type.kind in "iu"
 
 
 def short_loops(fn: Func) -> dict[Value, int]:
@@ -72,7 +58,7 @@ def shared_offsets(fn: Func, rounds: dict[Value, int]) -> dict[Value, Polynomial
     for op in walk(fn.body):
         if op.kind == "address" and len(op.args) == 2 and isinstance(op.attr, int):
             constants.setdefault((op.args[0], op.args[1]), set()).add(op.attr)
-    sums = OffsetSums()
+    sums = WrappedSums()
     return {
         offset: sums.of(offset)
         for (_, offset), found in constants.items()

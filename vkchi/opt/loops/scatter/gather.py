@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
 
+from vkchi.analysis.memory.footprint import element_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int
@@ -264,7 +265,7 @@ class Gathering:
         return moved(begin, by[0]), moved(end, by[1])
 
     def pointer(self, one: ScatterAdd, indices: Sequence[Value]) -> Value:
-        element = element_of(one.op)
+        element = element_of(one.op.args[0])
         place = zip(one.place.axes, element.args[1:], strict=True)
         args = [self.steady(v) if axis is None else indices[axis] for axis, v in place]
         ptr: Value = self.b.emit("elem", one.place.base, *args, type=element.type)
@@ -390,14 +391,6 @@ class Gathering:
         assert isinstance(v, Op)
         args = tuple(map(self.steady, v.args))
         return self.b.insert(Op(v.kind, args, v.attr, v.type, v.span, v.name))
-
-
-def element_of(op: Op) -> Op:
-    ptr = op.args[0]
-    while isinstance(ptr, Op) and ptr.kind != "elem":
-        ptr = ptr.args[0]
-    assert isinstance(ptr, Op)
-    return ptr
 
 
 class IterationCopy(Cloner):

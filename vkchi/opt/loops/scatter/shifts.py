@@ -24,15 +24,15 @@ from itertools import product
 from vkchi.analysis.dataflow import closure
 from vkchi.analysis.memory.alias import bases_may_alias, components_may_overlap, location_of
 from vkchi.analysis.memory.dependence import DependenceTest, WriteAccess
-from vkchi.analysis.memory.footprint import element_under, is_integer, strip_clamps
+from vkchi.analysis.memory.footprint import element_under, strip_clamps
 from vkchi.analysis.mixing import may_interleave
 from vkchi.analysis.values.forms import MixedRadixDigit
 from vkchi.analysis.values.iterations import Loops
 from vkchi.analysis.values.lattice import Extent
 from vkchi.analysis.values.sums import (
-    AffinePolynomials,
     Frozen,
     Polynomial,
+    WrappedSums,
     as_polynomial,
     constant_polynomial,
     factor_of,
@@ -54,7 +54,7 @@ from vkchi.ir.control_ops import (
 from vkchi.ir.core import Op, Region, Result, Value, base_memory, used_in, walk
 from vkchi.ir.op_table.interval_rules import Interval
 from vkchi.ir.ops import QUOTIENTS, READS, TABLE, WRITES, Effect
-from vkchi.opt.loops.fusion_legality import accesses_in
+from vkchi.opt.loops.legality import accesses_in
 from vkchi.opt.memo import Memo
 from vkchi.target import tuning
 from vkchi.tuples import NamedTuple
@@ -107,17 +107,6 @@ class ScatterAdd(NamedTuple):
 
 FARTHEST_WRAPPED = 1 << 14  # offset before a remainder; `WIDE_FROM` leaves room for it
 FARTHEST_LIMITED = 1 << 28  # clamped subscripts and their loop bounds: nothing wraps
-
-
-class WrappedSums(AffinePolynomials):
-    """Polynomials of integers of one width; signed and unsigned wrap alike."""
-
-    def made(self, op: Op) -> Polynomial | None:
-        """The operand's polynomial for a bitcast between integers, which preserves it modulo the
-        range."""
-        if op.kind == "bitcast" and is_integer(op) and is_integer(op.args[0]):
-            return self.of(op.args[0])
-        return super().made(op)
 
 
 class ScatterAnalysis:

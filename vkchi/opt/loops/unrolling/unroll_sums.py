@@ -17,13 +17,13 @@ from math import prod
 from vkchi.analysis.memory.dependence import DependenceTest, WriteAccess
 from vkchi.analysis.memory.footprint import element_under
 from vkchi.analysis.mixing import may_interleave
-from vkchi.analysis.values.sums import symbols_in
+from vkchi.analysis.values.sums import WrappedSums, symbols_in
 from vkchi.ir.builder import Builder
 from vkchi.ir.control_ops import constant_trip_count
 from vkchi.ir.core import Func, Op, Value, used_in, walk
 from vkchi.ir.ops import ATOMICS
 from vkchi.ir.rebuild import rebuild_loops
-from vkchi.opt.loops.scatter.shifts import WrappedSums, is_global
+from vkchi.opt.loops.scatter.shifts import is_global
 from vkchi.opt.loops.unrolling.full_unroll import Unroller
 from vkchi.target import tuning
 

@@ -1,13 +1,14 @@
-"""Legality of loop fusion: whether two parallel loops over the same iteration space may be fused.
+"""Legality of loop fusion and parallelization: whether iterations of loops may run in any order.
 
 After fusion, an iteration of the second loop may run before other iterations of the first. That is
 legal if no other iteration of the first accesses the same element. It is also legal if both only
 read it, or both apply the same commutative atomic without using its result.
 
-Precondition: the body of the tested loop contains the ops of both loops.
-
     >>> may_fuse(first.ops, second.ops, loop)       # y[i] = f(x[i]); z[i] = g(y[i])
     True
+
+See also: `analysis.mixing` (reordering of iterations), `analysis.memory.alias.reducible` (atomics
+whose order cannot be observed), `opt.loops.scatter.shifts` (atomics that may leave a loop).
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def may_fuse(
 ) -> bool:
     """True if no dependence from the `first` to the `second` ops connects different iterations.
 
-    False if that is not proved. `loop` contains both lists of ops. `ranges` may include intervals
-    of values defined around the loop.
+    False if that is not proved. Precondition: the body of `loop` contains both lists of ops.
+    `ranges` may include intervals of values defined around the loop.
     """
     before, behind = accesses_in(first), accesses_in(second)
     met = [
