@@ -68,7 +68,7 @@ def loads_in_loops(body: Region, variance: AxisVariance) -> list[tuple[Op, Op]]:
         for op in ops:
             if op in variance.decided:
                 continue
-            if loop is not None and op.kind in READS and not is_private(base_memory(op.args[0])):
+            if loop is not None and op.kind in READS and not is_private(op):
                 found.append((op, loop))
             for region in op.regions:
                 search(region.ops, op if op.kind == "for" else loop)
@@ -77,6 +77,7 @@ def loads_in_loops(body: Region, variance: AxisVariance) -> list[tuple[Op, Op]]:
     return found
 
 
-def is_private(base: Value) -> bool:
-    """True if a base is private memory of one invocation (`local`)."""
+def is_private(access: Op) -> bool:
+    """True if an op accesses private memory of one invocation (`local`)."""
+    base = base_memory(access.args[0])
     return isinstance(base, Op) and base.kind == "local"

@@ -153,7 +153,12 @@ class Program:
 
 def walk(region: Region) -> Iterator[Op]:
     """Yield every op of the region and of nested regions, in pre-order."""
-    stack = [iter(region.ops)]
+    return walk_ops(region.ops)
+
+
+def walk_ops(ops: Iterable[Op]) -> Iterator[Op]:
+    """Yield these ops and every op of their regions, in pre-order."""
+    stack = [iter(ops)]
     while stack:
         for op in stack[-1]:
             yield op

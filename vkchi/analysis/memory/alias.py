@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Sequence
 
 from vkchi.analysis.values.sums import OffsetIndex, split_offset
 from vkchi.errors import InternalError
-from vkchi.ir.core import Op, Param, Region, Value, base_memory, walk
+from vkchi.ir.core import Op, Param, Region, Value, base_memory, walk_ops
 from vkchi.ir.op_table.memory_ops import address_constant
 from vkchi.ir.ops import ATOMICS, COMPONENTS, READS, SYNCS, WRITES
 from vkchi.tuples import NamedTuple
@@ -166,10 +166,9 @@ def kinds_of_writes(ops: Iterable[Op]) -> dict[Value, set[str]]:
     Bases are in the order of their first writes.
     """
     found: dict[Value, set[str]] = {}
-    for op in ops:
-        for x in (op, *(inner for region in op.regions for inner in walk(region))):
-            if x.kind in WRITES:
-                found.setdefault(base_memory(x.args[0]), set()).add(x.kind)
+    for op in walk_ops(ops):
+        if op.kind in WRITES:
+            found.setdefault(base_memory(op.args[0]), set()).add(op.kind)
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from vkchi.analysis.memory.alias import MemoryLocation, are_disjoint, location_of
-from vkchi.ir.core import Func, Op, Value, base_memory, walk
+from vkchi.ir.core import Func, Op, Value, base_memory, walk, walk_ops
 from vkchi.ir.ops import LOOPS, WRITES
 from vkchi.tuples import NamedTuple
 
@@ -27,10 +27,7 @@ class Segment(NamedTuple):
 
     def walk(self) -> Iterator[Op]:
         """All ops of the segment, including those in regions."""
-        for op in self.ops:
-            yield op
-            for region in op.regions:
-                yield from walk(region)
+        return walk_ops(self.ops)
 
 
 def find_segments(fn: Func) -> tuple[Segment, ...]:

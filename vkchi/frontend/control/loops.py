@@ -64,7 +64,7 @@ from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.state.pending import PendingCaution
 from vkchi.frontend.state.scope import CONDITIONAL, VARIABLE, LoopScope, Var
 from vkchi.frontend.syntax.syntax_facts import first_break, returns
-from vkchi.ir.core import Op, Param, Region, Value, has_kind, walk
+from vkchi.ir.core import Op, Param, Region, Value, has_kind, walk, walk_ops
 from vkchi.ir.iteration_space import INT_MAX, checked_iteration_count
 from vkchi.ir.iteration_space import space_of as space_of_axes
 from vkchi.ir.ops import GROUPED, SYNCS, TABLE, Effect, Trait
@@ -580,7 +580,7 @@ def unroll(cx: Lowering, n: ast.For, items: list[Any]) -> None:
 def count_operations(ops: list[Op]) -> int:
     """Return the number of ops, nested ones included, without constants and addresses."""
     free = Trait.FIXED | Trait.PLACE
-    return sum(not TABLE[op.kind].traits & free for op in walk(Region((), ops)))
+    return sum(not TABLE[op.kind].traits & free for op in walk_ops(ops))
 
 
 def note_unrolled(cx: Lowering, n: ast.For, rounds: int, count: int) -> None:

@@ -105,7 +105,7 @@ def is_global(load: Op) -> bool:
     place, base = load.args[0], base_memory(load.args[0])
     t = place.type
     return (
-        not is_private(base)
+        not is_private(load)
         and isinstance(base.type, Array)
         and isinstance(t, Ptr)
         and t.space == "global"

@@ -25,7 +25,7 @@ from itertools import pairwise
 from typing import TypeGuard
 
 from vkchi.errors import KernelSyntaxError
-from vkchi.ir.core import Func, Op, Param, Region, Result, Value, walk
+from vkchi.ir.core import Func, Op, Param, Region, Result, Value, walk, walk_ops
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.target import tuning
@@ -257,7 +257,7 @@ class NestingCut:
                 levels.update(dict.fromkeys(step.inner.results, k))
         levels |= {flag: k for k, flag in self.flags.items()}
         used: set[Value] = set()
-        todo = [v for op in walk(Region((), list(self.behind.values()))) for v in op.args]
+        todo = [v for op in walk_ops(self.behind.values()) for v in op.args]
         while todo:
             v = todo.pop()
             if v in levels and v not in used:

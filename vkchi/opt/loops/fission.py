@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 
 from vkchi.analysis.memory.alias import MemoryLocation, alias_classes, location_of
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Region, Value, walk
+from vkchi.ir.core import Func, Op, Param, Region, Value, walk, walk_ops
 from vkchi.ir.ops import PER_INVOCATION, READS, TABLE, WRITES, Effect
 from vkchi.ir.rebuild import Rebuilder, rebuild_loops
 from vkchi.target import tuning
@@ -81,7 +81,7 @@ class FissionLoop:
 
     def find_accesses(self) -> Iterator[Access]:
         for k, op in enumerate(self.ops):
-            for inner in walk(Region((), [op])):
+            for inner in walk_ops([op]):
                 if inner.kind in ACCESSES:
                     yield k, inner, location_of(inner.args[0])
 
@@ -190,7 +190,7 @@ class FissionPart(Rebuilder):
 
 
 def used_by(op: Op) -> list[Value]:
-    return [v for inner in walk(Region((), [op])) for v in inner.args]
+    return [v for inner in walk_ops([op]) for v in inner.args]
 
 
 def coordinates(place: MemoryLocation) -> tuple[object, ...]:

@@ -30,7 +30,7 @@ from vkchi.analysis.memory.alias import bases_may_alias
 from vkchi.analysis.mixing import may_interleave
 from vkchi.analysis.values.forms import ExactPolynomials
 from vkchi.analysis.values.interval_analysis import Intervals
-from vkchi.ir.core import Func, Op, Region, Value, has_kind, walk
+from vkchi.ir.core import Func, Op, Region, Value, has_kind, walk, walk_ops
 from vkchi.ir.ops import LOOPS, ORDERED, TIED, WRITES
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.opt.loops.legality import Accesses, accesses_in, may_fuse
@@ -153,7 +153,7 @@ def part(between: Sequence[Op], first: Op, second: Op) -> tuple[list[Op], list[O
     late: set[Value] = set()
     for op in between:
         own = accesses_in([op])
-        is_late = not late.isdisjoint(used_by(op))
+        is_late = any(v in late for x in walk_ops([op]) for v in x.args)
         if not is_late and are_independent(own, touched):
             before.append(op)
             continue
@@ -164,10 +164,6 @@ def part(between: Sequence[Op], first: Op, second: Op) -> tuple[list[Op], list[O
         for base, ops in own.items():
             touched.setdefault(base, []).extend(ops)
     return before, behind
-
-
-def used_by(op: Op) -> set[Value]:
-    return {v for inner in walk(Region((), [op])) for v in inner.args}
 
 
 def are_independent(some: Accesses, others: Accesses) -> bool:

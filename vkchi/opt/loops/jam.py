@@ -38,7 +38,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import LoopAxis, axes_of, bodies_of, control_of, initial_values, is_loop
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, has_kind, used_in, walk
+from vkchi.ir.core import Func, Op, Param, Region, Value, has_kind, used_in, walk
 from vkchi.ir.ops import ATOMICS, READS, WRITES, Effect, effect_of
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.opt.cost_model import least_threads, words_per_iteration
@@ -188,9 +188,7 @@ def is_mostly_contiguous(op: Op) -> bool:
         return False
     sums = AffinePolynomials()
     steps = [
-        stride_along(x, index, sums)
-        for x in body.ops
-        if x.kind in MEMORY and not is_private(base_memory(x.args[0]))
+        stride_along(x, index, sums) for x in body.ops if x.kind in MEMORY and not is_private(x)
     ]
     moving = [step for step in steps if step != 0]
     return len(moving) >= 2 and 4 * sum(step == 1 for step in moving) >= 3 * len(moving)
@@ -260,7 +258,7 @@ def is_straight(op: Op) -> bool:
     inner = [x for region in op.regions for x in walk(region)]
     accesses = [x for x in inner if x.kind in MEMORY]
     has_loops = any(is_loop(x) for x in (op, *inner))
-    return not has_loops and all(is_private(base_memory(x.args[0])) for x in accesses)
+    return not has_loops and all(is_private(x) for x in accesses)
 
 
 def saving(load: Op, loop: Op, index: Param, variance: AxisVariance) -> float:

@@ -26,6 +26,7 @@ from collections.abc import Iterator, Sequence
 
 from vkchi.analysis.memory.alias import bases_may_alias
 from vkchi.analysis.values.interval_analysis import Intervals
+from vkchi.analysis.variance import is_private
 from vkchi.ir.builder import Builder
 from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, find_parallel, used_in, walk
@@ -186,11 +187,6 @@ def inside(op: Op) -> Iterator[Op]:
 def loops_in(op: Op) -> int:
     inner = [loops_in(x) for region in op.regions for x in region.ops if x.regions]
     return (op.kind in LOOPS) + max(inner, default=0)
-
-
-def is_private(access: Op) -> bool:
-    base = base_memory(access.args[0])
-    return isinstance(base, Op) and base.kind == "local"
 
 
 def must_wait(before: frozenset[RoleAccess], then: frozenset[RoleAccess]) -> bool:

@@ -19,7 +19,7 @@ from vkchi.analysis.memory.alias import bases_may_alias, components_may_overlap,
 from vkchi.analysis.memory.dependence import DependenceTest
 from vkchi.analysis.memory.footprint import element_under
 from vkchi.analysis.values.interval_analysis import Intervals
-from vkchi.ir.core import Op, Region, Value, base_memory, used_in, walk
+from vkchi.ir.core import Op, Value, base_memory, used_in, walk_ops
 from vkchi.ir.ops import ATOMICS, COMMUTATIVE, READS, WRITES
 from vkchi.tuples import NamedTuple
 
@@ -66,7 +66,7 @@ def may_fuse(
 def accesses_in(ops: Sequence[Op]) -> Accesses:
     """Ops that read or write memory, in these ops and their regions, by base."""
     found: Accesses = {}
-    for op in walk(Region((), list(ops))):
+    for op in walk_ops(ops):
         if op.kind in READS or op.kind in WRITES:
             found.setdefault(base_memory(op.args[0]), []).append(op)
     return found

@@ -301,7 +301,7 @@ def find_claims(
     arrays = reducible((op for op, _ in ops), used)
     claims: list[ReducibleAtomic] = []
     for op, guarded in ops:
-        if op.kind not in ATOMICS or is_private(base_memory(op.args[0])):
+        if op.kind not in ATOMICS or is_private(op):
             continue
         path = invariant_path(op.args[0], defined)
         if op in used:

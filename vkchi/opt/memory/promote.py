@@ -25,7 +25,7 @@ from vkchi.analysis.memory.dependence import DependenceTest
 from vkchi.analysis.mixing import keeps_order
 from vkchi.analysis.values.sums import OffsetIndex
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Region, Value, base_memory, walk
+from vkchi.ir.core import Func, Op, Region, Value, base_memory, walk, walk_ops
 from vkchi.ir.ops import COMPONENTS, PLAIN_ACCESSES, READS, WRITES
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.target import tuning
@@ -113,7 +113,7 @@ def accesses_of(body: Region) -> Iterator[tuple[Value, ElementAccess | None]]:
     The access is None if it is not a plain load or store of an element.
     """
     for outer in body.ops:
-        for op in (outer, *(x for region in outer.regions for x in walk(region))):
+        for op in walk_ops([outer]):
             if op.kind not in READS and op.kind not in WRITES:
                 continue
             base = base_memory(op.args[0])
@@ -158,7 +158,7 @@ def params_inside(body: Region) -> set[Value]:
 
 
 def holds(op: Op, wanted: set[Op]) -> bool:
-    return op in wanted or any(x in wanted for region in op.regions for x in walk(region))
+    return any(x in wanted for x in walk_ops([op]))
 
 
 def is_worth_it(group: Sequence[ElementAccess]) -> bool:

@@ -22,7 +22,7 @@ from collections.abc import Collection
 
 from vkchi.analysis.memory.alias import EXITS, location_of, may_alias
 from vkchi.analysis.variance import is_private
-from vkchi.ir.core import Func, Op, Region, Value, base_memory, used_in
+from vkchi.ir.core import Func, Op, Region, Value, used_in
 from vkchi.ir.ops import ATOMICS, SYNCS, WRITES
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.target import tuning
@@ -71,11 +71,11 @@ class StoreSinker(Rebuilder):
 
 
 def is_load(op: Op) -> bool:
-    return op.kind == "load" and not is_private(base_memory(op.args[0]))
+    return op.kind == "load" and not is_private(op)
 
 
 def is_write(op: Op) -> bool:
-    return op.kind in WRITES and not is_private(base_memory(op.args[0]))
+    return op.kind in WRITES and not is_private(op)
 
 
 def behind_last(waiting: list[Op], load: Op) -> list[Op]:

@@ -24,7 +24,7 @@ from vkchi.analysis.variance import is_private
 from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import axes_of
-from vkchi.ir.core import Func, Op, Param, Value, base_memory
+from vkchi.ir.core import Func, Op, Param, Value
 from vkchi.ir.ops import READS, TABLE, Effect
 from vkchi.ir.rebuild import rebuild_chosen
 from vkchi.opt.loops.tiles import split_into_tiles
@@ -75,7 +75,7 @@ def is_worth_it(loop: Op) -> bool:
         return False
     if axis.param.type is not i32 or len(ops) > tuning.UNROLL_OPS or any(op.regions for op in ops):
         return False
-    loaded = [op for op in ops if op.kind in READS and not is_private(base_memory(op.args[0]))]
+    loaded = [op for op in ops if op.kind in READS and not is_private(op)]
     return all(map(is_quiet, ops)) and 0 < sum(map(registers_of, loaded)) <= tuning.UNROLL_LOADED
 
 
@@ -89,7 +89,7 @@ def limit_of(v: Value) -> int | None:
 def is_quiet(op: Op) -> bool:
     """True if an op computes, loads, or stores to a private variable."""
     if op.kind == "store":
-        return is_private(base_memory(op.args[0]))
+        return is_private(op)
     return op.kind == "load" or TABLE[op.kind].effect is Effect.PURE
 
 

@@ -32,7 +32,7 @@ from vkchi.analysis.memory.footprint import element_under
 from vkchi.analysis.variance import AxisVariance, is_private
 from vkchi.ir.builder import Builder
 from vkchi.ir.control_ops import axes_of, constant_trip_count
-from vkchi.ir.core import Func, Op, Value, base_memory, find_parallel, walk
+from vkchi.ir.core import Func, Op, Value, find_parallel, walk
 from vkchi.ir.ops import LOOPS, TABLE, Effect
 from vkchi.ir.rebuild import rebuild_chosen
 from vkchi.opt.cost_model import RepeatedLoads, is_worth_hoisting_loads
@@ -187,7 +187,7 @@ class InvariantLoadFinder:
 
     def search(self, loop: Op, around: Loops) -> None:
         for op in (op for region in loop.regions for op in region.ops):
-            if op.kind == "load" and not is_private(base_memory(op.args[0])):
+            if op.kind == "load" and not is_private(op):
                 loops = self.needed(op, around)
                 if loops:
                     self.found.append(InvariantLoad(op, loops))

@@ -63,11 +63,7 @@ class WordUnrollSelector:
         ops, (axis,) = loop.regions[0].ops[:-1], axes_of(loop)
         if axis.param.type is not i32 or any(op.regions or not is_plain(op) for op in ops):
             return None
-        accesses = [
-            op
-            for op in ops
-            if op.kind in PLAIN_ACCESSES and not is_private(base_memory(op.args[0]))
-        ]
+        accesses = [op for op in ops if op.kind in PLAIN_ACCESSES and not is_private(op)]
         if not accesses or may_mix_up(accesses):
             return None
         rounds = (
