@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.iteration_space import iteration_count, space_of
-from vkchi.ir.rebuild import Rebuilder, rebuild
+from vkchi.ir.rebuild import inline, rebuild
 from vkchi.types import i32, u32
 
 
@@ -61,12 +61,7 @@ def emit_strips(b: Builder, op: Op, args: tuple[Value, ...], buffers: Sequence[P
         trips = b.emit("add", whole, b.emit("cast", more, type=u32))
         with b.region(k) as body:
             number = b.emit("add", w, b.emit("mul", k, width))
-            rebuilder = Rebuilder(visit)
-            rebuilder.b = b
-            (region,) = op.regions
-            indices = space.indices(b, space.split(b, number))
-            rebuilder.map.update(zip(region.params, indices, strict=True))
-            rebuilder.ops(region.ops[:-1])
+            inline(b, op.regions[0], space.indices(b, space.split(b, number)), visit)
             b.emit("yield")
         b.for_(zero, b.emit("bitcast", trips, type=i32), (), body)
         b.emit("yield")

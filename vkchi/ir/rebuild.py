@@ -108,6 +108,17 @@ class Rebuilder:
         return new
 
 
+def inline(
+    b: Builder, region: Region, values: Sequence[Value], visit: Visit = lambda b, op, args: None
+) -> None:
+    """Append the ops of a region but its `yield`, with `values` for its parameters, rewritten by
+    `visit`."""
+    rebuilder = Rebuilder(visit)
+    rebuilder.b = b
+    rebuilder.map.update(zip(region.params, values, strict=True))
+    rebuilder.ops(region.ops[:-1])
+
+
 def with_params(fn: Func, new: Mapping[Param, Param]) -> Func:
     """Return a Func in which the parameters of `new` are replaced. Several may map to one.
 

@@ -31,8 +31,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 
-from vkchi.analysis.memory.alias import MemoryLocation, bases_may_alias, location_of
-from vkchi.analysis.memory.alias import components_may_overlap as components_meet
+from vkchi.analysis.memory.alias import bases_may_alias, location_of
 from vkchi.analysis.memory.boxes import Box, Shaped, boxes_may_intersect, range_hull
 from vkchi.analysis.memory.dependence import DependenceTest
 from vkchi.analysis.memory.footprint import Footprint, element_of, element_under
@@ -74,13 +73,13 @@ def conflicts_in(loop: Op, used: set[Value]) -> Iterator[Conflict]:
     for root in sites.writes:
         if is_private_memory(root, sites):
             continue
-        places = sites.places(root, used)
-        if sites.have_own(root, [element_under(op.args[0]) for op in places]):
+        ops = sites.accesses(root, used)
+        if sites.have_own(root, [element_under(op.args[0]) for op in ops]):
             continue
-        sides = [(op,) for op in places] if len(places) <= MOST_ACCESSES else by_lines(places)
+        sides = [(op,) for op in ops] if len(ops) <= MOST_ACCESSES else by_lines(ops)
         for k, some in enumerate(sides):
             for others in sides[k:]:
-                if may_conflict(sites, places, some, others):
+                if may_conflict(sites, some, others):
                     is_read = others[0].kind == "load"
                     first, second = (others, some) if is_read else (some, others)
                     yield Conflict(loop, root, first, second)
@@ -93,13 +92,11 @@ def by_lines(ops: Iterable[Op]) -> list[Accesses]:
     return list(map(tuple, found.values()))
 
 
-def may_conflict(
-    sites: LoopAccesses, places: Mapping[Op, MemoryLocation], some: Accesses, others: Accesses
-) -> bool:
+def may_conflict(sites: LoopAccesses, some: Accesses, others: Accesses) -> bool:
     a, b = some[0], others[0]
     if len(some) > 1 or len(others) > 1:
         return not accesses_commute(a, b)
-    return may_disturb(sites, a, b) and not sites.are_apart(a, b, places)
+    return may_disturb(sites, a, b) and not sites.are_apart(a.args[0], b.args[0])
 
 
 def is_private_memory(root: Value, sites: DependenceTest) -> bool:
@@ -135,16 +132,16 @@ class LoopAccesses(DependenceTest):
             if op.kind == "load":
                 self.loads.setdefault(base_memory(op.args[0]), []).append(op)
 
-    def places(self, root: Value, used: set[Value]) -> dict[Op, MemoryLocation]:
-        """Locations of the accesses that write the root, or read it so that the value counts.
+    def accesses(self, root: Value, used: set[Value]) -> list[Op]:
+        """The accesses that write the root, or read it so that the value counts.
 
         Reads with unused results, guards and flag tests do not count.
         """
         reads = [op for op in self.loads.get(root, ()) if op in used and not self.is_guard(op)]
+        writes = [w.op for w in self.writes[root]]
         if not any(other is not root and bases_may_alias(other, root) for other in self.writes):
-            writes = [w.op for w in self.writes[root]]
             reads = [op for op in reads if not only_raises_flag(self.region, op, writes)]
-        return {op: location_of(op.args[0]) for op in (*reads, *(w.op for w in self.writes[root]))}
+        return [*reads, *writes]
 
     def is_guard(self, read: Op) -> bool:
         """True for a read that only skips an atomic extreme without effect.
@@ -177,18 +174,10 @@ class LoopAccesses(DependenceTest):
         is_fixed = not any(bases_may_alias(root, other) for other in self.writes)
         return is_fixed and location_of(v.args[0]) == location_of(w.args[0])
 
-    def are_apart(self, a: Op, b: Op, places: Mapping[Op, MemoryLocation]) -> bool:
-        """True if two accesses of an array are proved to access no common component of an
-        element in two iterations."""
-        if not components_meet(places[a].component, places[b].component):
-            return True
-        p, q = (element_under(op.args[0]) for op in (a, b))
-        if p is None or q is None:
-            return False
-        pairs = zip(places[a].indices, places[b].indices, strict=True)
-        return self.never_meet(base_memory(p), p, q) or any(
-            self.are_tickets(i, j) for i, j in pairs
-        )
+    def are_apart(self, a: Value, b: Value) -> bool:
+        """True also if the indices are different tickets of one counter."""
+        pairs = zip(location_of(a).indices, location_of(b).indices, strict=True)
+        return super().are_apart(a, b) or any(self.are_tickets(i, j) for i, j in pairs)
 
     def is_fixed_index(self, i: OffsetIndex) -> bool:
         return i.root is None or self.is_steady(i.root)

@@ -18,7 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.analysis.memory.alias import MemoryLocation, bases_may_alias, location_of
+from vkchi.analysis.memory.alias import (
+    MemoryLocation,
+    bases_may_alias,
+    components_may_overlap,
+    location_of,
+)
 from vkchi.analysis.memory.footprint import element_under
 from vkchi.analysis.values.equations import determine
 from vkchi.analysis.values.interval_analysis import Intervals
@@ -99,6 +104,14 @@ class DependenceTest(Iterations):
         return len(some) <= MOST_PLACES and all(
             self.never_meet(base, a, b) for k, a in enumerate(some) for b in some[k:]
         )
+
+    def are_apart(self, a: Value, b: Value) -> bool:
+        """True if certainly no two different iterations access the same component of an element,
+        by these addresses of one array."""
+        if not components_may_overlap(location_of(a).component, location_of(b).component):
+            return True
+        p, q = element_under(a), element_under(b)
+        return p is not None and q is not None and self.never_meet(base_memory(a), p, q)
 
     def are_alike(self, values: Sequence[Value]) -> bool:
         first, key = values[0], self.forms.key

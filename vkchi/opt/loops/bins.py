@@ -45,7 +45,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, used_in, walk
 from vkchi.ir.iteration_space import IterationDigit, IterationSpace
 from vkchi.ir.ops import PLACES, TABLE, Effect, effect_of
-from vkchi.ir.rebuild import Rebuilder, rebuild_loops
+from vkchi.ir.rebuild import inline, rebuild_loops
 from vkchi.opt.cost_model import Binning, plan_bins
 from vkchi.opt.loops.reduce import differs_from_identity, identity_of_kind, over_subgroup
 from vkchi.opt.mapping.map_grid import build_shared
@@ -197,11 +197,7 @@ class HistogramEmitter:
                 return [b.emit(op.kind, *args, attr=op.attr, name=op.name)]
             return None
 
-        (body,) = self.op.regions
-        rebuilder = Rebuilder(visit)
-        rebuilder.b = self.b
-        rebuilder.map.update(zip(body.params, indices, strict=True))
-        rebuilder.ops(body.ops[:-1])
+        inline(self.b, self.op.regions[0], indices, visit)
 
     def number(self, elem: Op, indices: Sequence[Value]) -> Value:
         """Return the linear index of an element's bin, or that of the spare bin if the linear index

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 
-from vkchi.analysis.memory.alias import bases_may_alias, components_may_overlap, location_of
+from vkchi.analysis.memory.alias import bases_may_alias, location_of
 from vkchi.analysis.memory.dependence import DependenceTest
 from vkchi.analysis.memory.footprint import element_under
 from vkchi.analysis.values.interval_analysis import Intervals
@@ -60,7 +60,7 @@ def may_fuse(
     if any(a is not b for a, b in met):
         return False
     parts = FusedLoopBody(loop, ranges) if met else None
-    return parts is None or all(parts.are_apart(a, before[a], behind[a]) for a, _ in met)
+    return parts is None or all(parts.are_apart(before[a], behind[a]) for a, _ in met)
 
 
 def accesses_in(ops: Sequence[Op]) -> Accesses:
@@ -84,13 +84,13 @@ class FusedLoopBody:
         self.survey = DependenceTest(body.ops, loop, ranges)
         self.used = used_in(body)
 
-    def are_apart(self, base: Value, first: Sequence[Op], second: Sequence[Op]) -> bool:
+    def are_apart(self, first: Sequence[Op], second: Sequence[Op]) -> bool:
         """True if certainly no two iterations conflict, one through `first` and one through
         `second`."""
         some, others = list(self.spots(first)), list(self.spots(second))
         if len(some) * len(others) > MOST_PAIRS:
             return False
-        return all(self.is_apart(base, a, b) for a in some for b in others)
+        return all(self.is_apart(a, b) for a in some for b in others)
 
     def spots(self, ops: Sequence[Op]) -> Iterator[ElementAccesses]:
         """Group accesses to one array by element. Accesses without an `elem` op form one group."""
@@ -112,19 +112,10 @@ class FusedLoopBody:
         component = location_of(op.args[0]).component
         return component, *map(self.survey.forms.key, element.args[1:])
 
-    def is_apart(self, base: Value, a: ElementAccesses, b: ElementAccesses) -> bool:
-        """True if `a` and `b` only read, or commute, or provably never conflict.
-
-        They never conflict if their components are disjoint, or no two different iterations access
-        the same element.
-        """
-        if not (a.is_written or b.is_written) or commute(a, b):
-            return True
-        one, other = element_under(a.op.args[0]), element_under(b.op.args[0])
-        if one is None or other is None:
-            return False
-        components = location_of(a.op.args[0]).component, location_of(b.op.args[0]).component
-        return not components_may_overlap(*components) or self.survey.never_meet(base, one, other)
+    def is_apart(self, a: ElementAccesses, b: ElementAccesses) -> bool:
+        """True if `a` and `b` only read, or commute, or provably never conflict."""
+        is_harmless = not (a.is_written or b.is_written) or commute(a, b)
+        return is_harmless or self.survey.are_apart(a.op.args[0], b.op.args[0])
 
 
 def commute(a: ElementAccesses, b: ElementAccesses) -> bool:

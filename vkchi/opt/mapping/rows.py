@@ -14,7 +14,7 @@ from vkchi.analysis.values.host_numbers import host_length
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value
 from vkchi.ir.iteration_space import iteration_count, iteration_count_or_zero, space_of
-from vkchi.ir.rebuild import Rebuilder, rebuild_loops
+from vkchi.ir.rebuild import inline, rebuild_loops
 from vkchi.opt.mapping.axis_order import find_order
 from vkchi.types import i32
 
@@ -63,8 +63,4 @@ def copy_body(b: Builder, op: Op, indices: Sequence[Value], number: Value | None
             return [b.emit("floordiv", number, b.const(op.attr, i32))]
         return None
 
-    (body,) = op.regions
-    rebuilder = Rebuilder(visit)
-    rebuilder.b = b
-    rebuilder.map.update(zip(body.params, indices, strict=True))
-    rebuilder.ops(body.ops[:-1])
+    inline(b, op.regions[0], indices, visit)

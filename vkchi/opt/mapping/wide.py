@@ -20,7 +20,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import axes_of, constant_trip_count
 from vkchi.ir.core import Func, Op, Param, Value
-from vkchi.ir.rebuild import Rebuilder, rebuild
+from vkchi.ir.rebuild import inline, rebuild
 from vkchi.target import tuning
 from vkchi.types import i32, i64, u64
 
@@ -57,7 +57,7 @@ def build_wide(b: Builder, op: Op, args: Sequence[Value]) -> None:
         rounds = b.emit("trip_count", first, total, step)
         with b.region(k) as inner:
             at = b.emit("add", first, b.emit("mul", k, step))
-            copy_body(b, op, indices_at(b, op, at, extents, axes))
+            inline(b, op.regions[0], indices_at(b, op, at, extents, axes))
             b.emit("yield")
         b.for_(b.const(0, u64), rounds, (), inner)
         b.emit("yield")
@@ -93,10 +93,3 @@ def indices_at(
         is_from_0 = constant_int(axes[k][0]) == 0
         found.append(moved if is_from_0 else b.emit("add", moved, axes[k][0], name=p.name))
     return found[::-1]
-
-
-def copy_body(b: Builder, op: Op, indices: Sequence[Value]) -> None:
-    rebuilder = Rebuilder(lambda b, inner, args: None)
-    rebuilder.b = b
-    rebuilder.map.update(zip(op.regions[0].params, indices, strict=True))
-    rebuilder.ops(op.regions[0].ops[:-1])
