@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 
-from vkchi.analysis.memory.alias import bases_may_alias, location_of
+from vkchi.analysis.memory.alias import accesses_by_base, bases_may_alias, location_of
 from vkchi.analysis.memory.boxes import Box, Shaped, boxes_may_intersect, range_hull
 from vkchi.analysis.memory.dependence import DependenceTest
 from vkchi.analysis.memory.footprint import Footprint, element_of, element_under
@@ -126,11 +126,8 @@ class LoopAccesses(DependenceTest):
         (region,) = loop.regions
         super().__init__(region.ops, loop)
         self.region = region
-        self.loads: dict[Value, list[Op]] = {}
+        self.loads = accesses_by_base(op for op in walk(region) if op.kind == "load")
         self.uses = uses_in(region)
-        for op in walk(region):
-            if op.kind == "load":
-                self.loads.setdefault(base_memory(op.args[0]), []).append(op)
 
     def accesses(self, root: Value, used: set[Value]) -> list[Op]:
         """The accesses that write the root, or read it so that the value counts.

@@ -172,16 +172,22 @@ def kinds_of_writes(ops: Iterable[Op]) -> dict[Value, set[str]]:
     return found
 
 
+def accesses_by_base(ops: Iterable[Op]) -> dict[Value, list[Op]]:
+    """Group the ops that read or write memory by array or allocation; others are left out."""
+    found: dict[Value, list[Op]] = {}
+    for op in ops:
+        if op.kind in READS or op.kind in WRITES:
+            found.setdefault(base_memory(op.args[0]), []).append(op)
+    return found
+
+
 def reducible(ops: Iterable[Op], used: Container[Value]) -> dict[Value, list[Op]]:
     """Map each array that the ops of a loop only reduce into to its atomics, in program order.
 
     The atomics' results are not in `used`. All accesses to the array, and to others that may alias
     it, are such atomics of one kind.
     """
-    found: dict[Value, list[Op]] = {}
-    for op in ops:
-        if op.kind in READS or op.kind in WRITES:
-            found.setdefault(base_memory(op.args[0]), []).append(op)
+    found = accesses_by_base(ops)
     kinds = {base: {None if op in used else op.kind for op in same} for base, same in found.items()}
     return {
         base: same

@@ -59,7 +59,8 @@ def invariant_path(place: Value, defined: Container[Value]) -> list[Op] | None:
 class Iterations:
     """Invariance of values in the body of a `parallel`, or in ops outside one (a single execution).
 
-    `loops` maps each value defined there to the serial loops around it, outermost first.
+    `loops` maps each op, and each value defined there, to the serial loops around it, outermost
+    first.
     """
 
     noted: frozenset[str] = frozenset()
@@ -77,7 +78,7 @@ class Iterations:
         for op in ops:
             if op.kind in self.noted:
                 self.note(op, loops)
-            for v in op.results:
+            for v in (op, *op.results):
                 self.loops[v] = loops
             if op.kind in COUNTED:
                 self.axes.update((axis.param, axis) for axis in axes_of(op))

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 
-from vkchi.analysis.memory.alias import bases_may_alias, location_of
+from vkchi.analysis.memory.alias import accesses_by_base, bases_may_alias, location_of
 from vkchi.analysis.memory.dependence import DependenceTest
 from vkchi.analysis.memory.footprint import element_under
 from vkchi.analysis.values.interval_analysis import Intervals
-from vkchi.ir.core import Op, Value, base_memory, used_in, walk_ops
-from vkchi.ir.ops import ATOMICS, COMMUTATIVE, READS, WRITES
+from vkchi.ir.core import Op, Value, used_in, walk_ops
+from vkchi.ir.ops import ATOMICS, COMMUTATIVE, WRITES
 from vkchi.tuples import NamedTuple
 
 MOST_PAIRS = 64  # pairs of elements of one array that are compared
@@ -65,11 +65,7 @@ def may_fuse(
 
 def accesses_in(ops: Sequence[Op]) -> Accesses:
     """Ops that read or write memory, in these ops and their regions, by base."""
-    found: Accesses = {}
-    for op in walk_ops(ops):
-        if op.kind in READS or op.kind in WRITES:
-            found.setdefault(base_memory(op.args[0]), []).append(op)
-    return found
+    return accesses_by_base(walk_ops(ops))
 
 
 def is_written(*accesses: Sequence[Op]) -> bool:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
-from functools import cached_property
 from itertools import product
 
 from vkchi.analysis.dataflow import closure
@@ -27,7 +26,6 @@ from vkchi.analysis.memory.dependence import DependenceTest, WriteAccess
 from vkchi.analysis.memory.footprint import element_under, strip_clamps
 from vkchi.analysis.mixing import may_interleave
 from vkchi.analysis.values.forms import MixedRadixDigit
-from vkchi.analysis.values.iterations import Loops
 from vkchi.analysis.values.lattice import Extent
 from vkchi.analysis.values.sums import (
     Frozen,
@@ -374,16 +372,6 @@ class ScatterAnalysis:
         )
         return loops if is_free and len(known) == len(indices) else None
 
-    @cached_property
-    def loops_around(self) -> dict[Value, Loops]:
-        """The serial loops around each op, outermost first."""
-        found: dict[Value, Loops] = {}
-        for op in self.number:
-            owner = self.parents.get(op)
-            around = found[owner] if owner is not None else ()
-            found[op] = (*around, owner) if owner is not None and is_loop(owner) else around
-        return found
-
     # --- legality: may updates run before the loop? ----------------------------------------------
 
     def may_move(self, sums: Sequence[ScatterAdd]) -> bool:
@@ -452,7 +440,7 @@ class ScatterAnalysis:
         one, other = element_under(a), element_under(b)
         if one is None or other is None or base_memory(a) is not base_memory(b):
             return False
-        if self.loops_around[read] or self.loops_around[write]:
+        if self.survey.loops[read] or self.survey.loops[write]:
             return False
         key = self.forms.key
         is_same = all(key(x) == key(y) for x, y in zip(one.args[1:], other.args[1:], strict=True))
@@ -471,8 +459,8 @@ class ScatterAnalysis:
         base = base_memory(op.args[0])
         if is_global(base):
             return op.kind == "atomic_exchange"  # own element: acts as a load
-        own = self.loops_around[base]
-        return all(loop in own or loop not in self.loops_around[op] for loop in opened)
+        own = self.survey.loops[base]
+        return all(loop in own or loop not in self.survey.loops[op] for loop in opened)
 
     def made_of(self, sums: Sequence[ScatterAdd]) -> set[Op]:
         """Ops of the loop that the added values and the execution of the updates depend on."""
