@@ -35,7 +35,7 @@ from vkchi.ir.control_ops import axes_of, constant_trip_count
 from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.iteration_space import IterationDigit, IterationSpace
 from vkchi.ir.op_table.interval_rules import Interval
-from vkchi.ir.rebuild import rebuild_loops
+from vkchi.ir.rebuild import inline, rebuild_loops
 from vkchi.opt.cost_model import is_worth_splitting
 from vkchi.opt.loops.jam import elements_per_access, has_small_body, is_mostly_contiguous
 from vkchi.opt.tiers import Tier
@@ -222,38 +222,27 @@ def decide_mod(op: Op, a: Interval) -> DecidedValue | None:
 # --- rewriting -----------------------------------------------------------------------------------
 
 
-class InteriorCloner(Cloner):
-    """Clones a body for the interior, with decided ops replaced."""
-
-    def __init__(
-        self, b: Builder, map: dict[Value, Value], answers: Mapping[Op, DecidedValue]
-    ) -> None:
-        super().__init__(b, map)
-        self.answers = answers
-
-    def visit(self, op: Op) -> None:
-        answer = self.answers.get(op)
-        if answer is None:
-            super().visit(op)
-        else:
-            self.map[op] = self.value(op, answer)
-
-    def value(self, op: Op, answer: DecidedValue) -> Value:
-        if answer.truth is not None:
-            return self.b.const(answer.truth, u1)
-        v = self.get(op.args[answer.operand])
-        if is_constant(v) or not answer.less:
-            return v
-        return self.b.emit("sub", v, self.b.const(answer.less, i32))
-
-
 def build_middle(b: Builder, op: Op, ask: DecidableOps, spans: Sequence[AxisSplit]) -> None:
     known = ask.intervals(
         {p: (s.first, s.last - 1) for p, s in zip(ask.params, spans, strict=True)}
     )
     found = ((x, decide(x, known)) for x in ask.asking)
     answers = {x: answer for x, answer in found if answer is not None}
-    body = InteriorCloner(b, {}, answers).region(op, op.regions[0])
+
+    def visit(b: Builder, x: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        answer = answers.get(x)
+        if answer is None:
+            return None
+        if answer.truth is not None:
+            return [b.const(answer.truth, u1)]
+        v = args[answer.operand]
+        is_same = is_constant(v) or not answer.less
+        return [v if is_same else b.emit("sub", v, b.const(answer.less, i32))]
+
+    params = [Param(p.type, p.name) for p in ask.params]
+    with b.region(*params) as body:
+        inline(b, op.regions[0], params, visit)
+        b.emit("yield")
     b.parallel([b.const(n, i32) for s in spans for n in (s.first, s.last)], body)
 
 

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from math import prod
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.constants import constant_int
+from vkchi.ir.control_ops import LoopAxis, axes_of
 from vkchi.ir.core import Func, Op, Param, Value
 from vkchi.ir.ops import LOOPS
 from vkchi.ir.rebuild import rebuild_loops
@@ -37,7 +37,7 @@ from vkchi.opt.loops.scatter.shifts import ScatterAdd, ScatterAnalysis, find_sca
 from vkchi.opt.memo import Memo
 from vkchi.target import tuning
 from vkchi.target.caps import Caps
-from vkchi.types import i32, scalar_of
+from vkchi.types import i32
 
 INT_MAX = (1 << 31) - 1
 
@@ -68,8 +68,7 @@ def is_worth_it(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd], caps: Caps)
     """True if the new loop is legal and profitable: its bounds are constants, the recomputed ops
     contain no loop, and `is_worth_gathering` holds. False for additions that are left to
     `unroll_sums`."""
-    ends = ends_of(shifts, sums)
-    lengths = [max(0, end - begin) for begin, end in zip(ends[::2], ends[1::2])]
+    lengths = [max(0, end - begin) for begin, end in ends_of(shifts, sums)]
     rounds = prod(lengths[len(shifts.survey.own_axes) :])
     is_unrolled = not sums[0].place.axes and rounds <= tuning.UNROLL_SUM_ITERATIONS
     if not lengths or is_unrolled or prod(lengths) > INT_MAX:
@@ -84,27 +83,25 @@ def repeated_for(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd]) -> set[Op]
     return shifts.copied_for(sums, with_places=True).difference(sums[0].loops)
 
 
-def ends_of(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd]) -> list[int]:
+def axes_for(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd]) -> list[LoopAxis]:
+    return [axis for op in (shifts.loop, *sums[0].loops) for axis in axes_of(op)]
+
+
+def ends_of(shifts: ScatterAnalysis, sums: Sequence[ScatterAdd]) -> list[tuple[int, int]]:
     """Return begin and end of each axis of the new loop; an empty list unless all are constants."""
-    bounds = [v for axis in shifts.survey.own_axes for v in (axis.begin, axis.end)]
-    found = [constant_int(v) for v in (*bounds, *(v for op in sums[0].loops for v in op.args))]
-    known = [n for n in found if n is not None and abs(n) <= INT_MAX]
+    found = [axis.ends for axis in axes_for(shifts, sums)]
+    known = [ends for ends in found if ends is not None and max(map(abs, ends)) <= INT_MAX]
     return known if len(known) == len(found) else []
 
 
 def build(b: Builder, shifts: ScatterAnalysis, sums: Sequence[ScatterAdd]) -> None:
-    axes, loops = shifts.survey.own_axes, sums[0].loops
-    params = [Param(i32, axis.param.name) for axis in axes]
-    inner = [Param(i32, op.regions[0].params[0].name) for op in loops]
-    with b.region(*params, *inner) as body:
+    old = [axis.param for axis in axes_for(shifts, sums)]
+    new = [Param(i32, p.name) for p in old]
+    with b.region(*new) as body:
         known: dict[Value, Value] = {}
-        for axis, p in zip(axes, params, strict=True):
-            known[axis.param] = p
-        for op, p in zip(loops, inner, strict=True):
-            old = op.regions[0].params[0]
-            known[old] = p if old.type is i32 else b.emit("bitcast", p, type=scalar_of(old.type))
-        IterationCopy(
-            b, known, {one.op for one in sums}, loops, shifts.copied_for(sums, with_places=True)
-        ).run(shifts.body.ops)
+        for p, q in zip(old, new, strict=True):
+            known[p] = q if p.type is i32 else b.emit("bitcast", q, type=p.type)
+        moved, needed = {one.op for one in sums}, shifts.copied_for(sums, with_places=True)
+        IterationCopy(b, known, moved, sums[0].loops, needed).run(shifts.body.ops)
         b.emit("yield")
-    b.parallel([b.const(n, i32) for n in ends_of(shifts, sums)], body)
+    b.parallel([b.const(n, i32) for ends in ends_of(shifts, sums) for n in ends], body)
