@@ -26,11 +26,10 @@ from vkchi.ir.control_ops import (
     is_loop,
 )
 from vkchi.ir.core import Op, Param, Region, Value, base_memory, uses_in, walk
-from vkchi.ir.ops import READS, TABLE, WRITES, Effect
+from vkchi.ir.ops import ACCESSES, TABLE, WRITES, Effect
 from vkchi.types import Array
 
 Node = TypeVar("Node")
-MEMORY = frozenset((*READS, *WRITES))
 
 
 def closure(start: Iterable[Node], follow: Callable[[Node], Iterable[Node]]) -> set[Node]:
@@ -62,7 +61,7 @@ class Flow:
         self.accesses: dict[Value, list[Op]] = {}
         self.owners: dict[Op, Op] = {}  # `yield` of a body -> its control op
         for op in walk(body):
-            if op.kind in MEMORY:
+            if op.kind in ACCESSES:
                 self.accesses.setdefault(base_memory(op.args[0]), []).append(op)
             if op.regions:
                 self.owners.update((r.ops[-1], op) for r in bodies_of(op))

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 
-from vkchi.analysis.dataflow import MEMORY
 from vkchi.autodiff.emit import place_in, scalar_components, zero
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, base_memory
-from vkchi.ir.ops import WRITES, Effect, Trait, effect_of, kinds_with
+from vkchi.ir.ops import ACCESSES, WRITES, Effect, Trait, effect_of, kinds_with
 from vkchi.ir.param_names import MARKS, NOTED, READ
 from vkchi.ir.rebuild import rebuild
 from vkchi.tuples import NamedTuple
@@ -82,7 +81,7 @@ def instrument(
     ops: list[Op] = []
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        root = base_memory(args[0]) if args and op.kind in MEMORY else None
+        root = base_memory(args[0]) if args and op.kind in ACCESSES else None
         if not isinstance(root, Param) or root.name not in shadows:
             return None
         place, note = place_in(b, args[0], shadows[root.name], lambda v: v), rule(op)

@@ -16,13 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from vkchi.analysis.dataflow import MEMORY as MEMORY_OPS
 from vkchi.analysis.dataflow import Flow, is_memory
 from vkchi.analysis.memory.segments import SegmentOrder
 from vkchi.autodiff.results import GradientRequest
 from vkchi.autodiff.rules import MEMORY, NONDIFF, is_smooth, rule_of
 from vkchi.ir.core import Func, Op, Param, Region, Result, Value, base_memory, walk
-from vkchi.ir.ops import LOOPS, TABLE, WRITES, Effect
+from vkchi.ir.ops import ACCESSES, LOOPS, TABLE, WRITES, Effect
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of
 
 
@@ -127,7 +126,7 @@ class ActivityAnalysis(Flow):
     def transfer(self, op: Op, v: Value) -> Iterable[Value]:
         if op.kind == "local":
             return (op,)
-        if op.kind not in MEMORY_OPS:
+        if op.kind not in ACCESSES:
             is_passed = op.kind == "yield" or op.regions or self._may_be_active(op)
             return super().transfer(op, v) if is_passed else ()
         if v not in op.args[1:]:

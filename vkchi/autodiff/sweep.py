@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from vkchi.analysis.dataflow import MEMORY
 from vkchi.analysis.memory.segments import Segment
 from vkchi.autodiff.emit import as_i32, place_in, saturated_i32, trip_count, zero
 from vkchi.autodiff.primal import PrimalAnalysis
@@ -24,7 +23,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
 from vkchi.ir.core import Op, Param, Region, Value, base_memory
 from vkchi.ir.iteration_space import linear_iteration
-from vkchi.ir.ops import LOOPS, PLACES, WRITES, Effect, effect_of
+from vkchi.ir.ops import ACCESSES, LOOPS, PLACES, WRITES, Effect, effect_of
 from vkchi.ir.param_names import SAVE
 from vkchi.types import Array, Scalar, Tensor, Type, i32, scalar_of, u1, u32
 
@@ -92,7 +91,7 @@ class ForwardSweep(Cloner):
         """Copy an op, except prints and checks. Pointers are rebuilt at their uses."""
         if op.kind == "local":
             self.local(op)
-        elif op.kind in MEMORY:
+        elif op.kind in ACCESSES:
             self.access(op)
         elif op.kind not in PLACES and effect_of(op.kind) is not Effect.REPORT:
             super().visit(op)

@@ -379,7 +379,8 @@ SUMS = {k: tuple(int(sign + "1") for sign in TABLE[k].monotone) for k in sorted(
         if TABLE[k].monotone}  # fmt: skip
 BITWISE = frozenset(k for k, row in TABLE.items() if row.sig == "T:bits, T -> T")
 SWAPS = UPDATES - ATOMICS.keys()  # they do not combine the old value with an operand
-PLAIN_ACCESSES = (READS | WRITES) - UPDATES
+ACCESSES = READS | WRITES
+PLAIN_ACCESSES = ACCESSES - UPDATES
 # Depend on the invocation that executes them.
 TIED = kinds_with(Trait.PER_INVOCATION | Trait.OWNED)
 # Depend on how invocations are grouped into workgroups.

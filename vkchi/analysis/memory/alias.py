@@ -28,7 +28,7 @@ from vkchi.analysis.values.sums import OffsetIndex, split_offset
 from vkchi.errors import InternalError
 from vkchi.ir.core import Op, Param, Region, Value, base_memory, walk_ops
 from vkchi.ir.op_table.memory_ops import address_constant
-from vkchi.ir.ops import ATOMICS, COMPONENTS, READS, SYNCS, WRITES
+from vkchi.ir.ops import ACCESSES, ATOMICS, COMPONENTS, READS, SYNCS, WRITES
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Tensor, scalar_of
 
@@ -176,7 +176,7 @@ def accesses_by_base(ops: Iterable[Op]) -> dict[Value, list[Op]]:
     """Group the ops that read or write memory by array or allocation; others are left out."""
     found: dict[Value, list[Op]] = {}
     for op in ops:
-        if op.kind in READS or op.kind in WRITES:
+        if op.kind in ACCESSES:
             found.setdefault(base_memory(op.args[0]), []).append(op)
     return found
 

@@ -33,7 +33,7 @@ from vkchi.analysis.values.iterations import invariant_path
 from vkchi.ir.control_ops import axes_of, is_loop
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, find_parallel, used_in, walk
 from vkchi.ir.op_table.interval_rules import nonnegative
-from vkchi.ir.ops import LOOPS, PLACES, READS, TABLE, WRITES, Effect
+from vkchi.ir.ops import ACCESSES, LOOPS, PLACES, READS, TABLE, WRITES, Effect
 from vkchi.target.artifact import DispatchSize
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Tensor, Type, i32
@@ -155,7 +155,7 @@ def accesses_in(
     `params` are the Func's parameters, `indices` those of the loops around.
     """
     for op in region.ops:
-        if op.kind in READS or op.kind in WRITES:
+        if op.kind in ACCESSES:
             yield op, times
         if not op.regions:
             continue

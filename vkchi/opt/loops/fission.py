@@ -22,11 +22,10 @@ from collections.abc import Iterator, Sequence
 from vkchi.analysis.memory.alias import MemoryLocation, alias_classes, location_of
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, walk, walk_ops
-from vkchi.ir.ops import PER_INVOCATION, READS, TABLE, WRITES, Effect
+from vkchi.ir.ops import ACCESSES, PER_INVOCATION, TABLE, WRITES, Effect
 from vkchi.ir.rebuild import Rebuilder, rebuild_loops
 from vkchi.target import tuning
 
-ACCESSES = READS | WRITES
 PLAIN = (Effect.PURE, Effect.READ, Effect.WRITE, Effect.ATOMIC, Effect.CONTROL)
 Access = tuple[
     int, Op, MemoryLocation

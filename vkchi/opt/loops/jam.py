@@ -39,7 +39,7 @@ from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import LoopAxis, axes_of, bodies_of, control_of, initial_values, is_loop
 from vkchi.ir.core import Func, Op, Param, Region, Value, has_kind, used_in, walk
-from vkchi.ir.ops import ATOMICS, READS, WRITES, Effect, effect_of
+from vkchi.ir.ops import ACCESSES, ATOMICS, Effect, effect_of
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.opt.cost_model import least_threads, words_per_iteration
 from vkchi.opt.mapping.axis_order import find_order
@@ -48,8 +48,6 @@ from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import Tensor, Type, f16, scalar_of
-
-MEMORY = frozenset((*READS, *WRITES))
 
 
 def jam(fn: Func, caps: Caps) -> Func:
@@ -169,7 +167,7 @@ def elements_per_access(op: Op, caps: Caps) -> int | None:
     None for such scalars on GPUs. None on CPUs if the unrolled body would exceed 2 * JAM_WORD_OPS
     ops.
     """
-    bits = min((bits_at(x) for x in op.regions[0].ops if x.kind in MEMORY), default=32)
+    bits = min((bits_at(x) for x in op.regions[0].ops if x.kind in ACCESSES), default=32)
     wide, narrow = tuning.JAM_FACTORS
     if not caps.scalar_lanes:
         return wide if bits >= 32 else None
@@ -188,7 +186,7 @@ def is_mostly_contiguous(op: Op) -> bool:
         return False
     sums = AffinePolynomials()
     steps = [
-        stride_along(x, index, sums) for x in body.ops if x.kind in MEMORY and not is_private(x)
+        stride_along(x, index, sums) for x in body.ops if x.kind in ACCESSES and not is_private(x)
     ]
     moving = [step for step in steps if step != 0]
     return len(moving) >= 2 and 4 * sum(step == 1 for step in moving) >= 3 * len(moving)
@@ -208,7 +206,7 @@ def choose_terms(op: Op, caps: Caps) -> JamPlan | None:
     if any(x.regions for x in body.ops) or not has_enough(op, last, factor, caps):
         return None
     variance, used = AxisVariance(body, axis.param), used_in(body)
-    accesses = [x for x in body.ops if x.kind in MEMORY]
+    accesses = [x for x in body.ops if x.kind in ACCESSES]
     told = Flow(body, [x for x in accesses if x.kind == "load"]).found
     sums_of = AffinePolynomials()
     steps = {stride_along(x, axis.param, sums_of) for x in accesses if x.kind not in ATOMICS}
@@ -256,7 +254,7 @@ def is_straight(op: Op) -> bool:
     if not op.regions:
         return True
     inner = [x for region in op.regions for x in walk(region)]
-    accesses = [x for x in inner if x.kind in MEMORY]
+    accesses = [x for x in inner if x.kind in ACCESSES]
     has_loops = any(is_loop(x) for x in (op, *inner))
     return not has_loops and all(is_private(x) for x in accesses)
 

@@ -26,7 +26,7 @@ from vkchi.analysis.mixing import keeps_order
 from vkchi.analysis.values.sums import OffsetIndex
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, base_memory, walk, walk_ops
-from vkchi.ir.ops import COMPONENTS, PLAIN_ACCESSES, READS, WRITES
+from vkchi.ir.ops import ACCESSES, COMPONENTS, PLAIN_ACCESSES, WRITES
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.target import tuning
 from vkchi.tuples import NamedTuple
@@ -114,7 +114,7 @@ def accesses_of(body: Region) -> Iterator[tuple[Value, ElementAccess | None]]:
     """
     for outer in body.ops:
         for op in walk_ops([outer]):
-            if op.kind not in READS and op.kind not in WRITES:
+            if op.kind not in ACCESSES:
                 continue
             base = base_memory(op.args[0])
             if not isinstance(base.type, Array):
