@@ -31,14 +31,14 @@ class Memo:
     - `log`: receives the decisions of passes; None if nothing reads them.
     """
 
-    __slots__ = ("_kinds", "_shifts", "irreducible", "log", "verified")
+    __slots__ = ("_kinds", "irreducible", "log", "shifts", "verified")
 
     def __init__(self, log: Log | None = None) -> None:
         self.log = log
         self.verified: set[Value] = set()
         self.irreducible: set[Value] = set()
         self._kinds: dict[Region, frozenset[str]] = {}
-        self._shifts: dict[Op, ScatterAnalysis] = {}
+        self.shifts: dict[Op, ScatterAnalysis] = {}
 
     def kinds(self, region: Region) -> frozenset[str]:
         found = self._kinds.get(region)
@@ -48,14 +48,6 @@ class Memo:
                 kinds.update(*[self.kinds(r) for op in region.ops for r in op.regions])
             found = self._kinds[region] = frozenset(kinds)
         return found
-
-    def shifts(self, loop: Op) -> ScatterAnalysis:
-        """Return the scatter-add analysis of `loop`, memoized."""
-        if loop not in self._shifts:
-            from vkchi.opt.loops.scatter.shifts import ScatterAnalysis  # rarely needed
-
-            self._shifts[loop] = ScatterAnalysis(loop)
-        return self._shifts[loop]
 
     def has(self, fn: Func, kinds: Iterable[str]) -> bool:
         return not self.kinds(fn.body).isdisjoint(kinds)

@@ -44,7 +44,7 @@ INT_MAX = (1 << 31) - 1
 
 def distribute(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
     """Move scatter-adds to loops of their own, where legal and profitable."""
-    known = memo or Memo()
+    known = (memo or Memo()).shifts
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         shifts = find_scatter_adds(op, known)

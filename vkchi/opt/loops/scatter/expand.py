@@ -63,7 +63,7 @@ Slots = Mapping[Value, Param]  # stored values and their temporary arrays
 def expand_scalars(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
     """Move scatter-adds to a second loop, where legal and profitable. Adds parameters for the
     temporary arrays, named `TEMP` plus a number; a launch must allocate them."""
-    temps, known = list[Param](), memo or Memo()
+    temps, known = list[Param](), (memo or Memo()).shifts
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         shifts = find_scatter_adds(op, known)

@@ -107,7 +107,7 @@ class Term(NamedTuple):
 
 def scatter_to_gather(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
     """Convert shifted scatter-adds to gathers, where legal and profitable."""
-    known = memo or Memo()
+    known = (memo or Memo()).shifts
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         shifts = find_scatter_adds(op, known)

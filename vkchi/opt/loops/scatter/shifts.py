@@ -53,7 +53,6 @@ from vkchi.ir.core import Op, Region, Result, Value, base_memory, used_in, walk
 from vkchi.ir.op_table.interval_rules import Interval
 from vkchi.ir.ops import QUOTIENTS, READS, TABLE, WRITES, Effect
 from vkchi.opt.loops.legality import accesses_in
-from vkchi.opt.memo import Memo
 from vkchi.target import tuning
 from vkchi.tuples import NamedTuple
 from vkchi.types import WIDE_FROM, scalar_of
@@ -516,9 +515,9 @@ class ScatterAnalysis:
             yield owner
 
 
-def find_scatter_adds(loop: Op, memo: Memo) -> ScatterAnalysis | None:
-    """Return the analysis of a `parallel`, or None if it surely has no scatter-adds that passes
-    convert.
+def find_scatter_adds(loop: Op, known: dict[Op, ScatterAnalysis]) -> ScatterAnalysis | None:
+    """Return the analysis of a `parallel`, memoized in `known`; None if it surely has no
+    scatter-adds that passes convert.
 
     Its iterations must be free to interleave. It must have an `atomic_add`, beside another one, a
     `for` or a quotient.
@@ -528,7 +527,9 @@ def find_scatter_adds(loop: Op, memo: Memo) -> ScatterAnalysis | None:
     kinds = Counter(op.kind for op in walk(loop.regions[0]))
     adds = kinds["atomic_add"]
     may_convert = adds > 1 or (adds and not kinds.keys().isdisjoint({"for", *QUOTIENTS}))
-    return memo.shifts(loop) if may_convert else None
+    if may_convert and loop not in known:
+        known[loop] = ScatterAnalysis(loop)
+    return known[loop] if may_convert else None
 
 
 def inside(op: Op) -> Iterator[Value]:
