@@ -9,7 +9,7 @@ import pytest
 import vkchi as ti
 from vkchi.errors import ArgumentError, ToolError
 from vkchi.gui.gui import resolution
-from vkchi.interop import dtypes
+from vkchi.interop import host_views
 from vkchi.ui.draw_calls import colour_of, point_of
 
 
@@ -29,7 +29,8 @@ def test_the_size_of_a_window_is_one_integer_or_two(size: object) -> None:
 
 def test_a_torch_without_a_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = SimpleNamespace(__version__="2.0", bool="bool", float32="float32")
-    monkeypatch.setattr(dtypes, "import_uninterrupted", lambda name: torch)
-    assert (dtypes.to_pytorch_type(ti.f32), dtypes.to_pytorch_type(ti.u1)) == ("float32", "bool")
+    monkeypatch.setattr(host_views, "import_uninterrupted", lambda name: torch)
+    assert host_views.to_pytorch_type(ti.f32) == "float32"
+    assert host_views.to_pytorch_type(ti.u1) == "bool"
     with pytest.raises(ArgumentError, match="torch 2.0 has no dtype uint16"):
-        dtypes.to_pytorch_type(ti.u16)
+        host_views.to_pytorch_type(ti.u16)

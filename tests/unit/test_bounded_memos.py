@@ -98,7 +98,7 @@ def test_entries_added_during_cleanup_stay() -> None:
 
 # Caches without a limit, and why they need none.
 FEW = {
-    "vkchi.interop.dtypes.to_taichi_type": "number types; errors are not remembered",
+    "vkchi.interop.host_views.to_taichi_type": "number types; errors are not remembered",
     "vkchi.types.core.integer_range": "number types",
     "vkchi.linalg.matrixfree.vectors_of": "number types",
     "vkchi.ir.literal._pattern": "names of PATTERNS",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.devices import errors_of
-from vkchi.vk.manifests import explain_broken_files
+from vkchi.vk.instance import explain_broken_files
 
 pytestmark = pytest.mark.device
 

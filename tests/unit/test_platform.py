@@ -27,7 +27,7 @@ from vkchi.aot.files import write_archive
 from vkchi.errors import ArgumentError, DeviceError, Unsupported
 from vkchi.interop.cuda import pool
 from vkchi.platform import FileInUse
-from vkchi.vk import manifests, raw
+from vkchi.vk import instance, raw
 
 PACKAGE = Path(platform.__file__).parent
 ROOT = PACKAGE.parent
@@ -215,7 +215,7 @@ def test_a_relative_library_is_beside_its_manifest(
     (tmp_path / "icd").mkdir()
     manifest = tmp_path / "icd" / "driver.json"
     manifest.write_text('{"ICD": {"library_path": "./driver.so"}}', encoding="utf-8")
-    assert f"{tmp_path}/icd/./driver.so" in manifests.find_problem(str(manifest))
+    assert f"{tmp_path}/icd/./driver.so" in instance.find_problem(str(manifest))
 
 
 # --- files

@@ -11,14 +11,12 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vkchi.aot.export import export, export_as
-    from vkchi.aot.kernel_module import Module
+    from vkchi.aot.kernel_module import Module, export, export_as
     from vkchi.aot.loaded import LoadedGraph, LoadedKernel, LoadedModule, load
 
 NAMES = {
-    **dict.fromkeys(("export", "export_as"), "export"),
+    **dict.fromkeys(("Module", "export", "export_as"), "kernel_module"),
     **dict.fromkeys(("LoadedGraph", "LoadedKernel", "LoadedModule", "load"), "loaded"),
-    "Module": "kernel_module",
 }
 
 

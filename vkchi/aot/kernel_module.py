@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from vkchi.aot import text_table
 from vkchi.aot.capabilities import caps_of, portable
-from vkchi.aot.export import EXPORTED
 from vkchi.aot.files import CONTENT, write_archive, write_folder
 from vkchi.aot.json_format import Saved, SavedField, SavedGraph, SavedKernel, write_saved
 from vkchi.aot.parameters import example_of, is_bound, parameter_tree
@@ -33,6 +32,7 @@ from vkchi.signature import Parameter, read_parameters
 from vkchi.signature.wording import describe_argument
 from vkchi.span import Span, cell_name
 from vkchi.texture import Texture
+from vkchi.tuples import NamedTuple
 from vkchi.types.formats import Format
 from vkchi.types.lazy_numpy import is_real_scalar, np
 
@@ -370,3 +370,42 @@ def tree_of(arg: Arg) -> dict[str, Any]:
     dtype = None if arg.dtype is None else repr(arg.dtype)
     fmt = None if arg.fmt is None else arg.fmt.name
     return {"tag": arg.tag.name, "dtype": dtype, "ndim": arg.ndim, "fmt": fmt}
+
+
+# --- marked kernels ------------------------------------------------------------------------------
+
+
+class Exported(NamedTuple):
+    """A marked kernel, its name in modules, and its template arguments."""
+
+    kernel: Kernel
+    name: str
+    template_types: Mapping[str, Any]
+
+
+EXPORTED: list[Exported] = []
+
+
+def export_as(
+    name: str, *, template_types: Mapping[str, Any] | None = None
+) -> Callable[[Kernel], Kernel]:
+    """Return a decorator that marks a kernel under `name`, for `Module.add_exported`; it returns
+    the kernel.
+
+    template_types: template arguments, as in `Module.add_kernel`. The decorator raises
+    ArgumentError for anything but a kernel. Source: Taichi's `ti.aot.export_as`.
+    """
+
+    def mark(kernel: Kernel) -> Kernel:
+        if not isinstance(kernel, Kernel):
+            raise ArgumentError(f"ti.aot.export marks kernels, not {describe_argument(kernel)}")
+        EXPORTED.append(Exported(kernel, name, template_types or {}))
+        return kernel
+
+    return mark
+
+
+def export(kernel: Kernel) -> Kernel:
+    """Mark `kernel` under its own name and return it. Raises ArgumentError for anything but a
+    kernel."""
+    return export_as(getattr(kernel, "__name__", ""))(kernel)

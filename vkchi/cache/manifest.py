@@ -16,12 +16,20 @@ from typing import Any
 from vkchi.cache.codec import Malformed, add_records, decode, encode
 from vkchi.cache.compiled import CacheLocation, Compiled, Places
 from vkchi.cache.store import digest
-from vkchi.cache.survey.kept_reads import KeptRead, kept_reads, reads_of
 from vkchi.cache.survey.kernel_survey import KernelSurvey, NoDigestError
 from vkchi.cache.survey.provenance import is_vkchi_module
 from vkchi.cache.version import is_changed
 from vkchi.fields.storage import Storage
 from vkchi.frontend.argspec import ArgSpec
+from vkchi.frontend.state.captured_values import (
+    OF_PARENTS,
+    Path,
+    PathRoot,
+    Read,
+    Step,
+    repeatable_reads,
+    value_of,
+)
 from vkchi.frontend.state.methods_seen import methods_seen
 from vkchi.interrupts.local import local
 from vkchi.span import PACKAGE, Span
@@ -34,6 +42,23 @@ from vkchi.types.struct_types import StructType
 
 Make = Callable[[FunctionType, tuple[ArgSpec, ...], Options, Caps], Compiled]
 OWN_FILE = "<vkchi>"
+
+
+class KeptRead(NamedTuple):
+    """A serialized read of a Python value: its path instead of the value.
+
+    A process that deserializes it takes the value from its own objects, whose digest is the same.
+
+    - function: index in `survey.functions` of the path's root, which `kind` and `name` identify.
+    - steps: item keys other than ints and strings are stored as positions in their dict.
+    """
+
+    function: int
+    kind: str
+    name: str
+    steps: tuple[tuple[str, int | str], ...]
+    how: str
+    span: Span | None
 
 
 class KernelRecord(NamedTuple):
@@ -130,7 +155,7 @@ def key_now(
     return "" if found is None else found.key
 
 
-# --- entries -------------------------------------------------------------------------------------
+# --- entries ------------------------------------------------------------------------------------
 
 
 def encode_kernel(made: Compiled, found: SurveyedKernel) -> bytes:
@@ -244,7 +269,7 @@ def header_of(
     }
 
 
-# --- spans ---------------------------------------------------------------------------------------
+# --- spans --------------------------------------------------------------------------------------
 
 
 def places_of(survey: KernelSurvey) -> Places:
@@ -290,3 +315,55 @@ def absolute(span: Span, places: Places) -> Span:
     file, first, lines = places[int(span.file)]
     line, end = first + lines[span.line], first + lines[span.end_line]
     return span._replace(file=file, line=line, end_line=end)
+
+
+# --- reads of Python values -----------------------------------------------------------------------
+
+
+def kept_reads(reads: Iterable[Read], survey: KernelSurvey) -> tuple[KeptRead, ...]:
+    """Serialize the reads of a kernel. Raises NoDigestError for a path from a function outside the
+    survey, and for a key that has no position."""
+    args = tuple([arg.value for arg in survey.args])
+    return tuple([kept_read(read, survey, args) for read in reads])
+
+
+def kept_read(read: Read, survey: KernelSurvey, args: tuple[Any, ...]) -> KeptRead:
+    root, steps = read.path
+    if root.fn not in survey.functions:
+        raise NoDigestError(f"{root.fn.__qualname__} was reached by no name")
+    kept = []
+    for k, (kind, key) in enumerate(steps):
+        if kind == "attr" or type(key) in (int, str):
+            kept.append((kind, key))
+            continue
+        base = value_of(Path(root, steps[:k]), args)
+        found = [at for at, one in enumerate(base) if one is key] if type(base) is dict else []
+        if not found:
+            raise NoDigestError(f"{read.path} has a key without a form")
+        kept.append(("at", found[0]))
+    number = survey.functions[root.fn]
+    return KeptRead(number, root.kind, root.name, tuple(kept), read.how, read.span)
+
+
+def reads_of(kept: Iterable[KeptRead], survey: KernelSurvey) -> tuple[Read, ...]:
+    """Deserialize reads: evaluate their paths in this process. Raises Malformed if that fails."""
+    args, functions = tuple([arg.value for arg in survey.args]), list(survey.functions)
+    try:
+        return repeatable_reads([read_of(one, functions, args) for one in kept], args)
+    except local(Exception) as e:  # also those of user code
+        raise Malformed(f"a value that the kernel reads cannot be read: {e}") from None
+
+
+def read_of(one: KeptRead, functions: list[Any], args: tuple[Any, ...]) -> Read:
+    root = PathRoot(one.kind, functions[one.function], one.name)  # type: ignore[arg-type]
+    steps: tuple[Step, ...] = ()
+    for kind, key in one.steps:
+        if kind == "at":
+            kind, key = "item", list(value_of(Path(root, steps), args))[int(key)]
+        steps = (*steps, (kind, key))
+    path = Path(root, steps)
+    how: Any = one.how
+    if how in OF_PARENTS:
+        return Read(path, how, steps[-1][1], one.span)
+    value = value_of(path, args)
+    return Read(path, how, type(value) if how == "kind" else value, one.span)

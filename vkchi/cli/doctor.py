@@ -24,8 +24,7 @@ from vkchi.cache.folder import find_checkout, find_folder
 from vkchi.cache.store import CacheStore, Damaged, read_entry
 from vkchi.errors import VkchiError
 from vkchi.tuples import NamedTuple
-from vkchi.vk.manifests import FILES as DRIVER_FILES
-from vkchi.vk.manifests import explain_broken_files, find_problem
+from vkchi.vk.instance import DRIVER_FILES, explain_broken_files, find_problem, open_instance
 
 if TYPE_CHECKING:
     from vkchi.target.caps import Caps
@@ -233,7 +232,6 @@ def cuda_devices() -> int:
 
 def physical_devices() -> list[Physical]:
     """Return the properties of each physical device. Raises DeviceError if there are none."""
-    from vkchi.vk.instance import open_instance
     from vkchi.vk.physical import read_all
     from vkchi.vk.raw import load_vulkan
 

@@ -72,15 +72,15 @@ _CORE = """
 """
 # Names that only Taichi's modules have -> vkchi's module and name.
 RENAMED = {
-    "MatrixType": ("compat.tensor_types", "MatrixType"),
-    "VectorType": ("compat.tensor_types", "VectorType"),
+    "MatrixType": ("compat.core_stubs", "MatrixType"),
+    "VectorType": ("compat.core_stubs", "VectorType"),
     "NdarrayType": ("types", "ndarray"),
     "Template": ("types", "template"),
     "cook_dtype": ("types", "cook"),
-    "to_numpy_type": ("interop.dtypes", "to_numpy_type"),
-    "to_pytorch_type": ("interop.dtypes", "to_pytorch_type"),
-    "to_taichi_type": ("interop.dtypes", "to_taichi_type"),
-    "has_pytorch": ("interop.dtypes", "has_pytorch"),
+    "to_numpy_type": ("interop.host_views", "to_numpy_type"),
+    "to_pytorch_type": ("interop.host_views", "to_pytorch_type"),
+    "to_taichi_type": ("interop.host_views", "to_taichi_type"),
+    "has_pytorch": ("interop.host_views", "has_pytorch"),
     "DataType": ("types", "Scalar"),
     "Arch": ("runtime", "Arch"),
     "Kernel": ("kernel", "Kernel"),

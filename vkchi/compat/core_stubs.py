@@ -27,7 +27,20 @@ from vkchi.runtime import (
 )
 from vkchi.target.config import Config
 from vkchi.tuples import NamedTuple
-from vkchi.types import SCALARS, Scalar, f16, f32, f64, i32, u1, u32
+from vkchi.types import (
+    SCALARS,
+    DefaultTensor,
+    Scalar,
+    Tensor,
+    f16,
+    f32,
+    f64,
+    i32,
+    matrix,
+    u1,
+    u32,
+    vector,
+)
 
 # --- archs ---------------------------------------------------------------------------------------
 
@@ -200,3 +213,33 @@ def __getattr__(name: str) -> Callable[[], bool]:
     if name not in WITH:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return WITH[name]
+
+
+class _OfTensors(type):
+    """Metaclass: `isinstance` is True for tensor types whose number of axes is in `ndims`."""
+
+    ndims: tuple[int, ...]
+
+    def __instancecheck__(cls, x: Any) -> bool:
+        return isinstance(x, Tensor | DefaultTensor) and len(x.shape) in cls.ndims
+
+
+class MatrixType(metaclass=_OfTensors):
+    """Constructor of vector types (`ndim` 1; `m` has no effect) and of `n` by `m` matrix types.
+
+    Vector and matrix types are its instances.
+    """
+
+    ndims: tuple[int, ...] = (1, 2)
+
+    def __new__(cls, n: int, m: int, ndim: int, dtype: Any) -> Any:
+        return vector(n, dtype) if ndim == 1 else matrix(n, m, dtype)
+
+
+class VectorType(MatrixType):
+    """Constructor of vector types, which are its instances."""
+
+    ndims = (1,)
+
+    def __new__(cls, n: int, dtype: Any) -> Any:
+        return vector(n, dtype)

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from vkchi.errors import ArgumentError, DeviceError
 from vkchi.fields.elements import choose_stored
 from vkchi.interop import host_views
-from vkchi.interop.dtypes import to_taichi_type
+from vkchi.interop.host_views import to_taichi_type
 from vkchi.interrupts.local import local
 from vkchi.ndarray import Ndarray, ScalarNdarray
 from vkchi.runtime import Runtime

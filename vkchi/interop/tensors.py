@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vkchi.errors import ArgumentError, DeviceError
-from vkchi.interop.dtypes import to_numpy_type
+from vkchi.interop.host_views import to_numpy_type
 from vkchi.interop.in_place import (
     HostArrayInfo,
     HostArrays,

@@ -27,8 +27,7 @@ from vkchi.interop.torch_library import (
     transforms_functions,
 )
 from vkchi.interop.torch_writes import forward_mode, has_tangent, may_have_tangent
-from vkchi.operators.argument_checks import check_arguments
-from vkchi.operators.description import OperatorSpec
+from vkchi.operators.description import OperatorSpec, check_arguments
 from vkchi.operators.execution import run_gradient, run_operator
 from vkchi.operators.field_snapshots import current_snapshots
 from vkchi.signature import ArrayParameter, Parameter, ScalarParameter

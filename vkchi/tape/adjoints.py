@@ -8,7 +8,7 @@ from typing import Any
 from vkchi.calls.call import KernelCall
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
-from vkchi.interop import host_views, leaf_gradients
+from vkchi.interop import host_views, torch_writes
 from vkchi.interop.in_place import HostNdarray, host_arrays
 from vkchi.interop.tensors import new_tensor, new_zeros
 from vkchi.ndarray import Ndarray
@@ -145,8 +145,8 @@ def count_once(call: KernelCall) -> None:
     If that is not possible, torch's backward raises GradientError later.
     """
     for name, tensor in call.tensors.items():
-        if leaf_gradients.is_added_to(tensor):
-            leaf_gradients.count_once(tensor, counted_twice(call, name))
+        if torch_writes.is_added_to(tensor):
+            torch_writes.count_once(tensor, counted_twice(call, name))
 
 
 def check_leaves(call: KernelCall) -> None:
@@ -156,7 +156,7 @@ def check_leaves(call: KernelCall) -> None:
     also one whose gradient torch is accumulating.
     """
     for name, tensor in call.tensors.items():
-        if leaf_gradients.is_added_to(tensor):
+        if torch_writes.is_added_to(tensor):
             raise counted_twice(call, name)
         if not (tensor.is_leaf or tensor.retains_grad):
             raise GradientError(

@@ -3,10 +3,17 @@
 instance = open_instance(load_vulkan())
 handles = instance.list_handles()
 instance.close()
+
+Also diagnoses the loader's environment variables and the driver manifests they name, JSON files
+that name a driver's library. Source: Vulkan-Loader, docs/LoaderDriverInterface.md, "Driver
+Discovery".
 """
 
 from __future__ import annotations
 
+import ctypes
+import json
+import os
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain
@@ -15,7 +22,7 @@ from typing import Any
 from vkchi import env, platform
 from vkchi.errors import DeviceError
 from vkchi.interrupts.callbacks import interrupt_again, run_each_once
-from vkchi.vk.manifests import explain_broken_files, explain_choice
+from vkchi.interrupts.local import local
 from vkchi.vk.raw import INCOMPATIBLE_DRIVER, NoDriver, OutOfMemory, Vulkan
 
 API_VERSION = (1 << 22) | (3 << 12)
@@ -149,3 +156,61 @@ def list_extensions(vk: Vulkan) -> frozenset[str]:
     call = vk.lib.vkEnumerateInstanceExtensionProperties
     found = vk.enumerate(call, "VkExtensionProperties", vk.NULL)
     return frozenset(vk.ffi.string(extension.extensionName).decode() for extension in found)
+
+
+# --- the loader's environment --------------------------------------------------------------------
+
+
+DRIVER_FILES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")  # the first that is set takes effect
+DRIVER_FILTERS = ("VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE")
+
+
+def explain_broken_files() -> str:
+    """Return a sentence with the faults of the manifests in VK_DRIVER_FILES or VK_ICD_FILENAMES.
+
+    Only the first of these variables that is set counts. "" if neither is set, or if all manifests
+    are valid; a variable that names no file is a fault.
+    """
+    name = next((name for name in DRIVER_FILES if name in os.environ), None)
+    if name is None:
+        return ""
+    files = [file for file in os.environ[name].split(os.pathsep) if file]
+    problems = [f"{file} {problem}" for file in files if (problem := find_problem(file))]
+    if files and not problems:
+        return ""
+    found = "; ".join(problems) or "it names none"
+    return f"{name} chooses the drivers here, and {found}; correct or unset it"
+
+
+def explain_choice() -> str:
+    """A sentence with the variables that choose drivers and their values; "" if none is set."""
+    chosen = [
+        f"{name}={os.environ[name]}"
+        for name in (*DRIVER_FILES, *DRIVER_FILTERS)
+        if name in os.environ
+    ]
+    return f"{' and '.join(chosen)} leave none; correct or unset them" if chosen else ""
+
+
+def find_problem(file: str) -> str:
+    """Return the fault of a driver's manifest, as the end of a sentence; "" if it is valid. It is
+    valid if it names a library that can be loaded, which is tried."""
+    try:
+        with open(file, "rb") as opened:
+            manifest = json.load(opened)
+        library = manifest["ICD"]["library_path"]
+    except local(FileNotFoundError):
+        return "does not exist"
+    except local(OSError) as e:
+        return f"cannot be read ({e.strerror})"
+    except local(ValueError, KeyError, TypeError, RecursionError):
+        return "is no manifest of a Vulkan driver (JSON with an ICD and its library_path)"
+    if not isinstance(library, str):
+        return "has a library_path that is no text"
+    if platform.has_folder(library) and not os.path.isabs(library):
+        library = os.path.join(os.path.dirname(os.path.abspath(file)), library)
+    try:
+        ctypes.CDLL(library)
+    except local(OSError, ValueError) as e:
+        return f"names a library that cannot be loaded ({e})"
+    return ""

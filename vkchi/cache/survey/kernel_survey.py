@@ -28,6 +28,7 @@ from copy import copy
 from types import (
     BuiltinFunctionType,
     FunctionType,
+    GetSetDescriptorType,
     MemberDescriptorType,
     MethodType,
     ModuleType,
@@ -58,7 +59,6 @@ from vkchi.cache.survey.referenced_names import (
     without_comments,
     words_of,
 )
-from vkchi.cache.survey.static_getattr import held_by, own_or_held
 from vkchi.errors import VkchiError
 from vkchi.fields.storage import Storage
 from vkchi.frontend.argspec import ArgSpec
@@ -519,3 +519,19 @@ def digest_methods() -> tuple[tuple[Any, Look], ...]:
     """Return the pairs of classes and digest methods, of which the first match counts. Numpy's are
     included if it is loaded."""
     return looks_at_numpy() if is_numpy_loaded() else LOOKS
+
+
+def own_or_held(value: Any, name: str) -> Any:
+    """Return an attribute of an object or its class without running descriptors; None if absent."""
+    holders = type(value).__mro__
+    own = held_by(holders, "__dict__")
+    if isinstance(own, GetSetDescriptorType):
+        attributes = own.__get__(value)
+        if name in attributes:
+            return attributes[name]
+    return held_by(holders, name)
+
+
+def held_by(classes: tuple[type, ...], name: str) -> Any:
+    """Return the attribute of the first of these classes that defines it, or None."""
+    return next((vars(cls)[name] for cls in classes if name in vars(cls)), None)

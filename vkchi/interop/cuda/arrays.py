@@ -9,7 +9,7 @@ An array is used in place if it is contiguous and its memory is either
 Others are copied, on the device, into a shared staging buffer, and back if the kernel writes them.
 Staging buffers are reused for arrays of the same type, shape and stream. All work for an array is
 ordered on one stream: torch's current one, or the one that the object names. The host does not wait
-for it.
+for it. Source: numba's documentation of the CUDA array interface, version 3.
 
     loan = cuda_arrays(runtime).lend(tensor, 0)
     loan.bring()        # before the launch
@@ -18,6 +18,7 @@ for it.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections import OrderedDict, deque
 from math import prod
@@ -25,15 +26,10 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError, DeviceError
 from vkchi.fields.elements import choose_stored
-from vkchi.interop.capsules import ArrayInterface, ArrayLocation
-from vkchi.interop.cuda.driver import AllocationIdentity
-from vkchi.interop.cuda.foreign_arrays import (
-    CudaArrayInfo,
-    as_torch_tensor,
-    describe_array,
-    record_stream_use,
-)
+from vkchi.interop.cuda.driver import AllocationIdentity, CudaDriver
 from vkchi.interop.cuda.link import Link, LinkFailure, Stream, find_link
+from vkchi.interop.dlpack import ArrayInterface, ArrayLocation
+from vkchi.interop.host_views import is_torch, to_numpy_type
 from vkchi.ndarray import Ndarray, ScalarNdarray
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, row_major, scalar_of_dtype, with_shape
@@ -42,6 +38,110 @@ from vkchi.types.lazy_numpy import np
 if TYPE_CHECKING:
     from vkchi.buffer import Buffer
     from vkchi.runtime import Runtime
+
+
+LEGACY = 1  # handle of CUDA's default stream; torch uses 0
+
+
+class CudaArrayInfo(NamedTuple):
+    """Description of an array in CUDA memory. Strides are in bytes, `stream` is the stream that
+    orders its use, `device` the device's number."""
+
+    address: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    stream: int
+    device: int
+    is_read_only: bool = False
+
+    @property
+    def is_contiguous(self) -> bool:
+        return 0 in self.shape or all(
+            n == 1 or step == want
+            for n, step, want in zip(
+                self.shape, self.strides, steps_of(self.shape, self.dtype), strict=True
+            )
+        )
+
+
+def steps_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
+    """Return the strides of a C-contiguous array, in bytes.
+
+    >>> steps_of((2, 3), np.dtype("f4"))
+    (12, 4)
+    """
+    steps, step = [], dtype.itemsize
+    for n in reversed(shape):
+        steps.append(step)
+        step *= n
+    return tuple(reversed(steps))
+
+
+def describe_array(source: Any, cuda: CudaDriver) -> CudaArrayInfo:
+    """Describe a CUDA array. Raises ArgumentError if kernels do not support it."""
+    return _see_tensor(source, cuda) if is_torch(source) else _see_interface(source, cuda)
+
+
+def _see_tensor(tensor: Any, cuda: CudaDriver) -> CudaArrayInfo:
+    torch = sys.modules["torch"]
+    if tensor.layout is not torch.strided or tensor.is_neg() or tensor.is_conj():
+        raise ArgumentError("a tensor that is sparse or not yet computed: pass it made dense")
+    if torch.cuda.is_current_stream_capturing():
+        raise ArgumentError(
+            "a tensor in CUDA's memory, while a graph of CUDA's is captured: the graph would not "
+            "run the kernel again; call it outside of the capture"
+        )
+    dtype = to_numpy_type(tensor.dtype)
+    strides = tuple(step * dtype.itemsize for step in tensor.stride())
+    stream = torch.cuda.current_stream(cuda.ordinal).cuda_stream or LEGACY
+    return CudaArrayInfo(
+        tensor.data_ptr(), dtype, tuple(tensor.shape), strides, stream, tensor.device.index
+    )
+
+
+def _see_interface(source: Any, cuda: CudaDriver) -> CudaArrayInfo:
+    known = source.__cuda_array_interface__
+    if known.get("mask") is not None:
+        raise ArgumentError("a masked array, and kernels know no masks")
+    dtype, shape = np.dtype(known["typestr"]), tuple(known["shape"])
+    address, is_read_only = known["data"]
+    where = cuda.identify(address) if address else None
+    device = cuda.ordinal if where is None else where.device
+    strides = known.get("strides")
+    strides = steps_of(shape, dtype) if strides is None else tuple(strides)
+    stream = known.get("stream") or LEGACY
+    seen = CudaArrayInfo(address, dtype, shape, strides, stream, device, bool(is_read_only))
+    if not seen.is_contiguous or device != cuda.ordinal:
+        raise ArgumentError(
+            f"a {type(source).__name__} in CUDA's memory that is not contiguous, or on another "
+            "device: pass a contiguous copy on this one"
+        )
+    return seen
+
+
+class ForTorch:
+    """vkchi's memory with a `__cuda_array_interface__` for torch."""
+
+    def __init__(self, address: int, seen: CudaArrayInfo) -> None:
+        self.__cuda_array_interface__ = {
+            "data": (address, False), "shape": seen.shape, "typestr": seen.dtype.str,
+            "strides": None, "version": 3,
+        }  # fmt: skip
+
+
+def as_torch_tensor(address: int, seen: CudaArrayInfo, ordinal: int) -> Any:
+    """Return a contiguous torch tensor over vkchi's memory, with the shape and dtype of `seen`."""
+    torch = sys.modules["torch"]
+    return torch.as_tensor(ForTorch(address, seen), device=f"cuda:{ordinal}")
+
+
+def record_stream_use(source: Any, ordinal: int) -> None:
+    """Record the use of a torch tensor on torch's current stream; no effect for other objects.
+    Torch then does not reuse the tensor's memory on its own stream before this use is done."""
+    if is_torch(source):
+        source.record_stream(sys.modules["torch"].cuda.current_stream(ordinal))
+
 
 MOST_IMPORTS, MOST_STAGED, MOST_REFUSED = 64, 64, 1024
 WORD_BYTES = 4
