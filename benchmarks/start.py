@@ -240,7 +240,7 @@ class Runner:
         text = f"""
 import os
 os.fsync = lambda fd: None
-from vkchi.cache.folder import find_folder
+from vkchi.cache.store import find_folder
 from vkchi.cache.store import Limits, CacheStore, digest
 store = CacheStore(find_folder(), Limits("never"))
 for k in range({ENTRIES}):

@@ -33,9 +33,8 @@ from vkchi.ir.ops import READS, WRITES
 from vkchi.span import Span
 from vkchi.target.artifact import OWN_SITES, Artifact, Dispatch, Interface
 from vkchi.target.caps import Caps
-from vkchi.target.cautions import MOST_SERIAL, STRICT, Caution, LoopCaution
-from vkchi.target.decisions import Decision, Log, record
 from vkchi.target.options import Options
+from vkchi.target.remarks import MOST_SERIAL, STRICT, Caution, Decision, Log, LoopCaution, record
 from vkchi.target.shader import REPORTS as REPORT_ARRAY
 from vkchi.target.shader import Check, without_wraps
 from vkchi.types import Array

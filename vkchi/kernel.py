@@ -29,9 +29,9 @@ from vkchi.errors import (
 )
 from vkchi.fields.elements import ElementHook
 from vkchi.fields.storage import Storage
-from vkchi.interrupts.bounded import insert_bounded
 from vkchi.interrupts.imports import run_in_thread
 from vkchi.interrupts.locks import restoring
+from vkchi.interrupts.weak import insert_bounded
 from vkchi.lang.value_keys import has_dead_key, identity_keys
 from vkchi.launch import Plan, counts_launches
 from vkchi.launch.call_cache import CallCache, Editions
@@ -41,7 +41,7 @@ from vkchi.signature import read_parameters, span_of_function
 from vkchi.signature.declared import VARARGS, VARKEYWORDS, MissingAnnotation, declared_parameters
 from vkchi.signature.signer import Signer
 from vkchi.span import place_of_line
-from vkchi.target.cautions import issue_warnings
+from vkchi.target.remarks import issue_warnings
 from vkchi.tracebacks import is_full
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from vkchi.frontend.argspec import ArgSpec
     from vkchi.signature.bound import ImportedArray
     from vkchi.target.caps import Caps
-    from vkchi.target.decisions import Log
     from vkchi.target.options import CodeStore, Options
+    from vkchi.target.remarks import Log
 
 C = TypeVar("C", bound=type)
 

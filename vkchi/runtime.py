@@ -410,8 +410,12 @@ def _open_cache(
     is_off = not config.get("offline_cache", True) or config.get("debug") == "nan"
     if is_off or not env.is_on("VKCHI_CACHE"):
         return None
-    from vkchi.cache.folder import find_folder  # 10 ms
-    from vkchi.cache.store import USUAL, CacheStore, Limits
+    from vkchi.cache.store import (
+        USUAL,
+        CacheStore,
+        Limits,
+        find_folder,  # 10 ms
+    )
 
     size = int(config.get("offline_cache_max_size_of_files", USUAL.most_bytes))
     factor = float(config.get("offline_cache_cleaning_factor", USUAL.factor))

@@ -17,8 +17,7 @@ import pytest
 import vkchi
 from tests.unit.kernels import Field, define, lower
 from vkchi.compiler import build_artifact
-from vkchi.interrupts.bounded import insert_bounded
-from vkchi.interrupts.weak import LEAST, WeakTable
+from vkchi.interrupts.weak import LEAST, WeakTable, insert_bounded
 from vkchi.ir import builder, verify
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param

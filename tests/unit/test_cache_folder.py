@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from vkchi import platform
-from vkchi.cache import folder
-from vkchi.cache.folder import find_folder
+from vkchi.cache import store
+from vkchi.cache.store import find_folder
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """As if the package stood in this folder."""
     place = tmp_path / "site-packages"
     (place / "vkchi" / "cache").mkdir(parents=True)
-    monkeypatch.setattr(folder, "__file__", str(place / "vkchi" / "cache" / "folder.py"))
+    monkeypatch.setattr(store, "__file__", str(place / "vkchi" / "cache" / "store.py"))
     return place
 
 

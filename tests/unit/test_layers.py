@@ -31,7 +31,7 @@ L0 = (
     "errors span tracebacks tuples hooks public_members env logs platform interrupts "
     "compile_state progress compat.unsupported compat.foreign_names",
 )
-L1 = ("types target analysis.memory.boxes reports.sites cache.store cache.folder cache.version",)
+L1 = ("types target analysis.memory.boxes reports.sites cache.store cache.version",)
 L2 = ("ir",)
 ANALYSIS = ("analysis",)
 L3 = ("opt", "autodiff", "spirv")

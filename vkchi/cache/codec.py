@@ -25,7 +25,7 @@ from vkchi.ir.literal import type_named
 from vkchi.reports.sites import FloatStep, ReportSite, ValuePlaceholder
 from vkchi.span import Span
 from vkchi.target.artifact import Artifact, Dispatch, DispatchSize, Interface, IrText, MemoryFill
-from vkchi.target.cautions import Caution, LoopCaution
+from vkchi.target.remarks import Caution, LoopCaution
 from vkchi.target.shader import COUNT_OPS, ArgumentSlot, Check, Grid, GridAxis, Shader
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Scalar, Tensor

@@ -33,8 +33,8 @@ from vkchi.cache.manifest import absolute, relative
 from vkchi.cache.store import digest
 from vkchi.cache.survey.kernel_survey import NoDigestError
 from vkchi.cache.version import is_changed
-from vkchi.interrupts.bounded import insert_bounded
 from vkchi.interrupts.local import local
+from vkchi.interrupts.weak import insert_bounded
 from vkchi.target.artifact import Artifact
 from vkchi.tuples import NamedTuple
 from vkchi.types import Type

@@ -28,9 +28,9 @@ from copy import copy
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-from vkchi import platform
+from vkchi import env, platform
 from vkchi.errors import CacheWarning
-from vkchi.interrupts.local import local, make_folders, suppress
+from vkchi.interrupts.local import is_file, local, make_folders, suppress
 
 # hashlib loads OpenSSL (2.5 ms) to hash some 100 KiB per process. Source: Python's `random`.
 try:
@@ -512,3 +512,27 @@ def header_of(text: bytes) -> dict[str, Any]:
         if field in found and not isinstance(found[field], kind):
             raise Damaged(f"its header's {field} is {found[field]!r}")
     return found
+
+
+# --- location -------------------------------------------------------------------------------------
+
+
+def find_folder(given: str | os.PathLike[str] | None = None) -> str:
+    """Return the absolute path of the cache folder, which may not exist.
+
+    It is `given` or VKCHI_CACHE_DIR if set, else `shaders_cache/` in a source checkout, else in the
+    user's cache folder.
+    """
+    chosen = given or env.flag("VKCHI_CACHE_DIR")
+    if chosen:
+        return os.path.abspath(os.path.expanduser(os.fspath(chosen)))
+    checkout = find_checkout()
+    if checkout:
+        return os.path.join(checkout, "shaders_cache")
+    return os.path.join(platform.find_cache_folder(), "vkchi")
+
+
+def find_checkout() -> str:
+    """Return the folder that contains this package if it has a pyproject.toml, else ""."""
+    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return folder if is_file(os.path.join(folder, "pyproject.toml")) else ""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from vkchi.buffer import IMPORTED
 from vkchi.fields.storage import Storage
 from vkchi.interop.in_place import HostNdarray
-from vkchi.interrupts.bounded import insert_bounded
+from vkchi.interrupts.weak import insert_bounded
 from vkchi.launch.call_cache import RepeatedCall, cache_call
 from vkchi.launch.prepared import Prepared
 from vkchi.ndarray import Ndarray

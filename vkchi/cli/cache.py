@@ -19,11 +19,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from vkchi import platform
-from vkchi.cache.folder import find_folder
-from vkchi.cache.inspection import listing, lookup
-from vkchi.cache.inspection.listing import SHORT, in_time, in_units, printable
-from vkchi.cache.inspection.lookup import ANSWERS, SPIRV_VAL, WITHOUT_TEXT, Missing
-from vkchi.cache.store import USUAL, CacheEntry, CacheStore, Damaged, Limits
+from vkchi.cache.inspection import lookup
+from vkchi.cache.inspection.lookup import (
+    ANSWERS,
+    SHORT,
+    SPIRV_VAL,
+    WITHOUT_TEXT,
+    Missing,
+    in_time,
+    in_units,
+    printable,
+)
+from vkchi.cache.store import USUAL, CacheEntry, CacheStore, Damaged, Limits, find_folder
 from vkchi.cli.tree import FAILURE, SUCCESS, WrongCommandLine
 
 if TYPE_CHECKING:
@@ -58,7 +65,7 @@ def configure_ls(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", default="", help="kernel, shaders, answers or pipelines")
     parser.add_argument("--device", default="", help="of devices with this in their names")
     parser.add_argument(
-        "--sort", default="name", choices=list(listing.SORTS), help="order of the entries"
+        "--sort", default="name", choices=list(lookup.SORTS), help="order of the entries"
     )
     parser.add_argument("--json", action="store_true", dest="as_json", help="one JSON array")
     parser.set_defaults(run=ls)
@@ -71,12 +78,13 @@ def add_name(parser: argparse.ArgumentParser) -> None:
 
 
 def ls(given: argparse.Namespace) -> int:
-    found = listing.select(store_of(given).entries(), given.name, given.kind, given.device)
-    found.sort(key=listing.SORTS[given.sort])
+    store = store_of(given)
+    found = list(lookup.by_name(store, given.name, kind=given.kind, device=given.device))
+    found.sort(key=lookup.SORTS[given.sort])
     if given.as_json:
-        print(json.dumps([listing.as_row(e) for e in found], indent=1))
+        print(json.dumps([lookup.as_row(e) for e in found], indent=1))
     else:
-        listing.print_table(found, is_bold=given.color and is_terminal())
+        lookup.print_table(found, is_bold=given.color and is_terminal())
     return SUCCESS
 
 

@@ -1,38 +1,51 @@
-"""Compile kernels for a device, which need not be present, without running them.
+"""Compile kernels for a device, which need not be present, or explain one, without running them.
 
 The file is imported under its own name, so code under `if __name__ == "__main__"` is not run.
 Kernels that the import calls are compiled too. Exit status: 0 success; 1 the file, a kernel or the
 driver's compiler fails, or nothing was compiled; 2 a usage error.
 
     $ vkchi compile program.py:step --device navi31 --arg x=f32[64,64]
+    $ vkchi explain program.py:step --arg x=f32[1000000] --arg n=1000
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import io
 import json
 import os
+import re
 import runpy
 import sys
 import traceback
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from vkchi.cache.inspection.radv import CompileOutcome, compile_all, read_caps
-from vkchi.cli.sample_arguments import find_name, sample_argument
 from vkchi.cli.shader_recorder import ShaderRecord, recording_shaders
 from vkchi.cli.tree import FAILURE, SUCCESS, WrongCommandLine
 from vkchi.device import list_devices
-from vkchi.errors import ArgumentError, DeviceError, VkchiError
+from vkchi.errors import ArgumentError, DeviceError, SerialLoopWarning, VkchiError
 from vkchi.kernel import BoundKernel, Kernel
+from vkchi.ndarray import ndarray as make_array
 from vkchi.progress import track
 from vkchi.runtime import init
-from vkchi.signature import SelfParameter, read_parameters
+from vkchi.signature import (
+    ArrayParameter,
+    Parameter,
+    ScalarParameter,
+    SelfParameter,
+    TensorParameter,
+    read_parameters,
+)
 from vkchi.target.described import DeviceDescription, find_described, known_names, names_of_family
 from vkchi.target.devices import select_device
 from vkchi.target.shader import Shader
+from vkchi.types import SCALARS, shape_of, with_shape
+from vkchi.types.lazy_numpy import np
 from vkchi.vk.pipelines import required_subgroup
 
 EXIT_STATUS = """exit status: 0 success; 1 a kernel is rejected, the file fails, or nothing was
@@ -48,13 +61,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="",
         help="a name of --list, a file, a device here, or radv:FAMILY (Mesa 23.1 to 25)",
     )
-    parser.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE",
-                        help="an argument: x=f32[64,64], y=f32x3[9], n=5, f=a_global")  # fmt: skip
+    add_values(parser)
     parser.add_argument("--isa", action="store_true", help="show the machine code")
     parser.add_argument("--spv", default="", metavar="FOLDER", help="write the SPIR-V there")
     parser.add_argument("--json", action="store_true", dest="as_json", help="one JSON object")
     parser.add_argument("--list", action="store_true", help="devices that are known by description")
     parser.set_defaults(run=run)
+
+
+def add_values(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE",
+                        help="an argument: x=f32[64,64], y=f32x3[9], n=5, f=a_global")  # fmt: skip
 
 
 def run(given: argparse.Namespace) -> int:
@@ -138,7 +155,9 @@ def compile_file(
     init(log_level="error")
     names = import_file(path, argv)
     if name and (values or not shaders_of(noted, name)):
-        compile_one(find_name(name, names), name, values, names)
+        kernel = find_name(name, names)
+        arguments = sample_call(kernel, name, values, names)
+        kernel.inspect(lambda plan, args: None, *arguments)
 
 
 def require_file(path: str) -> None:
@@ -191,11 +210,6 @@ def import_file(path: str, argv: Sequence[str]) -> dict[str, Any]:
     finally:
         sys.argv = before
         sys.path.remove(folder)
-
-
-def compile_one(kernel: Any, name: str, values: dict[str, str], names: dict[str, Any]) -> None:
-    """Compile a kernel for the arguments of `sample_call`, and raise its errors."""
-    kernel.inspect(lambda plan, args: None, *sample_call(kernel, name, values, names))
 
 
 def sample_call(
@@ -319,3 +333,106 @@ def lines_of(row: dict[str, Any]) -> list[str]:
         lines.append("  " + ", ".join(f"{name} {n}" for name, n in facts.items()))
     lines += row.get("isa", "").splitlines()
     return lines
+
+
+# --- vkchi explain --------------------------------------------------------------------------------
+
+EXPLAIN_STATUS = """exit status: 0 success; 1 the kernel is rejected, or the file fails;
+2 wrong command line; 130 interrupted"""
+
+
+def configure_explain(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXPLAIN_STATUS
+    parser.add_argument("what", metavar="FILE.py:KERNEL", help="FILE.py:kernel or :obj.method")
+    parser.add_argument("--device", default="", help="a device here")
+    add_values(parser)
+    parser.set_defaults(run=explain)
+
+
+def explain(given: argparse.Namespace) -> int:
+    """Print how the kernel that the command line names would run; return SUCCESS.
+
+    The file is imported as by `vkchi compile`: launches are dropped. Raises WrongCommandLine and
+    VkchiError.
+    """
+    path, _, name = given.what.rpartition(":")
+    if not path.endswith(".py") or not name:
+        raise WrongCommandLine("no kernel is given: vkchi explain FILE.py:KERNEL")
+    try:
+        values = dict(read_value(text) for text in given.arg)
+    except ArgumentError as e:
+        raise WrongCommandLine(str(e)) from None
+    require_file(path)
+    with recording_shaders(None, given.device), warnings.catch_warnings():
+        warnings.simplefilter("ignore", SerialLoopWarning)  # the explanation says it
+        init(log_level="error")
+        names = import_file(path, given.rest)
+        kernel = find_name(name, names)
+        kernel.explain(*sample_call(kernel, name, values, names))
+    return SUCCESS
+
+
+# --- sample arguments -----------------------------------------------------------------------------
+
+ARRAY = re.compile(r"([a-z]+\d+)((?:x\d+)*)\[([^\]]*)\]")
+MOST_INNER = 2  # axes of an element: 2 for a matrix
+EXTENT = 64  # default extent; code does not depend on it
+
+
+def sample_argument(
+    parameter: Parameter, given: Mapping[str, str], names: Mapping[str, Any]
+) -> Any:
+    """Return an argument for a parameter: from the text in `given`, else from its annotation.
+
+    An annotation gives 1, a tensor of ones, or a new array with axes of length EXTENT on the
+    current device. `names` are the globals of the kernel's file. Raises ArgumentError if the type
+    is unknown.
+    """
+    if parameter.name in given:
+        return read_argument(given[parameter.name], names)
+    if isinstance(parameter, ScalarParameter):
+        return 1.0 if parameter.type.kind == "f" else 1
+    if isinstance(parameter, TensorParameter):
+        return np.ones(shape_of(parameter.type)).tolist()
+    if isinstance(parameter, ArrayParameter):
+        annotation = parameter.annotation
+        if annotation.dtype is not None and annotation.ndim is not None:
+            return make_array(annotation.dtype, (EXTENT,) * annotation.ndim)
+    name = parameter.name
+    raise ArgumentError(
+        f"nothing says what `{name}` is: --arg {name}=f32[64,64], {name}=5 or {name}=a_global"
+    )
+
+
+def read_argument(text: str, names: Mapping[str, Any]) -> Any:
+    """Parse an argument: an array type with extents, a literal, or a dotted name in the file.
+
+    An extent `?` becomes EXTENT. Raises ArgumentError for other text.
+    """
+    found = ARRAY.fullmatch(text.replace(" ", ""))
+    if found and found[1] in SCALARS:
+        inner = tuple(int(n) for n in found[2].split("x")[1:])
+        extents = found[3].split(",")
+        if len(inner) > MOST_INNER or not all(n in ("?", "") or n.isdecimal() for n in extents):
+            raise ArgumentError(f"{text!r} is no array: f32[64,64], f32x3[9], f32x3x3[?]")
+        dtype = with_shape(SCALARS[found[1]], inner)
+        return make_array(dtype, tuple(EXTENT if n in ("?", "") else int(n) for n in extents))
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return find_name(text, names)
+
+
+def find_name(path: str, names: Mapping[str, Any]) -> Any:
+    """Return the value of a dotted name, whose first part is in `names`. Raises ArgumentError."""
+    first, *rest = path.split(".")
+    if first not in names:
+        kernels = [name for name, value in names.items() if isinstance(value, Kernel)]
+        listed = f"; its kernels are {', '.join(kernels)}" if kernels else ""
+        raise ArgumentError(f"the file has nothing called {first!r}{listed}")
+    found = names[first]
+    for name in rest:
+        if not hasattr(found, name):
+            raise ArgumentError(f"{path}: there is no {name!r}")
+        found = getattr(found, name)
+    return found

@@ -20,8 +20,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypedDict
 
 from vkchi import env, platform
-from vkchi.cache.folder import find_checkout, find_folder
-from vkchi.cache.store import CacheStore, Damaged, read_entry
+from vkchi.cache.store import CacheStore, Damaged, find_checkout, find_folder, read_entry
 from vkchi.errors import VkchiError
 from vkchi.tuples import NamedTuple
 from vkchi.vk.instance import DRIVER_FILES, explain_broken_files, find_problem, open_instance

@@ -66,7 +66,7 @@ ROOT = Command("vkchi", "Kernels in Python for every Vulkan device.", "vkchi.cli
     Command("compile", "compile kernels for a device without running them",
             "vkchi.cli.compile:configure", rest=AFTER_DASHES),
     Command("explain", "print how a kernel would run, and why",
-            "vkchi.cli.explain_command:configure", rest=AFTER_DASHES),
+            "vkchi.cli.compile:configure_explain", rest=AFTER_DASHES),
     Command("cache", "inspect and manage the disk cache of compiled kernels",
             "vkchi.cli.cache:configure", CACHE_COMMANDS),
     Command("ir", "check, transform and interpret IR text", "vkchi.cli.ir:configure"),

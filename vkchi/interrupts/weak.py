@@ -5,6 +5,8 @@ interrupt is discarded. These clean up when entries are added.
 
     >>> group = WeakGroup(); group.add(thing); thing in group
     True
+
+`insert_bounded` is for tables whose entries stay: it evicts the oldest, first in, first out.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from vkchi import platform
 from vkchi.interrupts.locks import restoring
 
 K = TypeVar("K")
+V = TypeVar("V")
 T = TypeVar("T")
 LEAST = 64
 
@@ -110,3 +113,10 @@ class WeakGroup(Generic[T]):
 
     def __bool__(self) -> bool:
         return next(iter(self), None) is not None
+
+
+def insert_bounded(table: dict[K, V], key: K, value: V, most: int) -> None:
+    """Insert an entry and evict the oldest beyond `most`. Other threads may read the table."""
+    table[key] = value
+    while len(table) > most:
+        table.pop(next(iter(table)), None)

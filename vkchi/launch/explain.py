@@ -1,6 +1,6 @@
 """Explanation of a kernel's launch by the compiler's decisions: loops, atomics, accesses, copies.
 
-The kernel is compiled again without the cache, with a log of decisions (`target.decisions`). Counts
+The kernel is compiled again without the cache, with a log of decisions (`target.remarks`). Counts
 are evaluated for the arguments of the call. Nothing is launched.
 
     print(explain_call(kernel, "step", plan, args))
@@ -18,7 +18,7 @@ from vkchi.interop.in_place import host_arrays
 from vkchi.launch.executable import count_reader
 from vkchi.signature.bound import ImportedArray
 from vkchi.span import PACKAGE, Span, line_of
-from vkchi.target.decisions import Decision, Log
+from vkchi.target.remarks import Decision, Log
 from vkchi.target.shader import Count, Grid, compile_count
 from vkchi.tuples import NamedTuple
 

@@ -4,7 +4,7 @@ A kernel with array arguments is first compiled for any shape. Launches are coun
 launches of a shape have run for about as long as compiling takes, the Func is built again with its
 extents as constants. Both times are estimates. Shapes of little work (SHAPE_SCALARS) are not
 counted. The first MOST_SHAPES shapes that get so far are specialized; all others use the generic
-code. `cache.specialized_code` keeps specialized code on disk, where other processes find it.
+code. `cache.content` keeps specialized code on disk, where other processes find it.
 
 Tier 1 code leaves out transformations that a few launches do not amortize (`opt.tiers`). If it
 reports a next tier, that is built in the same way: per shape, once if no extents are used, or
@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 from vkchi import env
 from vkchi.compile_state import compiling
 from vkchi.errors import CompilationError, DeviceError, Unsupported, VkchiError
-from vkchi.interrupts.bounded import insert_bounded
+from vkchi.interrupts.weak import insert_bounded
 from vkchi.launch.executable import count_reader
 from vkchi.logs import logger
 from vkchi.target import tuning

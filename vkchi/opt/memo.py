@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from vkchi.ir.core import Func, Op, Region, Value
 from vkchi.ir.ops import TABLE, Effect
-from vkchi.target.decisions import Log
+from vkchi.target.remarks import Log
 
 if TYPE_CHECKING:
     from vkchi.opt.loops.scatter.shifts import ScatterAnalysis

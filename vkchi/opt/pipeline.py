@@ -31,8 +31,8 @@ from vkchi.ir.verify import verify
 from vkchi.opt.memo import Memo
 from vkchi.opt.tiers import Tier
 from vkchi.target.caps import FULL, SMALLEST, Caps
-from vkchi.target.decisions import Decision, Log, record
 from vkchi.target.options import Options
+from vkchi.target.remarks import Decision, Log, record
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array
 from vkchi.types.layout import shares_words

@@ -34,7 +34,7 @@ from vkchi.reports.delivery import check_error, print_lines
 from vkchi.reports.sites import ReportRecord
 from vkchi.runtime import Runtime
 from vkchi.signature.bound import BoundArguments
-from vkchi.target.cautions import issue_warnings
+from vkchi.target.remarks import issue_warnings
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, scalar_of, shape_of
 from vkchi.types.lazy_numpy import np

@@ -29,7 +29,7 @@ from vkchi.interop import host_views
 from vkchi.ir.core import Op, Value, walk
 from vkchi.races.race import memory_name, race_message
 from vkchi.span import PACKAGE, Span
-from vkchi.target.cautions import KINDS, Caution
+from vkchi.target.remarks import KINDS, Caution
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from vkchi.analysis.memory.boxes import Box
 from vkchi.calls.call import KernelCall
 from vkchi.calls.repeated import MOST_CASES, RepeatedTapedCall, find_repeated
 from vkchi.fields.array_versions import Read, point_of
-from vkchi.interrupts.bounded import insert_bounded
+from vkchi.interrupts.weak import insert_bounded
 from vkchi.tape.ledger import Definition, Ledger, box_at
 from vkchi.tape.log import TapeStep
 from vkchi.tape.lost_gradients import uses_of

@@ -15,7 +15,7 @@ from typing import Any
 
 from vkchi.reports.sites import ReportSite
 from vkchi.span import Span
-from vkchi.target.cautions import Caution, LoopCaution
+from vkchi.target.remarks import Caution, LoopCaution
 from vkchi.target.shader import Check, Count, Shader
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, Type

@@ -18,7 +18,7 @@ from vkchi.analysis.memory.whole import CoverageProof, MustStore
 from vkchi.analysis.values.forms import ExactPolynomials
 from vkchi.analysis.values.interval_analysis import Intervals, axes_in
 from vkchi.analysis.values.sums import constant_polynomial, is_integer
-from vkchi.interrupts.bounded import insert_bounded
+from vkchi.interrupts.weak import insert_bounded
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory
 from vkchi.ir.ops import COUNTED
 from vkchi.types import Array, Tensor

@@ -1,4 +1,4 @@
-"""Lookup of cache entries by key prefix, kernel or name, for the command line tools.
+"""Lookup of cache entries by key prefix, kernel or name, and rows about them, for `vkchi cache`.
 
 Example:
 
@@ -11,11 +11,11 @@ from __future__ import annotations
 import fnmatch
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from vkchi import platform
-from vkchi.cache.inspection.listing import SHORT
 from vkchi.cache.store import CacheEntry, CacheStore, Damaged, read_entry
 from vkchi.cache.version import compiler_version
 from vkchi.errors import CompilationError, VkchiError
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from vkchi.cache.inspection.source_links import Linked
     from vkchi.target.artifact import Artifact
 
+
+SHORT = 12  # printed characters of a key
 SPIRV_VAL = ("spirv-val", "--target-env", "vulkan1.3", "--scalar-block-layout", "-")
 ANSWERS = "answers"
 # Kinds of entries without IR, and their contents.
@@ -86,11 +88,19 @@ def by_kernel(store: CacheStore, what: str) -> list[CacheEntry]:
     return sorted(found, key=lambda e: -e.written)
 
 
-def by_name(store: CacheStore, *names: str) -> Iterator[CacheEntry]:
+def by_name(
+    store: CacheStore, *names: str, kind: str = "", device: str = ""
+) -> Iterator[CacheEntry]:
     """Yield the entries whose kernel name matches one of these patterns (`*` and `?` are
-    wildcards)."""
+    wildcards).
+
+    If given, `kind` is that of the entries, and `device` a part of their device, ignoring case.
+    """
     for entry in store.entries():
-        if any(fnmatch.fnmatchcase(str(entry.header.get("name", "")), name) for name in names):
+        head = entry.header
+        is_named = any(fnmatch.fnmatchcase(str(head.get("name", "")), name) for name in names)
+        is_of_device = device.lower() in str(head.get("device", "")).lower()
+        if is_named and is_of_device and (not kind or head.get("kind") == kind):
             yield entry
 
 
@@ -228,3 +238,64 @@ def sources_of(store: CacheStore, entry: CacheEntry) -> dict[str, str]:
         if part.startswith(SOURCE) and named.get(name):
             texts[part] = named[name].pop(0)
     return texts
+
+
+# --- rows of entries ------------------------------------------------------------------------------
+
+COLUMNS = ("key", "kind", "kernel", "size", "hits", "age", "device", "place", "signature")
+SORTS: dict[str, Callable[[CacheEntry], Any]] = {
+    "name": lambda e: (str(e.header.get("name", "")), e.key),
+    "size": lambda e: -e.size_bytes,
+    "hits": lambda e: -e.hits,
+    "age": lambda e: -e.written,
+    "used": lambda e: -e.used,
+}
+
+
+def print_table(entries: Sequence[CacheEntry], *, is_bold: bool) -> None:
+    rows = [COLUMNS, *map(row_of, entries)]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    if is_bold:
+        lines[0] = f"\x1b[1m{lines[0]}\x1b[0m"
+    print("\n".join(lines))
+
+
+def row_of(entry: CacheEntry) -> tuple[str, ...]:
+    head = entry.header
+    kind, name, *rest = (
+        printable(str(head.get(field) or ""))
+        for field in ("kind", "name", "device", "place", "signature")
+    )
+    numbers = (in_units(entry.size_bytes), str(entry.hits), in_time(time.time() - entry.written))
+    return (entry.key[:SHORT], kind, name, *numbers, *rest)
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Escape the characters of `text` that are not printable, except those in `keep`."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+def as_row(entry: CacheEntry) -> dict[str, Any]:
+    own = {"key": entry.key, "size_bytes": entry.size_bytes, "hits": entry.hits}
+    times = {"written": entry.written, "used": entry.used}
+    return {**entry.header, **own, **times}
+
+
+def in_units(size_bytes: int) -> str:
+    size, units = float(size_bytes), iter(("B", "KiB", "MiB", "GiB"))
+    unit = next(units)
+    while size >= 1024 and unit != "GiB":
+        size, unit = size / 1024, next(units)
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def in_time(seconds: float) -> str:
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"

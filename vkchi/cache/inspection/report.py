@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vkchi.cache.inspection.listing import SHORT, in_units
+from vkchi.cache.inspection.lookup import SHORT, in_units
 from vkchi.cache.inspection.source_links import Line, Linked, Listing
 from vkchi.cache.store import CacheEntry
 from vkchi.errors import MissingPackageError

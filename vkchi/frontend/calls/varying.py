@@ -20,7 +20,7 @@ from vkchi.frontend.state.dependencies import referred_names
 from vkchi.frontend.state.pending import PendingCaution
 from vkchi.frontend.syntax.source import source_of
 from vkchi.span import PACKAGE
-from vkchi.target.cautions import Caution
+from vkchi.target.remarks import Caution
 
 if TYPE_CHECKING:
     from vkchi.frontend.context import Lowering

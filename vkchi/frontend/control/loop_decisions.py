@@ -17,7 +17,7 @@ from vkchi.frontend.control.spaces import LoopSpace
 from vkchi.frontend.state.pending import PendingDecision
 from vkchi.frontend.state.scope import CONDITIONAL, REAL
 from vkchi.span import Span, is_ours
-from vkchi.target.decisions import Decision
+from vkchi.target.remarks import Decision
 
 ASKED = "ti.loop_config(serialize=True) is written before it"
 LEFT = "a `break` or `return` of the function ends it"

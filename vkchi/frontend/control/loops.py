@@ -70,7 +70,7 @@ from vkchi.ir.iteration_space import space_of as space_of_axes
 from vkchi.ir.ops import GROUPED, SYNCS, TABLE, Effect, Trait
 from vkchi.lang.matrix import Matrix
 from vkchi.span import PACKAGE
-from vkchi.target.cautions import Caution, fill_line
+from vkchi.target.remarks import Caution, fill_line
 from vkchi.target.shader import range_length
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, i32

@@ -32,7 +32,7 @@ from vkchi.ir.control_ops import initial_values
 from vkchi.ir.core import Op, Result, Value, value_of
 from vkchi.ir.ops import TABLE, Effect, Trait
 from vkchi.span import PACKAGE, Span, source_line
-from vkchi.target.cautions import Caution
+from vkchi.target.remarks import Caution
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, integer_range, scalar_of
 from vkchi.types.lazy_numpy import np

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vkchi.ir.core import Op, Value
-from vkchi.target.cautions import Caution, LoopCaution
-from vkchi.target.decisions import Decision
+from vkchi.target.remarks import Caution, Decision, LoopCaution
 from vkchi.target.shader import Count
 from vkchi.tuples import NamedTuple
 

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from vkchi import platform
-from vkchi.cache.folder import find_folder
-from vkchi.cache.store import fault_of
+from vkchi.cache.store import fault_of, find_folder
 from vkchi.errors import DeviceError, MissingPackageError, Unsupported
 from vkchi.interrupts.imports import import_uninterrupted
 from vkchi.interrupts.local import local

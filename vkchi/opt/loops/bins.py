@@ -51,7 +51,7 @@ from vkchi.opt.loops.reduce import differs_from_identity, identity_of_kind, over
 from vkchi.opt.mapping.map_grid import build_shared
 from vkchi.opt.mapping.share import ThreadBudget, WorkDistribution
 from vkchi.target.caps import Caps
-from vkchi.target.decisions import Decision, Log, record
+from vkchi.target.remarks import Decision, Log, record
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, i32, scalar_of, u32
 

@@ -39,7 +39,7 @@ from vkchi.opt.memo import Memo
 from vkchi.opt.rewrite.dce import remove_dead
 from vkchi.opt.rewrite.simplify import simplify
 from vkchi.target import tuning
-from vkchi.target.decisions import Decision, Log, record
+from vkchi.target.remarks import Decision, Log, record
 from vkchi.tuples import NamedTuple
 
 FUSED = "it runs in one dispatch with the loop of line {line}"

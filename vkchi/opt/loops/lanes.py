@@ -35,7 +35,7 @@ from vkchi.ir.rebuild import Rebuilder
 from vkchi.opt.cost_model import is_worth_lanes, subgroup_width
 from vkchi.opt.loops.legality import may_fuse
 from vkchi.target.caps import Caps
-from vkchi.target.decisions import Decision, Log, record
+from vkchi.target.remarks import Decision, Log, record
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32, u32
 

@@ -42,7 +42,7 @@ from vkchi.opt.cost_model import reduction_threads, subgroup_width
 from vkchi.opt.mapping.map_grid import build_shared
 from vkchi.opt.mapping.share import ThreadBudget, WorkDistribution
 from vkchi.target.caps import Caps
-from vkchi.target.decisions import Decision, Log, record
+from vkchi.target.remarks import Decision, Log, record
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, Type, f16, f32, scalar_of, with_scalar
 

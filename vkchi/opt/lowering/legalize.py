@@ -37,7 +37,7 @@ from vkchi.ir.ops import ATOMICS, EQUALITIES, UPDATES, Trait, kinds_with
 from vkchi.ir.rebuild import rebuild
 from vkchi.span import Span
 from vkchi.target.caps import Caps
-from vkchi.target.decisions import Decision, Log, record
+from vkchi.target.remarks import Decision, Log, record
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
     SCALARS,

@@ -34,7 +34,7 @@ from vkchi.opt.lowering.layouts import (
 )
 from vkchi.opt.lowering.offsets import ArithmeticBuilder
 from vkchi.opt.lowering.packed_access import PACKED
-from vkchi.target.decisions import Decision, Log, record
+from vkchi.target.remarks import Decision, Log, record
 from vkchi.types import Array, Layout, Ptr, Scalar, i32, i64, scalar_named, scalar_of, u32, u64
 from vkchi.types.packed_numbers import Packed
 

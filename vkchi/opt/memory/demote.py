@@ -31,7 +31,7 @@ from vkchi.ir.core import Func, Op, Value, used_in
 from vkchi.ir.ops import UPDATES
 from vkchi.ir.rebuild import rebuild
 from vkchi.opt.lowering.legalize import combined_value
-from vkchi.target.decisions import Decision, Log, record
+from vkchi.target.remarks import Decision, Log, record
 
 SHARED = "several iterations may update one element"
 SHARED_HELP = (

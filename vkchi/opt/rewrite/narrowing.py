@@ -23,7 +23,7 @@ from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, Region, Value, walk
 from vkchi.ir.op_table.interval_rules import type_range
 from vkchi.opt.rewrite.bounds import WALKS, Prover
-from vkchi.target.cautions import Caution
+from vkchi.target.remarks import Caution
 from vkchi.types import Tensor, scalar_of
 
 

@@ -1,8 +1,10 @@
-"""Warnings about a kernel's source, as plain data.
+"""Remarks of the compiler as plain data: warnings about a source, decisions about loops, accesses.
 
-The cache stores them with the compiled kernel, so a process that loads it issues the same warnings.
+The cache stores warnings with the compiled kernel, so a process that loads it issues the same. Code
+that decides appends a record to a log, if there is one, for `kernel.explain`.
 
     issue_warnings(compiled.interface.cautions)
+    record(log, Decision("atomic", op.span, "several iterations may update one element"))
 """
 
 from __future__ import annotations
@@ -86,3 +88,37 @@ def fill_line(text: str, origin: Span | None) -> str:
 def issue_warnings(cautions: Iterable[Caution]) -> None:
     for caution in cautions:
         warn_line(caution.text(), KINDS[caution.kind], caution.span)
+
+
+class Decision(NamedTuple):
+    """A decision about a location in the user's source.
+
+    - kind: such as "parallel", "serial", "dispatch", "atomic", "unproved" or "copy".
+    - reason: a phrase; `{line}` is the line of `origin`.
+    - help: advice that can be typed, or "".
+    - trips: iterations of a loop, or bytes; None if the host cannot compute it.
+    - name: the array or argument concerned.
+    - is_sparse: the iterations of a loop are the cells of a sparse block, inactive ones included.
+    """
+
+    kind: str
+    span: Span | None
+    reason: str = ""
+    help: str = ""
+    origin: Span | None = None
+    trips: Count | None = None
+    name: str = ""
+    is_sparse: bool = False
+
+    @property
+    def text(self) -> str:
+        return fill_line(self.reason, self.origin)
+
+
+Log = list[Decision]
+
+
+def record(log: Log | None, decision: Decision) -> None:
+    """Append a decision to a log, unless the log is None or has an equal one."""
+    if log is not None and decision not in log:
+        log.append(decision)
