@@ -47,12 +47,10 @@ WORD_BYTES = 4
 KEEP = "keep the data in a ti.ndarray or a ti.field between calls"
 
 
-class HostNdarray(Ndarray):
-    """An ndarray over host memory, which the caller keeps alive. `start` and `end` are its
-    addresses."""
+class OutsideNdarray(Ndarray):
+    """An ndarray that stands for an array of another library, over its memory or a copy of it."""
 
     is_noguard = is_copy = True
-    host: np.ndarray[Any, Any]
 
     def __init__(
         self, runtime: Runtime, elem: Scalar | Tensor, shape: tuple[int, ...], buffer: Buffer
@@ -60,6 +58,13 @@ class HostNdarray(Ndarray):
         self.describe(runtime, elem, None)
         self.arrange(shape, row_major(shape, self.components))
         self.attach(buffer, is_own=True)
+
+
+class HostNdarray(OutsideNdarray):
+    """An ndarray over host memory, which the caller keeps alive. `start` and `end` are its
+    addresses."""
+
+    host: np.ndarray[Any, Any]
 
     def attach(self, buffer: Buffer, *, is_own: bool) -> None:
         super().attach(buffer, is_own=is_own)
@@ -90,7 +95,7 @@ class HostArrayInfo(NamedTuple):
     shape: tuple[int, ...]
 
 
-class HostArrayType(NamedTuple):
+class OutsideArrayType(NamedTuple):
     """Type of an array for kernels: element type, shape, size in bytes."""
 
     elem: Scalar | Tensor
@@ -319,7 +324,7 @@ class HostArrays:
 
     def fit(
         self, address: int, dtype: Any, shape: tuple[int, ...], element_axes: int
-    ) -> HostArrayType | None:
+    ) -> OutsideArrayType | None:
         """Return the type of contiguous memory for kernels; None if it cannot be used in place.
         Raises ArgumentError for a torch dtype without a kernel type."""
         is_numpys = isinstance(dtype, np.dtype)
@@ -329,12 +334,11 @@ class HostArrays:
         axes = len(shape) - element_axes
         size = scalar.dtype.itemsize
         size_bytes = prod(shape) * size
-        is_whole = size >= WORD_BYTES or not (address % WORD_BYTES or size_bytes % WORD_BYTES)
-        if axes < 0 or address % size or not (size_bytes and is_whole):
+        if axes < 0 or not is_word_wise(address, size, size_bytes):
             return None
         if choose_stored(self._runtime.device, scalar).dtype.itemsize != size:
             return None
-        return HostArrayType(
+        return OutsideArrayType(
             with_shape(scalar, tuple(shape[axes:])), tuple(shape[:axes]), size_bytes
         )
 
@@ -344,6 +348,14 @@ class HostArrays:
             known = self._known.get(owner.key)
             if known is not None and known.owner is owner:
                 self._known.pop(owner.key, None)
+
+
+def is_word_wise(address: int, size: int, size_bytes: int) -> bool:
+    """True if contiguous elements of `size` bytes are aligned, not none, and fill whole words of 4
+    bytes: kernels may replace the words around narrow elements."""
+    if not size_bytes or address % size:
+        return False
+    return size >= WORD_BYTES or not (address % WORD_BYTES or size_bytes % WORD_BYTES)
 
 
 type_of_torchs = cache(to_taichi_type)

@@ -20,8 +20,8 @@ from vkchi.interop.host_views import to_numpy_type
 from vkchi.interop.in_place import (
     HostArrayInfo,
     HostArrays,
-    HostArrayType,
     HostNdarray,
+    OutsideArrayType,
     host_arrays,
 )
 from vkchi.interrupts.locks import restoring
@@ -77,7 +77,7 @@ class TensorPool:
 
     def _make_array(self, kind: Kind) -> HostNdarray | None:
         try:
-            fit: HostArrayType | None = self._hosts.fit(0, *kind)
+            fit: OutsideArrayType | None = self._hosts.fit(0, *kind)
             if fit is None:
                 return None
             buffer = self._runtime.device.lend(fit.size_bytes)

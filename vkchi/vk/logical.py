@@ -49,6 +49,25 @@ class Logical:
     def handles(self, kind: str) -> HandleTable:
         return self._handles[kind]
 
+    def make_pool(self, flags: int = 0) -> Any:
+        """Return the cell of a new command pool for the queue. Raises DeviceError."""
+        info = self.vk.new(
+            "VkCommandPoolCreateInfo", queueFamilyIndex=self.physical.queue_family, flags=flags
+        )
+        make = self.handles("VkCommandPool").make
+        return make(self.calls.vkCreateCommandPool, info, "making a command pool")
+
+    def make_commands(self, pool: Any, level: int = 0) -> Any:
+        """Return a cell with a new command buffer of a pool, by default a primary one. Raises
+        DeviceError."""
+        info = self.vk.new(
+            "VkCommandBufferAllocateInfo", commandPool=pool, commandBufferCount=1, level=level
+        )
+        cell = self.vk.ffi.new("VkCommandBuffer *")
+        result = self.calls.vkAllocateCommandBuffers(self.handle, info, cell)
+        self.vk.take(result, cell, "making a command buffer")
+        return cell
+
     def sweep(self, recorded: int, completed: int) -> None:
         """Destroy released objects that the device has finished with, as `HandleTable.sweep`."""
         if not any(self.deques):

@@ -241,16 +241,19 @@ def _read_properties(vk: Vulkan, handle: Any, extensions: frozenset[str]) -> tup
     return plain, in11, in12, in13, host
 
 
-def _can_import_host(vk: Vulkan, handle: Any, extensions: frozenset[str]) -> bool:
-    if "VK_EXT_external_memory_host" not in extensions:
-        return False
-    asked = vk.new(
-        "VkPhysicalDeviceExternalBufferInfo", usage=BUFFER_USAGE, handleType=HOST_ALLOCATION
-    )
+def memory_features(vk: Vulkan, physical: Any, kind: int) -> int:
+    """Return the VkExternalMemoryFeatureFlags of `BUFFER_USAGE` buffers for a handle type."""
+    asked = vk.new("VkPhysicalDeviceExternalBufferInfo", usage=BUFFER_USAGE, handleType=kind)
     found = vk.new("VkExternalBufferProperties")
-    vk.lib.vkGetPhysicalDeviceExternalBufferProperties(handle, asked, found)
-    flags = found.externalMemoryProperties.externalMemoryFeatures
-    return bool(flags & vk.const.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT)
+    vk.lib.vkGetPhysicalDeviceExternalBufferProperties(physical, asked, found)
+    return int(found.externalMemoryProperties.externalMemoryFeatures)
+
+
+def _can_import_host(vk: Vulkan, handle: Any, extensions: frozenset[str]) -> bool:
+    importable = vk.const.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT
+    return "VK_EXT_external_memory_host" in extensions and bool(
+        memory_features(vk, handle, HOST_ALLOCATION) & importable
+    )
 
 
 def new_feature_chain(vk: Vulkan, extensions: frozenset[str]) -> tuple[Any, list[tuple[Any, str]]]:

@@ -54,9 +54,10 @@ class Queue:
         self.outgoing: Outgoing | None = None
         self._completed = 0
         self._in_flight: deque[tuple[int, Any]] = deque()
-        self._pool = self._make_pool()
-        self._semaphore = make_timeline(logical)
         vk = logical.vk
+        reset = vk.const.VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT
+        self._pool = logical.make_pool(flags=reset)
+        self._semaphore = make_timeline(logical)
         once = vk.const.VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT
         self._begin_info = vk.new("VkCommandBufferBeginInfo", flags=once)
         self._commands = vk.new("VkCommandBufferSubmitInfo")
@@ -67,16 +68,6 @@ class Queue:
         self._value = vk.ffi.new("uint64_t *")
         self._waits_without_spin = 0
         self._wait_infos: deque[tuple[Any, Any]] = deque()  # one per waiting thread
-
-    def _make_pool(self) -> Any:
-        vk = self._logical.vk
-        info = vk.new(
-            "VkCommandPoolCreateInfo",
-            queueFamilyIndex=self._logical.physical.queue_family,
-            flags=vk.const.VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
-        )
-        call = self._logical.calls.vkCreateCommandPool
-        return self._logical.handles("VkCommandPool").make(call, info, "making a command pool")
 
     def _make_form(self, cells: tuple[Any, ...]) -> tuple[Any, Any, int]:
         vk = self._logical.vk
@@ -131,12 +122,7 @@ class Queue:
         if self._in_flight and self._in_flight[0][0] <= self.read_completed():
             commands = self._in_flight.popleft()[1]
         else:
-            info = logical.vk.new(
-                "VkCommandBufferAllocateInfo", commandPool=self._pool[0], commandBufferCount=1
-            )
-            out = logical.vk.ffi.new("VkCommandBuffer *")
-            result = logical.calls.vkAllocateCommandBuffers(self._device, info, out)
-            commands = logical.vk.take(result, out, "making a command buffer")
+            commands = logical.make_commands(self._pool[0])[0]
         result = logical.calls.vkBeginCommandBuffer(commands, self._begin_info)
         logical.vk.check(result, "recording commands")
         return commands

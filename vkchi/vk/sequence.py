@@ -70,7 +70,7 @@ class CommandSequence:
             self.reads, self.writes, self._barriers = like.reads, like.writes, like._barriers
         self._logical, self._order = logical, order
         self._pipelines = {c.pipeline for c in commands}  # must outlive the commands
-        self._pool = self._make_pool()
+        self._pool = logical.make_pool()
         self.cell = self._begin()
         self._blocks, self._offset = self._make_blocks(commands), 0
         self._bound: Pipeline | None = None
@@ -80,23 +80,10 @@ class CommandSequence:
         result = logical.calls.vkEndCommandBuffer(self.cell[0])
         logical.vk.check(result, "recording a graph")
 
-    def _make_pool(self) -> Any:
-        logical = self._logical
-        info = logical.vk.new(
-            "VkCommandPoolCreateInfo", queueFamilyIndex=logical.physical.queue_family
-        )
-        call = logical.calls.vkCreateCommandPool
-        return logical.handles("VkCommandPool").make(call, info, "making a command pool")
-
     def _begin(self) -> Any:
         vk, calls = self._logical.vk, self._logical.calls
-        wanted = vk.new(
-            "VkCommandBufferAllocateInfo", commandPool=self._pool[0], commandBufferCount=1,
-            level=vk.const.VK_COMMAND_BUFFER_LEVEL_SECONDARY,
-        )  # fmt: skip
-        cell = vk.ffi.new("VkCommandBuffer *")
-        result = calls.vkAllocateCommandBuffers(self._logical.handle, wanted, cell)
-        vk.take(result, cell, "making a command buffer")
+        secondary = vk.const.VK_COMMAND_BUFFER_LEVEL_SECONDARY
+        cell = self._logical.make_commands(self._pool[0], secondary)
         info = vk.new(
             "VkCommandBufferBeginInfo",
             flags=vk.const.VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT,

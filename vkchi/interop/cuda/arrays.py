@@ -30,9 +30,10 @@ from vkchi.interop.cuda.driver import AllocationIdentity, CudaDriver
 from vkchi.interop.cuda.link import Link, LinkFailure, Stream, find_link
 from vkchi.interop.dlpack import ArrayInterface, ArrayLocation
 from vkchi.interop.host_views import is_torch, to_numpy_type
+from vkchi.interop.in_place import WORD_BYTES, OutsideArrayType, OutsideNdarray, is_word_wise
 from vkchi.ndarray import Ndarray, ScalarNdarray
 from vkchi.tuples import NamedTuple
-from vkchi.types import Scalar, Tensor, row_major, scalar_of_dtype, with_shape
+from vkchi.types import scalar_of_dtype, with_shape
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -144,24 +145,14 @@ def record_stream_use(source: Any, ordinal: int) -> None:
 
 
 MOST_IMPORTS, MOST_STAGED, MOST_REFUSED = 64, 64, 1024
-WORD_BYTES = 4
 NO_PLACE = (
     "this array of CUDA's is copied: its memory is not made to be shared. Make it in `with "
     "ti.torch_memory():`, or make the array here (ti.ndarray) and give it to the other library"
 )
 
 
-class CudaNdarray(Ndarray):
-    """An ndarray that stands for a CUDA array: over its memory, or over a copy of it."""
-
-    is_noguard = is_copy = True
-
-    def __init__(
-        self, runtime: Runtime, elem: Scalar | Tensor, shape: tuple[int, ...], buffer: Buffer
-    ) -> None:
-        self.describe(runtime, elem, None)
-        self.arrange(shape, row_major(shape, self.components))
-        self.attach(buffer, is_own=True)
+class CudaNdarray(OutsideNdarray):
+    """An ndarray that stands for a CUDA array."""
 
 
 class ForeignCudaNdarray(CudaNdarray, ScalarNdarray):
@@ -169,14 +160,6 @@ class ForeignCudaNdarray(CudaNdarray, ScalarNdarray):
 
     is_copy = False
     keeper: object
-
-
-class CudaArrayType(NamedTuple):
-    """Type of an array for kernels: element type, shape, size in bytes."""
-
-    elem: Scalar | Tensor
-    shape: tuple[int, ...]
-    size_bytes: int
 
 
 class CudaArgument:
@@ -257,7 +240,7 @@ class CudaArrays:
             self._forget()
         seen = describe_array(source, self.link.cuda)
         fit = self._fit(seen, element_axes)
-        buffer = self._find(source, seen, fit) if is_word_wise(seen, fit.size_bytes) else None
+        buffer = self._find(source, seen, fit) if fits_in_place(seen, fit.size_bytes) else None
         if buffer is not None:
             array, copied = CudaNdarray(self._runtime, fit.elem, fit.shape, buffer), None
         else:
@@ -274,7 +257,7 @@ class CudaArrays:
         seen = describe_array(source, self.link.cuda)
         fit = self._fit(seen, 0)
         buffer = None
-        if copy is not True and is_word_wise(seen, fit.size_bytes):
+        if copy is not True and fits_in_place(seen, fit.size_bytes):
             buffer = self._find(source, seen, fit)
         if buffer is not None:
             made = ForeignCudaNdarray(self._runtime, fit.elem, fit.shape, buffer)
@@ -291,7 +274,7 @@ class CudaArrays:
         self.link.lend(loan.stream)
         return copied
 
-    def _fit(self, seen: CudaArrayInfo, element_axes: int) -> CudaArrayType:
+    def _fit(self, seen: CudaArrayInfo, element_axes: int) -> OutsideArrayType:
         scalar = scalar_of_dtype(seen.dtype)
         if scalar is None:
             raise ArgumentError(f"kernels have no type for numpy's {seen.dtype}")
@@ -300,11 +283,13 @@ class CudaArrays:
         if axes < 0 or stored.dtype.itemsize != seen.dtype.itemsize:
             raise ArgumentError("memory of CUDA's that this device keeps otherwise: pass x.cpu()")
         elem = with_shape(scalar, tuple(seen.shape[axes:]))
-        return CudaArrayType(elem, tuple(seen.shape[:axes]), prod(seen.shape) * seen.dtype.itemsize)
+        return OutsideArrayType(
+            elem, tuple(seen.shape[:axes]), prod(seen.shape) * seen.dtype.itemsize
+        )
 
     # --- in place ------------------------------------------------------------------------------
 
-    def _find(self, source: object, seen: CudaArrayInfo, fit: CudaArrayType) -> Buffer | None:
+    def _find(self, source: object, seen: CudaArrayInfo, fit: OutsideArrayType) -> Buffer | None:
         """A buffer over the array's memory, vkchi's or imported; None if it must be copied."""
         device, size_bytes = self._runtime.device, fit.size_bytes
         own = self.link.find_own(seen.address, size_bytes)
@@ -356,7 +341,7 @@ class CudaArrays:
 
     # --- copies --------------------------------------------------------------------------------
 
-    def _stage(self, seen: CudaArrayInfo, fit: CudaArrayType) -> tuple[CudaNdarray, int]:
+    def _stage(self, seen: CudaArrayInfo, fit: OutsideArrayType) -> tuple[CudaNdarray, int]:
         """Return a staging buffer that no other argument of this call uses, and its CUDA address.
         It may be of an earlier call on the same stream, which orders the uses."""
         key = (seen.stream, fit.elem, fit.shape)
@@ -375,16 +360,9 @@ class CudaArrays:
             self._staged.popitem(last=False)
 
 
-def is_word_wise(seen: CudaArrayInfo, size_bytes: int) -> bool:
-    """True if the layout of an array permits its use in place.
-
-    It must be contiguous, aligned and not empty. Narrow elements must fill whole words of 4 bytes,
-    because kernels may replace the words around them.
-    """
-    size = seen.dtype.itemsize
-    if not (seen.is_contiguous and size_bytes) or seen.address % size:
-        return False
-    return size >= WORD_BYTES or not (seen.address % WORD_BYTES or size_bytes % WORD_BYTES)
+def fits_in_place(seen: CudaArrayInfo, size_bytes: int) -> bool:
+    """True if the layout of an array permits its use in place."""
+    return seen.is_contiguous and is_word_wise(seen.address, seen.dtype.itemsize, size_bytes)
 
 
 def cuda_arrays(runtime: Runtime) -> CudaArrays:

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from vkchi import platform
 from vkchi.errors import DeviceError
 from vkchi.target.memory_handles import OPAQUE_FD, OPAQUE_WIN32, Payload
-from vkchi.vk.physical import BUFFER_USAGE
-from vkchi.vk.raw import Vulkan
+from vkchi.vk.physical import memory_features
 
 if TYPE_CHECKING:
     from vkchi.vk.logical import Logical
@@ -138,14 +137,6 @@ def choose_exporter(logical: Logical) -> HandleExporter | None:
     if logical.physical.vendor != "nvidia" or find_spec("cuda") is None:
         return None
     return find_exporter(logical)
-
-
-def memory_features(vk: Vulkan, physical: Any, kind: int) -> int:
-    """Return the VkExternalMemoryFeatureFlags of `BUFFER_USAGE` buffers for a handle type."""
-    asked = vk.new("VkPhysicalDeviceExternalBufferInfo", usage=BUFFER_USAGE, handleType=kind)
-    found = vk.new("VkExternalBufferProperties")
-    vk.lib.vkGetPhysicalDeviceExternalBufferProperties(physical, asked, found)
-    return int(found.externalMemoryProperties.externalMemoryFeatures)
 
 
 def can_export_timelines(logical: Logical, kind: int) -> bool:
