@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.cache import specialized_code
+from vkchi.cache import content
 from vkchi.cache.store import CacheStore
 from vkchi.errors import DeviceError, Unsupported
 from vkchi.graph import Arg, ArgKind, GraphBuilder
@@ -306,7 +306,7 @@ def test_failed_specialization_falls_back(error, lines, monkeypatch, caplog):
         tries.append(args)
         raise error
 
-    monkeypatch.setattr(specialized_code, "build_specialized", refuse)
+    monkeypatch.setattr(content, "build_specialized", refuse)
     for _ in range(3):
         check(x, y)
     assert len(tries) == 1
@@ -323,7 +323,7 @@ def test_signal_handler_exceptions_propagate(monkeypatch):
         raise TimeoutError
 
     with monkeypatch.context() as patch:
-        patch.setattr(specialized_code, "build_specialized", late)
+        patch.setattr(content, "build_specialized", late)
         with pytest.raises(TimeoutError):
             stencil(x, y)
     check(x, y)
@@ -333,14 +333,14 @@ def test_signal_handler_exceptions_propagate(monkeypatch):
 @pytest.mark.usefixtures("first")
 def test_code_that_works_on_other_arrays_is_left(monkeypatch):
     """A launch copies, and guards, the arrays that the code for any extents reads and writes."""
-    make = specialized_code.build_specialized
+    make = content.build_specialized
 
     def with_more(*args: Any) -> Any:
         artifact = make(*args)
         dispatches = [d._replace(writes=d.writes | {"x"}) for d in artifact.dispatches]
         return artifact._replace(dispatches=tuple(dispatches))
 
-    monkeypatch.setattr(specialized_code, "build_specialized", with_more)
+    monkeypatch.setattr(content, "build_specialized", with_more)
     x, y = array(integers(8, 8)), array(integers(8, 8))
     check(x, y)
     found = executable(stencil, x, y)
@@ -352,18 +352,18 @@ def test_code_that_works_on_other_arrays_is_left(monkeypatch):
 def test_an_interrupt_while_it_is_made(again, monkeypatch):
     x, y = array(integers(8, 12)), array(integers(8, 12))
     z = array(integers(8, 12))
-    make = specialized_code.build_specialized
+    make = content.build_specialized
 
     def interrupt(*args: Any) -> None:
         raise KeyboardInterrupt
 
     for _ in range(2):
         check(x, y)
-    monkeypatch.setattr(specialized_code, "build_specialized", interrupt)
+    monkeypatch.setattr(content, "build_specialized", interrupt)
     with pytest.raises(KeyboardInterrupt):
         stencil(x, y if again else z)
     assert made(stencil, x, y) == 0
-    monkeypatch.setattr(specialized_code, "build_specialized", make)
+    monkeypatch.setattr(content, "build_specialized", make)
     check(x, y if again else z)
     assert made(stencil, x, y) == 1
     check(x, y)

@@ -1,30 +1,38 @@
-"""Content-addressed cache of `build_artifact`: IR text, options and device capabilities to an
-artifact.
+"""Disk cache of shaders: of a Func, and of a Func for arrays of known shapes.
 
-The key also contains the compiler's version. It contains no source spans: code does not depend on
+- `get_or_build`: keyed on the IR text, options and device capabilities.
+- `find_specialized`, `build_specialized`: keyed on the kernel's entry, the derived Func and the
+  shapes. Reading an entry does not load the IR.
+
+Keys also contain the compiler's version. They contain no source spans: code does not depend on
 them. A stored check refers to an op of the Func by its number. Reading replaces the number by the
 span of that op in the current Func.
+
+    artifact = find_specialized(home, what, {"x": (640, 480)})
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from vkchi.cache.codec import Malformed, decode, encode
+from vkchi.cache.compiled import CacheLocation
 from vkchi.cache.store import digest
 from vkchi.cache.version import is_changed
 from vkchi.interrupts.local import local
-from vkchi.ir.core import Func, Op, walk
-from vkchi.ir.text import ir_text, print_func
 from vkchi.span import Span
 from vkchi.target.artifact import Artifact
 from vkchi.target.caps import Caps
 from vkchi.target.options import IN_CODE, CodeStore, Options
 from vkchi.target.shader import Check
 
-Make = Callable[[Func, Options, Caps], Artifact]
+if TYPE_CHECKING:
+    from vkchi.ir.core import Func, Op
+
+Make = Callable[["Func", Options, Caps], Artifact]
+Shapes = Mapping[str, tuple[int, ...]]
 
 
 def get_or_build(fn: Func, options: Options, caps: Caps, shelf: CodeStore, make: Make) -> Artifact:
@@ -33,57 +41,64 @@ def get_or_build(fn: Func, options: Options, caps: Caps, shelf: CodeStore, make:
     An artifact from `make` is stored, unless it cannot be encoded or the compiler's sources have
     changed.
     """
-    text = print_func(fn)
-    parts = key_parts(text, options, caps, shelf.version)
+    from vkchi.ir.text import print_func
+
+    parts = {
+        "kind": "shaders",
+        "compiler": shelf.version,
+        "ir": digest([print_func(fn).encode()]),
+        **setting_parts(options, caps),
+    }
     key = digest(f"{name}={value}".encode() for name, value in parts.items())
     found = shelf.get(key)
     if found is not None:
-        artifact = decode_artifact(found[1], fn, key, shelf)
-        if artifact is not None:
-            return artifact
+        try:
+            return numbers_to_spans(decode(found[1], "Artifact"), fn)
+        except (Malformed, IndexError) as e:
+            remove_unreadable(shelf, key, e)
     begin = time.perf_counter()
     made = make(fn, options, caps)
-    seconds = time.perf_counter() - begin
-    try:
-        body = encode(spans_to_numbers(made._replace(ir=ir_text(fn)), fn), "Artifact")
-    except local(TypeError, ValueError):  # cannot be encoded: not cached
-        return made
-    if is_changed():
-        return made
-    shelf.put(key, header_of(fn, made, parts, seconds, shelf), body)
+    _store(shelf, key, fn, spans_to_numbers(made, fn), parts, time.perf_counter() - begin)
     return made
 
 
-def key_parts(text: str, options: Options, caps: Caps, version: str) -> dict[str, str]:
-    """Return the inputs that code depends on, by name: version, digest of the IR text, options,
-    capabilities."""
+def setting_parts(options: Options, caps: Caps) -> dict[str, str]:
+    """Return the options and capabilities that code depends on, as parts of a key."""
     return {
-        "kind": "shaders",
-        "compiler": version,
-        "ir": digest([text.encode()]),
         **{f"option {name}": repr(getattr(options, name)) for name in IN_CODE},
         **{f"device {name}": repr(value) for name, value in caps._asdict().items()},
     }
 
 
-def decode_artifact(body: bytes, fn: Func, key: str, shelf: CodeStore) -> Artifact | None:
-    """Decode an entry's artifact. If that fails, warn, remove the entry and return None."""
+def remove_unreadable(shelf: CodeStore, key: str, fault: Exception) -> None:
+    """Remove an entry that cannot be decoded, with a warning."""
+    shelf.warn(f"the entry {key[:12]} cannot be read ({fault}): it is made anew")
+    shelf.remove(key)
+
+
+def _store(
+    shelf: CodeStore, key: str, fn: Func, made: Artifact, parts: dict[str, str], seconds: float
+) -> None:
+    """Store an artifact with its IR, unless it cannot be encoded or the compiler's sources have
+    changed."""
+    from vkchi.ir.text import ir_text
+
     try:
-        return numbers_to_spans(decode(body, "Artifact"), fn)
-    except (Malformed, IndexError) as e:
-        shelf.warn(f"the entry {key[:12]} cannot be read ({e}): it is removed and made anew")
-        shelf.remove(key)
-        return None
+        body = encode(made._replace(ir=ir_text(fn)), "Artifact")
+    except local(TypeError, ValueError):
+        return
+    if not is_changed():
+        place = fn.span.place if fn.span is not None else ""
+        signature = ", ".join(f"{p.name}: {p.type}" for p in fn.params)
+        about = {"kind": "shaders", "name": fn.name, "place": place, "signature": signature}
+        shelf.put(key, {**about, **header_of(made, parts, seconds, shelf)}, body)
 
 
 def header_of(
-    fn: Func, made: Artifact, parts: dict[str, str], seconds: float, shelf: CodeStore
+    made: Artifact, parts: dict[str, str], seconds: float, shelf: CodeStore
 ) -> dict[str, Any]:
+    """Return the fields of an entry's header that do not depend on its kind."""
     return {
-        "kind": "shaders",
-        "name": fn.name,
-        "place": fn.span.place if fn.span is not None else "",
-        "signature": ", ".join(f"{p.name}: {p.type}" for p in fn.params),
         "dispatches": len(made.dispatches),
         "spirv_bytes": sum(len(d.shader.words) for d in made.dispatches),
         "seconds": round(seconds, 4),
@@ -91,6 +106,62 @@ def header_of(
         "version": shelf.version,
         "parts": parts,
     }
+
+
+# --- known shapes --------------------------------------------------------------------------------
+
+
+def find_specialized(home: CacheLocation | None, what: str, shapes: Shapes) -> Artifact | None:
+    """Return the cached code for arrays of these shapes, or None.
+
+    `what` names the Func among those derived from the kernel; "" is the kernel itself. An
+    unreadable entry is removed, with a warning.
+    """
+    if home is None:
+        return None
+    key = key_of(home, what, shapes)
+    entry = home.shelf.get(key)
+    if entry is None:
+        return None
+    try:
+        found: Artifact = decode(entry[1], "Artifact")
+    except Malformed as e:
+        remove_unreadable(home.shelf, key, e)
+        return None
+    return found
+
+
+def build_specialized(
+    home: CacheLocation | None,
+    what: str,
+    shapes: Shapes,
+    fn: Func,
+    build: Callable[[Func], Artifact],
+) -> Artifact:
+    """Return `build(fn)`, and store it in the disk cache under `what` and these shapes. Raises the
+    errors of `build`.
+
+    It is not stored if `home` is None, it cannot be encoded, or the compiler's sources have
+    changed.
+    """
+    begin = time.perf_counter()
+    made = build(fn)
+    seconds = time.perf_counter() - begin
+    if home is not None:
+        parts = {**home.header["parts"], "kind": "shaders", **parts_of(home, what, shapes)}
+        bare = made._replace(limits=())  # the kernel's own launches check them
+        _store(home.shelf, key_of(home, what, shapes), fn, bare, parts, seconds)
+    return made
+
+
+def parts_of(home: CacheLocation, what: str, shapes: Shapes) -> dict[str, str]:
+    extents = {f"extents of {name}": repr(shape) for name, shape in shapes.items()}
+    return {"kernel": home.key, "form": what, **extents}
+
+
+def key_of(home: CacheLocation, what: str, shapes: Shapes) -> str:
+    parts = parts_of(home, what, shapes)
+    return digest([b"shaped", *(f"{k}={v}".encode() for k, v in parts.items())])
 
 
 # --- spans ---------------------------------------------------------------------------------------
@@ -104,8 +175,10 @@ def spans_to_numbers(made: Artifact, fn: Func) -> Artifact:
     """
     if not made.limits:
         return made
+    from vkchi.ir.core import walk
+
     numbers = {op.span: k for k, op in reversed(list(enumerate(walk(fn.body))))}
-    return made._replace(limits=tuple(_moved(c, _anchor(c, numbers)) for c in made.limits))
+    return made._replace(limits=tuple(c._replace(span=_anchor(c, numbers)) for c in made.limits))
 
 
 def _anchor(check: Check, numbers: dict[Span | None, int]) -> Span | None:
@@ -118,11 +191,8 @@ def numbers_to_spans(made: Artifact, fn: Func) -> Artifact:
     IndexError."""
     if not made.limits:
         return made
+    from vkchi.ir.core import walk
+
     ops: list[Op] = list(walk(fn.body))
-    return made._replace(
-        limits=tuple(_moved(c, ops[c.span.line].span if c.span else None) for c in made.limits)
-    )
-
-
-def _moved(check: Check, span: Span | None) -> Check:
-    return check._replace(span=span)
+    spans = [ops[c.span.line].span if c.span else None for c in made.limits]
+    return made._replace(limits=tuple(c._replace(span=s) for c, s in zip(made.limits, spans)))

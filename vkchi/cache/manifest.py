@@ -15,6 +15,7 @@ from typing import Any
 
 from vkchi.cache.codec import Malformed, add_records, decode, encode
 from vkchi.cache.compiled import CacheLocation, Compiled, Places
+from vkchi.cache.content import header_of, remove_unreadable, setting_parts
 from vkchi.cache.store import digest
 from vkchi.cache.survey.kernel_survey import KernelSurvey, NoDigestError
 from vkchi.cache.survey.provenance import is_vkchi_module
@@ -35,7 +36,7 @@ from vkchi.interrupts.local import local
 from vkchi.span import PACKAGE, Span
 from vkchi.target.artifact import Artifact, Interface
 from vkchi.target.caps import Caps
-from vkchi.target.options import IN_CODE, CodeStore, Options
+from vkchi.target.options import CodeStore, Options
 from vkchi.tuples import NamedTuple
 from vkchi.types import Type
 from vkchi.types.struct_types import StructType
@@ -110,20 +111,24 @@ def get_or_compile(
     begin = time.perf_counter()
     made = make(fn, args, options, caps)
     seconds = time.perf_counter() - begin
-    if (
-        found is not None
-        and found.key == key_now(fn, args, options, caps, shelf)
-        and not is_changed()
-    ):
-        try:
-            body = encode_kernel(made, found)
-        except local(NoDigestError, TypeError, ValueError):
-            return made
-        header = header_of(fn, args, made, found.parts)
-        header |= {"seconds": round(seconds, 4), "device": shelf.device, "version": shelf.version}
-        shelf.put(found.key, header, body)
-        return made._replace(home=CacheLocation(shelf, found.key, header, places_of(found.survey)))
-    return made
+    if found is None or is_changed():
+        return made
+    again = survey_kernel(fn, args, options, caps, shelf.version)
+    if again is None or again.key != found.key:  # code that lowering ran changed an input
+        return made
+    try:
+        body = encode_kernel(made, found)
+    except local(NoDigestError, TypeError, ValueError):
+        return made
+    header = {
+        "kind": "kernel",
+        "name": fn.__qualname__,
+        "place": f"{fn.__code__.co_filename}:{fn.__code__.co_firstlineno}",
+        "signature": ", ".join(f"{a.name}: {a.type or a.kind}" for a in args),
+        **header_of(made.artifact, found.parts, seconds, shelf),
+    }
+    shelf.put(found.key, header, body)
+    return made._replace(home=CacheLocation(shelf, found.key, header, places_of(found.survey)))
 
 
 def survey_kernel(
@@ -140,19 +145,9 @@ def survey_kernel(
         **survey.parts,
         "option default_fp": repr(options.default_fp),
         "option default_ip": repr(options.default_ip),
-        **{f"option {name}": repr(getattr(options, name)) for name in IN_CODE},
-        **{f"device {name}": repr(value) for name, value in caps._asdict().items()},
+        **setting_parts(options, caps),
     }
     return SurveyedKernel(survey, digest(f"{k}={v}".encode() for k, v in parts.items()), parts)
-
-
-def key_now(
-    fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps, shelf: CodeStore
-) -> str:
-    """Return the key after lowering, "" if there is none. It differs from the key before lowering
-    if code that ran during lowering changed the kernel's inputs."""
-    found = survey_kernel(fn, args, options, caps, shelf.version)
-    return "" if found is None else found.key
 
 
 # --- entries ------------------------------------------------------------------------------------
@@ -221,8 +216,7 @@ def decode_kernel(
         results = tuple([structs[t] if isinstance(t, int) else t for t in kept.results])
         reads = reads_of(kept.reads, found.survey)
     except (Malformed, LookupError) as e:
-        shelf.warn(f"the entry {found.key[:12]} cannot be read ({e}): it is made anew")
-        shelf.remove(found.key)
+        remove_unreadable(shelf, found.key, e)
         return None
     return Compiled(
         kept.artifact,
@@ -251,22 +245,6 @@ def read_func(data: bytes, move: Callable[[Span], Span]) -> Any:
     from vkchi.ir.text import func_from_text  # lazy: only for derived kernels
 
     return func_from_text(decode(data, "IrText", span=move))
-
-
-def header_of(
-    fn: FunctionType, args: tuple[ArgSpec, ...], made: Compiled, parts: dict[str, str]
-) -> dict[str, Any]:
-    code = fn.__code__
-    shaders = [d.shader for d in made.artifact.dispatches]
-    return {
-        "kind": "kernel",
-        "name": fn.__qualname__,
-        "place": f"{code.co_filename}:{code.co_firstlineno}",
-        "signature": ", ".join(f"{a.name}: {a.type or a.kind}" for a in args),
-        "dispatches": len(shaders),
-        "spirv_bytes": sum(len(s.words) for s in shaders),
-        "parts": parts,
-    }
 
 
 # --- spans --------------------------------------------------------------------------------------

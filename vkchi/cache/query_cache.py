@@ -29,6 +29,7 @@ from vkchi.autodiff.results import (
 )
 from vkchi.cache.codec import Malformed, add_records, decode, encode
 from vkchi.cache.compiled import CacheLocation, Places
+from vkchi.cache.content import remove_unreadable
 from vkchi.cache.manifest import absolute, relative
 from vkchi.cache.store import digest
 from vkchi.cache.survey.kernel_survey import NoDigestError
@@ -126,7 +127,7 @@ class Answers:
         try:
             return (decode(data, asked.form, span=lambda span: absolute(span, places)),)
         except Malformed as e:
-            remove_unreadable(self.home, e)
+            remove_unreadable(self.home.shelf, key_of(self.home), e)
             self.kept = Table({}, {})
             return None
 
@@ -214,7 +215,7 @@ def read_answers(home: CacheLocation | None) -> Table:
     try:
         return table_in(entry[1])
     except Malformed as e:
-        remove_unreadable(home, e)
+        remove_unreadable(home.shelf, key_of(home), e)
         return Table({}, {})
 
 
@@ -240,12 +241,6 @@ def artifacts_in(body: bytes) -> list[Artifact]:
     parts = [part for answer in found
              for part in (answer, *(answer if hasattr(answer, "_fields") else ()))]  # fmt: skip
     return [part for part in parts if isinstance(part, Artifact)]
-
-
-def remove_unreadable(home: CacheLocation, fault: Exception) -> None:
-    key = key_of(home)
-    home.shelf.warn(f"the entry {key[:12]} cannot be read ({fault}): it is made anew")
-    home.shelf.remove(key)
 
 
 def save_all() -> None:

@@ -209,12 +209,10 @@ class ShapeSpecializer:
         programs repeat no shape."""
         if not self._looks or self._origin.home is None:
             return None
-        from vkchi.cache import specialized_code  # lazy: only with a cache
+        from vkchi.cache import content  # lazy: only with a cache
 
         self._looks -= 1
-        found = specialized_code.find_specialized(
-            self._origin.home, self._origin.what, self.shapes_of(key)
-        )
+        found = content.find_specialized(self._origin.home, self._origin.what, self.shapes_of(key))
         return None if found is None else self._or_plain(lambda: self._form_of(found))
 
     def _make(self, key: Shape) -> CodeVariant:
@@ -252,7 +250,7 @@ class ShapeSpecializer:
 
     def _build(self, shapes: dict[str, Shape]) -> Artifact:
         from vkchi.analysis.mixing import depends_on_tiling  # lazy: not needed on cache hits
-        from vkchi.cache import specialized_code
+        from vkchi.cache import content
         from vkchi.compiler import build_artifact
         from vkchi.ir.rebuild import with_shapes
 
@@ -265,6 +263,4 @@ class ShapeSpecializer:
             options = options._replace(cache=None)  # cached with the kernel's entry instead
         make, caps = make or build_artifact, self._runtime.device.caps
         fn = with_shapes(given, shapes)
-        return specialized_code.build_specialized(
-            home, what, shapes, fn, lambda fn: make(fn, options, caps)
-        )
+        return content.build_specialized(home, what, shapes, fn, lambda fn: make(fn, options, caps))
