@@ -10,7 +10,7 @@ import linecache
 import os
 import sys
 from itertools import islice
-from types import CodeType
+from types import CodeType, FrameType
 
 from vkchi.tuples import NamedTuple
 
@@ -62,12 +62,16 @@ def user_span() -> Span | None:
 
     None if there is no such frame.
     """
-    frame = sys._getframe(1)
+    frame = user_frame()
+    return None if frame is None else span_in(frame.f_code, frame.f_lasti, frame.f_lineno)
+
+
+def user_frame() -> FrameType | None:
+    """The innermost frame outside of this package; None if there is none."""
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
-        frame = frame.f_back  # type: ignore[assignment]
-    if frame is None:
-        return None
-    return span_in(frame.f_code, frame.f_lasti, frame.f_lineno)
+        frame = frame.f_back
+    return frame
 
 
 def name_in_user_code(thing: object) -> str:
@@ -76,9 +80,7 @@ def name_in_user_code(thing: object) -> str:
     Searches local variables, attributes of `self` and global variables, without those that begin
     with `_`.
     """
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
-        frame = frame.f_back  # type: ignore[assignment]
+    frame = user_frame()
     if frame is None:
         return ""
     scopes = [("", frame.f_locals), ("", frame.f_globals)]

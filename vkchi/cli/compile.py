@@ -24,6 +24,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
+from vkchi.cache.inspection.driver_report import compile_on
 from vkchi.cache.inspection.radv import CompileOutcome, compile_all, read_caps
 from vkchi.cli.shader_recorder import ShaderRecord, recording_shaders
 from vkchi.cli.tree import FAILURE, SUCCESS, WrongCommandLine
@@ -46,7 +47,6 @@ from vkchi.target.devices import select_device
 from vkchi.target.shader import Shader
 from vkchi.types import SCALARS, shape_of, with_shape
 from vkchi.types.lazy_numpy import np
-from vkchi.vk.pipelines import required_subgroup
 
 EXIT_STATUS = """exit status: 0 success; 1 a kernel is rejected, the file fails, or nothing was
 compiled; 2 wrong command line or device description; 130 interrupted"""
@@ -249,15 +249,7 @@ def compile_with_driver(noted: ShaderRecord, shaders: Sequence[Shader]) -> list[
         return compile_all(described.radv, shaders, described.caps)
     if described is not None or device is None:
         return [CompileOutcome(()) for _ in shaders]
-    physical = device._logical.physical
-    found = []
-    for shader in track(shaders, "compiled by the driver"):
-        size = required_subgroup(shader, device.caps, physical)
-        try:
-            found.append(CompileOutcome(device.pipelines.explain(shader, size)))
-        except VkchiError as e:
-            found.append(CompileOutcome((), str(e)))
-    return found
+    return [compile_on(device, shader) for shader in track(shaders, "compiled by the driver")]
 
 
 # --- output --------------------------------------------------------------------------------------

@@ -138,45 +138,37 @@ class OperatorSpec:
     def check_written(self, arguments: Sequence[Any]) -> None:
         """Raise DeclarationError if the kernel may write an input tensor, which torch would not
         notice."""
-        kinds, given = tuple([kind_of(a) for a in arguments]), map(shape_on_host, arguments)
-
-        def check(made: list[KernelValues]) -> SavedForGradient:
-            written = analyse_plan(self.kernel, find_written, given, made)
-            self._check_written(sorted(written.intersection(self.tensors)))
-            return SavedForGradient(frozenset(), ())
-
-        self._recall(("written", *kinds), check)
-
-    def _check_written(self, written: Sequence[str]) -> None:
+        written = self._find_written("written", self.kernel, arguments).intersection(self.tensors)
         if written:
             raise DeclarationError(
-                f"{self.name}() writes `{written[0]}`, which is an input: name it among outputs=, "
-                "or copy it in the kernel"
+                f"{self.name}() writes `{min(written)}`, which is an input: name it among "
+                "outputs=, or copy it in the kernel"
             )
 
     def check_gradient_written(self, arguments: Sequence[Any]) -> None:
         """Raise DeclarationError if the user's gradient may write other arguments than the
         gradients of input tensors."""
-        kinds, given = tuple([kind_of(a) for a in arguments]), map(shape_on_host, arguments)
-
-        def check(made: list[KernelValues]) -> SavedForGradient:
-            assert self.gradient is not None
-            written = analyse_plan(self.gradient, find_written, given, made)
-            self._check_gradient_written(written)
-            return SavedForGradient(frozenset(), ())
-
-        self._recall(("gradient", *kinds), check)
-
-    def _check_gradient_written(self, found: frozenset[str]) -> None:
-        made = {slope_of(name) for name in self.tensors}
-        names = {p.name for p in parameters_of(self.gradient)} if self.gradient else set()
-        written = sorted(found & names - made)
-        if written:
+        assert self.gradient is not None
+        written = self._find_written("gradient", self.gradient, arguments)
+        names = {p.name for p in parameters_of(self.gradient)}
+        wrong = written & names - {slope_of(name) for name in self.tensors}
+        if wrong:
             raise DeclarationError(
-                f"the gradient of {self.name}() writes `{written[0]}`, which others read as well: "
+                f"the gradient of {self.name}() writes `{min(wrong)}`, which others read as well: "
                 "it may fill the gradients of tensors, as `x_grad`, and fields; take a copy in a "
                 "variable or a field"
             )
+
+    def _find_written(
+        self, what: str, kernel: AnyKernel, arguments: Sequence[Any]
+    ) -> frozenset[str]:
+        """Arguments that a kernel may write, memoized under `what` per kinds of arguments."""
+
+        def find(made: list[KernelValues]) -> SavedForGradient:
+            given = map(shape_on_host, arguments)
+            return SavedForGradient(analyse_plan(kernel, find_written, given, made), ())
+
+        return self._recall((what, *map(kind_of, arguments)), find).outputs
 
     def find_needs(self, arguments: Sequence[Any]) -> SavedForGradient:
         """Outputs and fields that the gradient may read, given the kernel's arguments.
@@ -335,7 +327,7 @@ def kind_of(arg: Any) -> Any:
 def is_real(arg: Any) -> bool:
     """False for tensors without contents: subclasses such as torch's fake tensors, which exist
     while it traces, and meta tensors."""
-    if not hasattr(arg, "untyped_storage"):
+    if not is_tensor(arg):
         return True
     return type(arg) in plain_tensors() and arg.device.type != "meta"
 
@@ -343,7 +335,7 @@ def is_real(arg: Any) -> bool:
 def shape_on_host(arg: Any) -> Any:
     """An uninitialized CPU tensor of the same shape in place of a tensor of another device, for
     compilation; other values unchanged."""
-    is_elsewhere = hasattr(arg, "untyped_storage") and arg.device.type != "cpu"
+    is_elsewhere = is_tensor(arg) and arg.device.type != "cpu"
     return arg.new_empty(arg.shape, device="cpu") if is_elsewhere else arg
 
 

@@ -131,6 +131,9 @@ def range_length(begin: int, end: int, step: int) -> int:
     return max(0, -((begin - end) // step)) if step else 0
 
 
+NAMES = {"div": floor_divide, "mod": floor_modulo, "trips": range_length}  # in COUNT_OPS
+
+
 def depends_on_argument(count: Count, name: str) -> bool:
     """True if a count depends on the scalar or tensor argument called `name`."""
     if count[0] in ("arg", "item"):
@@ -172,9 +175,7 @@ def wrap_text(type_name: str, text: str) -> str:
 def compile_count(count: Count, read: Read) -> Callable[[Any], int]:
     """Compile a count to a function of the launch's values, passed as `f` (see `Read`). A negative
     result means no iterations. Raises InternalError for an unknown operation."""
-    text = f"lambda f: {count_text(count, read)}"
-    names = {"div": floor_divide, "mod": floor_modulo, "trips": range_length}
-    function: Callable[[Any], int] = eval(text, names)
+    function: Callable[[Any], int] = eval(f"lambda f: {count_text(count, read)}", NAMES.copy())
     return function
 
 
@@ -184,8 +185,7 @@ def compile_counts(counts: Sequence[Count], read: Read) -> Callable[[Any], tuple
         known = tuple([int(count[1]) for count in counts])
         return lambda f: known
     text = "".join(f"{count_text(count, read)}, " for count in counts)
-    names = {"div": floor_divide, "mod": floor_modulo, "trips": range_length}
-    function: Callable[[Any], tuple[int, ...]] = eval(f"lambda f: ({text})", names)
+    function: Callable[[Any], tuple[int, ...]] = eval(f"lambda f: ({text})", NAMES.copy())
     return function
 
 

@@ -6,7 +6,7 @@ The pipelines of launches are compiled without the driver's statistics option, w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vkchi.cache.inspection.radv import CompileOutcome, compile_all
 from vkchi.cache.store import CacheStore
@@ -16,6 +16,9 @@ from vkchi.target.caps import Caps
 from vkchi.target.described import find_described
 from vkchi.target.shader import Shader
 from vkchi.tuples import NamedTuple
+
+if TYPE_CHECKING:
+    from vkchi.device import Device
 
 
 class DriverReport(NamedTuple):
@@ -62,20 +65,14 @@ def ask_here(parts: dict[str, str], shaders: Sequence[Shader], device: str) -> D
     """Open a present device, return its driver's report and close it. Raises DeviceError if none
     can be opened. The error of a shader that fails to compile is part of the report."""
     from vkchi.device import open_device  # lazy
-    from vkchi.vk.pipelines import required_subgroup
 
     opened = open_device(select=device or None)
     try:
-        info, outcomes = opened.info, list[CompileOutcome]()
+        info = opened.info
         fault = capability_mismatch(parts, opened.caps, info.name)
         if fault:
             return DriverReport("", (), fault)
-        for shader in shaders:
-            size = required_subgroup(shader, opened.caps, opened._logical.physical)
-            try:
-                outcomes.append(CompileOutcome(opened.pipelines.explain(shader, size)))
-            except VkchiError as e:
-                outcomes.append(CompileOutcome((), str(e)))
+        outcomes = [compile_on(opened, shader) for shader in shaders]
         if not any(o.executables or o.error for o in outcomes):
             return DriverReport(
                 "", (), f"the driver of {info.name} tells nothing of its machine code"
@@ -83,6 +80,17 @@ def ask_here(parts: dict[str, str], shaders: Sequence[Shader], device: str) -> D
         return DriverReport(f"{info.name}, {info.driver}", tuple(outcomes))
     finally:
         opened.close()
+
+
+def compile_on(device: Device, shader: Shader) -> CompileOutcome:
+    """Compile a shader with a device's driver. An error of the driver is in the result."""
+    from vkchi.vk.pipelines import required_subgroup
+
+    size = required_subgroup(shader, device.caps, device._logical.physical)
+    try:
+        return CompileOutcome(device.pipelines.explain(shader, size))
+    except VkchiError as e:
+        return CompileOutcome((), str(e))
 
 
 def capability_mismatch(parts: dict[str, str], caps: Caps, name: str) -> str:
