@@ -65,7 +65,7 @@ class HandlerTables(NamedTuple):
 
     `leaves` are called without a span set, since they build no ops. `refuse` returns the error for
     a node without a handler. `call` inlines a function, and `body` lowers the statements of the
-    current activation.
+    current activation. `arguments` lowers those of a call, `lvalue` an assignment target.
     """
 
     leaves: dict[type[ast.AST], Callable[..., Any]]
@@ -73,6 +73,8 @@ class HandlerTables(NamedTuple):
     refuse: Callable[[Lowering, ast.AST], CompilationError]
     call: Callable[[Lowering, Any, tuple[Any, ...], dict[str, Any]], Any]
     body: Callable[[Lowering], None]
+    arguments: Callable[[Lowering, ast.Call], tuple[list[Any], dict[str, Any]]]
+    lvalue: Callable[[Lowering, ast.expr], Any]
 
 
 class LaunchCondition(NamedTuple):

@@ -14,6 +14,7 @@ from typing import Any
 
 from vkchi.errors import CompilationError, InternalError, KernelSyntaxError
 from vkchi.frontend.argspec import ArgSpec
+from vkchi.frontend.calls.callee import lower_arguments
 from vkchi.frontend.calls.inline import (
     annotations_of,
     call_function,
@@ -30,6 +31,7 @@ from vkchi.frontend.state.scope import ARGUMENT, VARIABLE, Activation, Var
 from vkchi.frontend.state.user_code_errors import foreign_traceback, user_code_error
 from vkchi.frontend.syntax.source import source_of
 from vkchi.frontend.syntax.unsupported_syntax import unsupported_node
+from vkchi.frontend.values.places import lvalue
 from vkchi.frontend.values.references import ArrayRef
 from vkchi.frontend.values.sparse_builders import SparseRef, names_of
 from vkchi.frontend.values.struct_values import StructOfArrays
@@ -49,7 +51,13 @@ def lower_body(cx: Lowering) -> None:
 
 
 HANDLERS = HandlerTables(
-    LEAVES, {**EXPRESSIONS, **STATEMENTS}, unsupported_node, call_function, lower_body
+    LEAVES,
+    {**EXPRESSIONS, **STATEMENTS},
+    unsupported_node,
+    call_function,
+    lower_body,
+    lower_arguments,
+    lvalue,
 )
 
 

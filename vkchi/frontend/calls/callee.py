@@ -15,8 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from types import FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
-from vkchi.errors import KernelNameError, KernelSyntaxError, nearest_name
-from vkchi.frontend.calls.builtins import BUILTINS
+from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.calls.compile_time_forms import FORMS
 from vkchi.frontend.calls.inline import function_of, signature_of
 from vkchi.frontend.calls.intrinsics import METHODS, call_type
@@ -33,23 +32,14 @@ from vkchi.frontend.state.captured_values import is_object
 from vkchi.frontend.state.dependencies import referred_names
 from vkchi.frontend.state.user_code_errors import access_error
 from vkchi.frontend.syntax.syntax_facts import LIST_CHANGES, RECEIVER, SOMEWHERE
-from vkchi.frontend.values.activity_calls import LIST_METHODS
-from vkchi.frontend.values.array_values import (
-    ARRAY_METHOD_NAMES,
-    ARRAY_METHODS,
-    REFUSED,
-    list_item,
-)
-from vkchi.frontend.values.cell_activity import ListRef
 from vkchi.frontend.values.kinds import (
-    describe,
     function_kind,
     is_static,
     kind_of,
     name_of,
     unsupported_use,
 )
-from vkchi.frontend.values.objects import ALONE, SPECIAL, init_of, is_makeable, make_object
+from vkchi.frontend.values.objects import init_of, is_makeable, make_object
 from vkchi.frontend.values.places import attribute_of, lvalue
 from vkchi.frontend.values.references import InlineOnly
 from vkchi.frontend.values.struct_values import (
@@ -57,13 +47,11 @@ from vkchi.frontend.values.struct_values import (
     record_in,
 )
 from vkchi.frontend.values.targets import VariableTarget
-from vkchi.frontend.values.texts import format_text
 from vkchi.frontend.values.trees import StructValue, leaves, records_in
 from vkchi.hooks import PYTHON_SCOPE
 from vkchi.ir.core import Value
 from vkchi.lang.compile_time import static
 from vkchi.lang.function import Function
-from vkchi.lang.matrix import Matrix
 from vkchi.lang.ndrange import grouped
 from vkchi.lang.rescale import rescale_index
 from vkchi.tuples import NamedTuple
@@ -72,10 +60,6 @@ from vkchi.types.struct_types import StructType
 
 _UNCONVERTED = (static, grouped, rescale_index)  # take fields as Python objects
 _MAKERS = ("vkchi.fields.", "vkchi.ndarray", "vkchi.texture")  # modules that create arrays
-_READING = {
-    list: ("index", "count", "copy", "__len__"),
-    dict: ("items", "keys", "values", "get", "copy", "__len__"),
-}
 
 
 def is_in(x: Any, known: set[Any]) -> bool:
@@ -199,73 +183,16 @@ def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
     """
     base = cx.ref(f.value)
     record = record_in(base)
-    if record is not None and not kind_of(record).is_array:
-        if leaves(record) and isinstance(f.value, ast.Name | ast.Attribute | ast.Subscript):
-            base = lvalue(cx, f.value)
-        return call_object(cx, n, cx.at(f, lambda cx: attribute_of(cx, base, f.attr)))
-    held = list_item(cx, base, []) if kind_of(base).is_array and f.attr in LIST_METHODS else base
-    if isinstance(held, ListRef):
-        return call_list_of_field(cx, n, held, f.attr)
-    if kind_of(base).has_type:
-        if f.attr == "fill":
-            return fill_value(cx, n, f)
-        return call_method(cx, n, base, f.attr)
-    if hasattr(type(base), "__vkchi_name__") and f.attr in ARRAY_METHOD_NAMES:
-        raise cx.fail(
-            f"`{f.attr}` cannot be called on {name_of(base)}",
-            help="pass it to the kernel, or call it outside",
-        )
-    if kind_of(base).is_array:
-        if f.attr in ARRAY_METHODS:
-            args, kwargs = lower_arguments(cx, n)
-            cx.tables.call(cx, ARRAY_METHODS[f.attr], (base, *args), kwargs)
-            return None
-        if f.attr in REFUSED:
-            raise cx.fail(f"`{f.attr}` is for Python scope", help="call it outside the kernel")
-    if kind_of(base).is_container:
-        return call_list_method(cx, n, f, base)
-    if isinstance(base, str) and f.attr == "format":
-        return format_text(cx, base, *lower_arguments(cx, n))
-    if is_unbound_method(base, f.attr):
-        return call_unbound(cx, n, base, f.attr)
-    if isinstance(base, Matrix) and f.attr in METHODS:
-        args, kwargs = lower_arguments(cx, n)
-        if is_static(args) and is_static(list(kwargs.values())):
-            return cx.run_python(getattr(base, f.attr), args, kwargs)
-        return METHODS[f.attr](cx, operator_lowering.value(cx, base), *args, **kwargs)
+    held = base if record is None else record
+    if f.attr == "fill" and kind_of(held).has_type:
+        return fill_value(cx, n, f)
+    found = kind_of(held).method(cx, held, f.attr, n)
+    if found is not NotImplemented:
+        return found
+    is_named = isinstance(f.value, ast.Name | ast.Attribute | ast.Subscript)
+    if record is not None and is_named and leaves(record):
+        base = lvalue(cx, f.value)
     return call_object(cx, n, cx.at(f, lambda cx: attribute_of(cx, base, f.attr)))
-
-
-def call_list_of_field(cx: Lowering, n: ast.Call, held: ListRef, name: str) -> Any:
-    """Lower a method call on a list in a dynamic block: `x[i].append(v)`.
-
-    Raises KernelNameError for other methods, KernelTypeError for other arguments.
-    """
-    args, kwargs = lower_arguments(cx, n)
-    if name not in LIST_METHODS:
-        known = ", ".join(LIST_METHODS)
-        raise cx.fail(
-            f"a list of a field has no method `{name}`",
-            kind=KernelNameError,
-            help=f"it has {known}",
-        )
-    if kwargs or len(args) != (name == "append"):
-        raise cx.fail(f"`{name}` of a list takes {'one value' if name == 'append' else 'nothing'}")
-    return LIST_METHODS[name](cx, held, *args)
-
-
-def is_unbound_method(base: Any, name: str) -> bool:
-    """True if `base.name` is a method of vectors and matrices, accessed through the class."""
-    return isinstance(base, type) and issubclass(base, Matrix) and name in METHODS
-
-
-def call_unbound(cx: Lowering, n: ast.Call, base: type[Matrix], name: str) -> Any:
-    args, kwargs = lower_arguments(cx, n)
-    if not args:
-        raise cx.fail(f"`{base.__name__}.{name}` needs a vector or matrix: write v.{name}()")
-    if is_static(args) and is_static(list(kwargs.values())):
-        return cx.run_python(getattr(base, name), args, kwargs)
-    return METHODS[name](cx, operator_lowering.value(cx, args[0]), *args[1:], **kwargs)
 
 
 def fill_value(cx: Lowering, n: ast.Call, f: ast.Attribute) -> None:
@@ -276,69 +203,6 @@ def fill_value(cx: Lowering, n: ast.Call, f: ast.Attribute) -> None:
     if len(args) != 1 or not isinstance(t, Tensor):
         raise cx.fail("`fill` takes one value and is a method of vectors, matrices and arrays")
     assign_to(cx, f.value, convert_value(cx, args[0], t))
-
-
-def call_method(cx: Lowering, n: ast.Call, base: Any, name: str) -> Any:
-    """Lower a method call on a kernel value: a method in METHODS, or an operator such as `__mod__`.
-
-    Raises KernelNameError for other names.
-    """
-    method = METHODS.get(name)
-    v = operator_lowering.value(cx, base)
-    if method is None and (name in SPECIAL or name in ALONE or name == "__abs__"):
-        return call_operator(cx, n, v, name)
-    if method is None:
-        close, known = nearest_name(name, METHODS), ", ".join(sorted(METHODS)[:6])
-        words = describe(v.type)
-        raise cx.fail(
-            f"a {words} has no method `{name}`",
-            kind=KernelNameError,
-            help=f"did you mean `{close}`?" if close else f"it has {known}, ...",
-        )
-    args, kwargs = lower_arguments(cx, n)
-    return method(cx, v, *args, **kwargs)
-
-
-def call_operator(cx: Lowering, n: ast.Call, v: Value, name: str) -> Any:
-    args, kwargs = lower_arguments(cx, n)
-    if kwargs or len(args) != (name in SPECIAL):
-        raise cx.fail(f"`{name}` takes {'one value' if name in SPECIAL else 'nothing'}")
-    if name == "__abs__":
-        return BUILTINS[abs](cx, v)
-    if name in ALONE:
-        return operator_lowering.unary(cx, ALONE[name], v)
-    op, is_reflected = SPECIAL[name]
-    x, y = (args[0], v) if is_reflected else (v, args[0])
-    return (
-        operator_lowering.compare
-        if op in operator_lowering.COMPARISONS
-        else operator_lowering.binary
-    )(cx, op, x, y)
-
-
-def call_list_method(cx: Lowering, n: ast.Call, f: ast.Attribute, base: Any) -> Any:
-    """Evaluate a method of a list, tuple or dict at compile time.
-
-    A method that changes a list assigns a changed copy to its variable. Raises KernelNameError for
-    other methods, KernelSyntaxError for a change of a captured list.
-    """
-    args, kwargs = lower_arguments(cx, n)
-    if f.attr in _READING[dict if isinstance(base, dict) else list]:
-        return cx.run_python(getattr(base, f.attr), args, kwargs)
-    if f.attr not in LIST_CHANGES or not isinstance(base, list):
-        help = f"make it a vector: ti.Vector(x).{f.attr}(...)" if f.attr in METHODS else ""
-        raise cx.fail(
-            f"{name_of(base)} has no method `{f.attr}` in a kernel",
-            kind=KernelNameError,
-            help=help or f"it has {', '.join(_READING[dict if isinstance(base, dict) else list])}",
-        )
-    slot = lvalue(cx, f.value)
-    if not isinstance(slot, VariableTarget):
-        raise cx.fail("a captured list cannot change in a kernel", kind=KernelSyntaxError)
-    new = list(base)
-    getattr(new, f.attr)(*args, **kwargs)
-    slot.put(cx, new)
-    return None
 
 
 def is_computed(cx: Lowering, n: ast.expr) -> bool:

@@ -57,9 +57,6 @@ _BINARY: dict[type[ast.AST], str] = {
 _UNARY: dict[type[ast.AST], str] = {
     ast.USub: "-", ast.UAdd: "+", ast.Invert: "~", ast.Not: "not",
 }  # fmt: skip
-_ALONE: dict[type[ast.AST], str] = {
-    ast.USub: "__neg__", ast.UAdd: "__pos__", ast.Invert: "__invert__",
-}  # fmt: skip
 _COMPARE: dict[type[ast.AST], str] = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
 }  # fmt: skip
@@ -136,7 +133,7 @@ def lower_unary(cx: Lowering, n: ast.UnaryOp) -> Any:
     x = cx.expr(n.operand)
     if not isinstance(x, _NUMBERS):
         if isinstance(x, StructValue) or not is_static(x):
-            found = operate_alone(cx, _ALONE.get(type(n.op), ""), x)
+            found = operate_alone(cx, _UNARY[type(n.op)], x)
             if found is not NotImplemented:
                 return found
         check_operand(cx, n.operand, x, is_truth=isinstance(n.op, ast.Not))

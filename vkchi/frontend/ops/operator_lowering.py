@@ -98,10 +98,24 @@ PYTHON: dict[str, Callable[[Any, Any], Any]] = {
     "@": operator.matmul,
 }  # fmt: skip
 
-COMPARISONS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
-    "<": ("lt", operator.lt), "<=": ("le", operator.le), ">": ("gt", operator.gt),
-    ">=": ("ge", operator.ge), "==": ("eq", operator.eq), "!=": ("ne", operator.ne),
+# Their names are those of the IR ops.
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq,
+    "!=": operator.ne,
 }  # fmt: skip
+
+UNARY: dict[str, Callable[[Any], Any]] = {
+    "-": operator.neg, "+": operator.pos, "~": operator.invert, "not": operator.not_,
+}  # fmt: skip
+
+_REFLECTED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+_NAMES = {op: fn.__name__.rstrip("_") for op, fn in (PYTHON | COMPARISONS).items()}
+# Operator -> the methods of a class that define it: for the left operand, for the right one.
+OVERLOADS = {
+    op: (f"__{name}__", f"__{_NAMES[_REFLECTED[op]] if op in COMPARISONS else 'r' + name}__")
+    for op, name in _NAMES.items()
+}
+UNARY_METHODS = {op: f"__{fn.__name__}__" for op, fn in UNARY.items() if op != "not"}
 
 
 def binary(cx: Context, op: str, x: Any, y: Any) -> Any:
@@ -376,10 +390,6 @@ def matmul(cx: Context, a: Operand, b: Operand) -> Value:
 
 # --- unary operators, comparison, truth, select --------------------------------------------------
 
-_PYTHON_UNARY: dict[str, Callable[[Any], Any]] = {
-    "-": operator.neg, "+": operator.pos, "~": operator.invert, "not": operator.not_,
-}  # fmt: skip
-
 
 def unary(cx: Context, op: str, x: Any) -> Any:
     """Lower `op x` for `-`, `+`, `~` and `not`. Raises KernelTypeError."""
@@ -404,7 +414,7 @@ def _fold_unary(cx: Context, op: str, x: Any) -> Any:
     if op == "~" and isinstance(x, bool):
         return not x
     try:
-        return _PYTHON_UNARY[op](x)
+        return UNARY[op](x)
     except TypeError:
         if isinstance(x, list | tuple):
             return unary(cx, op, value(cx, x))
@@ -423,7 +433,8 @@ def compare(cx: Context, op: str, x: Any, y: Any) -> Any:
 
     Raises KernelTypeError.
     """
-    kind, python = COMPARISONS[op]
+    python = COMPARISONS[op]
+    kind = python.__name__
     if isinstance(x, Value) and keeps_type(cx, x.type, y):
         return cx.b.emit(kind, x, constant(cx, y, x.type))  # type: ignore[arg-type]
     if is_static(x) and is_static(y):
@@ -513,3 +524,13 @@ def floating(cx: Context, x: Any) -> Value:
         elem = elem if elem.kind == "f" else cx.options.default_fp
         return as_type(cx, a, with_shape(elem, a.shape))
     return a if scalar_of(a.type).kind == "f" else cast(cx, a, cx.options.default_fp)
+
+
+# Special method of a class -> the function that lowers it, its operator, and whether the operands
+# are exchanged.
+SPECIAL_METHODS: dict[str, tuple[Callable[..., Any], str, bool]] = {
+    **{OVERLOADS[op][0]: (compare, op, False) for op in COMPARISONS},
+    **{OVERLOADS[op][0]: (binary, op, False) for op in PYTHON},
+    **{OVERLOADS[op][1]: (binary, op, True) for op in PYTHON},
+    **{name: (unary, op, False) for op, name in UNARY_METHODS.items()},
+}

@@ -79,15 +79,6 @@ class Tracer(Traced):
     def __bool__(self) -> bool:
         raise KernelTypeError("a kernel's value is not a compile-time constant")
 
-    def __neg__(self) -> Any:
-        return self.give(operator_lowering.unary(self.cx, "-", self.value))
-
-    def __pos__(self) -> Any:
-        return self.give(operator_lowering.unary(self.cx, "+", self.value))
-
-    def __invert__(self) -> Any:
-        return self.give(operator_lowering.unary(self.cx, "~", self.value))
-
 
 def unwrap(x: Any) -> Any:
     """Replace Tracers by their values, also in lists and tuples, which become lists."""
@@ -143,25 +134,13 @@ def check_arguments(cx: Context, python: Callable[..., Any], args: Any, kwargs: 
         raise cx.fail(f"{python.__name__}(): {e}") from None
 
 
-def _operator(op: str, apply: Callable[..., Any]) -> tuple[Any, Any]:
-    def forward(self: Tracer, other: Any) -> Any:
-        return self.give(apply(self.cx, op, self.value, unwrap(other)))
-
-    def reflected(self: Tracer, other: Any) -> Any:
-        return self.give(apply(self.cx, op, unwrap(other), self.value))
-
-    return forward, reflected
+def _operator(lower: Callable[..., Any], op: str, is_reflected: bool) -> Callable[..., Any]:
+    if lower is operator_lowering.unary:
+        return lambda self: self.give(lower(self.cx, op, self.value))
+    if is_reflected:
+        return lambda self, other: self.give(lower(self.cx, op, unwrap(other), self.value))
+    return lambda self, other: self.give(lower(self.cx, op, self.value, unwrap(other)))
 
 
-_OPERATORS = {
-    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow",
-    "@": "matmul", "&": "and", "|": "or", "^": "xor", "<<": "lshift",
-    ">>": "rshift",
-}  # fmt: skip
-_COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
-for _op, _name in _OPERATORS.items():
-    _forward, _reflected = _operator(_op, operator_lowering.binary)
-    setattr(Tracer, f"__{_name}__", _forward)
-    setattr(Tracer, f"__r{_name}__", _reflected)
-for _op, _name in _COMPARISONS.items():
-    setattr(Tracer, f"__{_name}__", _operator(_op, operator_lowering.compare)[0])
+for _name, _row in operator_lowering.SPECIAL_METHODS.items():
+    setattr(Tracer, _name, _operator(*_row))

@@ -8,14 +8,16 @@ The operations on activity numbers are in `cell_activity`.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vkchi.errors import KernelIndexError
+from vkchi.errors import KernelIndexError, KernelNameError
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.ops.debug_checks import guard_indices
 from vkchi.frontend.values.array_values import array_index
 from vkchi.frontend.values.cell_activity import (
+    LIST_METHODS,
     ListRef,
     activate_cells,
     append_place,
@@ -31,7 +33,7 @@ from vkchi.frontend.values.cell_activity import (
 )
 from vkchi.frontend.values.kinds import kind_of, name_of
 from vkchi.frontend.values.struct_values import fit_member
-from vkchi.frontend.values.tensor_values import flatten_indices
+from vkchi.frontend.values.tensor_values import TargetKind, flatten_indices
 from vkchi.frontend.values.trees import leaves
 from vkchi.ir.core import Value
 from vkchi.lang import sparse_cells
@@ -212,8 +214,25 @@ def cell_of_list(cx: Lowering, found: ListRef) -> list[Value]:
     return cell_of(cx, found.block, list(found.indices), origin)
 
 
-LIST_METHODS: dict[str, Callable[..., Any]] = {
+LIST_METHODS.update({
     "append": lambda cx, x, v: append(cx, x.block, cell_of_list(cx, x), [(x.array, v)]),
     "length": lambda cx, x: length(cx, x.block, cell_of_list(cx, x)),
     "deactivate": lambda cx, x: clear(cx, x.block, cell_of_list(cx, x)),
-}
+})  # fmt: skip
+
+
+class ListKind(TargetKind, of=[ListRef]):
+    """Lists of a dynamic block."""
+
+    def method(self, cx: Any, x: Any, name: str, n: ast.Call) -> Any:
+        args, kwargs = cx.tables.arguments(cx, n)
+        if name not in LIST_METHODS:
+            raise cx.fail(
+                f"a list of a field has no method `{name}`",
+                kind=KernelNameError,
+                help=f"it has {', '.join(LIST_METHODS)}",
+            )
+        if kwargs or len(args) != (name == "append"):
+            takes = "one value" if name == "append" else "nothing"
+            raise cx.fail(f"`{name}` of a list takes {takes}")
+        return LIST_METHODS[name](cx, x, *args)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,8 +16,16 @@ from vkchi.frontend.context import Lowering
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.ops.debug_checks import guard_indices
 from vkchi.frontend.ops.tensor_attributes import hint_for_attribute
-from vkchi.frontend.values.cell_activity import ListRef, SparseTarget, list_of, node_of, sparse_node
+from vkchi.frontend.values.cell_activity import (
+    LIST_METHODS,
+    ListRef,
+    SparseTarget,
+    list_of,
+    node_of,
+    sparse_node,
+)
 from vkchi.frontend.values.kinds import (
+    HOST_METHODS,
     Kind,
     all_but,
     describe,
@@ -63,7 +72,34 @@ OVER_ARRAYS = {
 }
 
 
-class ArrayKind(Kind, of=[ArrayRef]):
+class WholeArrayKind(Kind):
+    """Arrays, and arrays of structs."""
+
+    is_array = True
+
+    def length(self, cx: Any, x: Any) -> Any:
+        array = self.first_array(cx, x)
+        if array.type.ndim == 0:
+            raise cx.fail("an array without axes has no `len`", help="its element is x[None]")
+        return array.shape(cx)[0]
+
+    def method(self, cx: Any, x: Any, name: str, n: ast.Call) -> Any:
+        """Lower a method of the array, or of the list that a dynamic block has instead.
+
+        Raises KernelTypeError for methods of Python scope.
+        """
+        held = list_item(cx, x, []) if name in LIST_METHODS else None
+        if held is not None:
+            return kind_of(held).method(cx, held, name, n)
+        if name in ARRAY_METHODS:
+            args, kwargs = cx.tables.arguments(cx, n)
+            return cx.tables.call(cx, ARRAY_METHODS[name], (x, *args), kwargs)
+        if name in HOST_METHODS:
+            raise cx.fail(f"`{name}` is for Python scope", help="call it outside the kernel")
+        return super().method(cx, x, name, n)
+
+
+class ArrayKind(WholeArrayKind, of=[ArrayRef]):
     noun = "a whole array"
     helps = all_but(
         "loop", "index", "length", help="index it: x[i]",
@@ -72,7 +108,6 @@ class ArrayKind(Kind, of=[ArrayRef]):
         print="index it: x[i], or print it in Python",
         items="loop over its indices at run time: for i in x",
     )  # fmt: skip
-    is_array = True
 
     def name(self, x: Any) -> str:
         return "an array (index it)"
@@ -112,12 +147,6 @@ class ArrayKind(Kind, of=[ArrayRef]):
         found = list_item(cx, x, indices)
         return array_item(cx, self.array(cx, x), indices) if found is None else found
 
-    def length(self, cx: Any, x: Any) -> Any:
-        array = self.first_array(cx, x)
-        if array.type.ndim == 0:
-            raise cx.fail("an array without axes has no `len`", help="its element is x[None]")
-        return array.shape(cx)[0]
-
     def class_of(self, x: Any) -> type:
         return type(x) if x.source is None else type(x.source)
 
@@ -131,10 +160,10 @@ class FieldKind(ArrayKind, of=["__vkchi_array__"]):
     attr, class_of = Kind.attr, Kind.class_of
 
 
-class StructArrayKind(Kind, of=["__vkchi_struct__"]):
+class StructArrayKind(WholeArrayKind, of=["__vkchi_struct__"]):
     noun = "a whole array of structs"
     helps = {**ArrayKind.helps, "number": "index it: x[i].a", "truth": "index it: x[i].a"}
-    is_array = is_struct_array = True
+    is_struct_array = True
 
     def name(self, x: Any) -> str:
         return "an array of structs (index it)"
@@ -162,14 +191,12 @@ class StructArrayKind(Kind, of=["__vkchi_struct__"]):
         found = list_item(cx, x, indices)
         return element_of(cx, self.array(cx, x), indices) if found is None else found
 
-    length = ArrayKind.length
 
-
-class StructOfArraysKind(StructValueKind, of=[StructOfArrays]):
+class StructOfArraysKind(WholeArrayKind, StructValueKind, of=[StructOfArrays]):
     noun, helps = StructArrayKind.noun, StructArrayKind.helps
-    is_array = is_struct_array = True
+    is_struct_array = True
     help_for = Kind.help_for
-    array, item, length = ArrayKind.array, StructArrayKind.item, StructArrayKind.length
+    array, item = ArrayKind.array, StructArrayKind.item
 
     def first_array(self, cx: Any, x: Any) -> Any:
         first = self.children(x)[0]
@@ -332,6 +359,3 @@ def copy_from(array: Any, other: Any) -> None:
 
 
 ARRAY_METHODS = {"fill": fill, "copy_from": copy_from}
-# Host-side copies: in a kernel, they would run once, at compile time.
-REFUSED = ("to_numpy", "from_numpy", "to_torch", "from_torch", "__getitem__", "__setitem__")
-ARRAY_METHOD_NAMES = (*ARRAY_METHODS, *REFUSED)

@@ -184,6 +184,10 @@ def list_of(first: ArrayRef, whole: Any, indices: Sequence[Any]) -> ListRef | No
     )
 
 
+# Method of a list -> handler(cx, list, *args); `activity_calls` fills it.
+LIST_METHODS: dict[str, Callable[..., Any]] = {}
+
+
 def length_of(activity: Any, cell: Any) -> Any:
     return activity.numbers[cell]
 

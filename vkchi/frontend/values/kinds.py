@@ -20,6 +20,8 @@ from vkchi.lang.struct import Struct
 from vkchi.types import Type, scalar_of, shape_of
 
 if TYPE_CHECKING:
+    import ast
+
     from vkchi.frontend.state.scope import Var
     from vkchi.frontend.values.operands import Operand, WeakNumbers
     from vkchi.frontend.values.references import Context
@@ -132,6 +134,10 @@ class Kind:
         """Return `x[indices]`, a Target if x is in memory; as `attr`."""
         return NotImplemented
 
+    def method(self, cx: Any, x: Any, name: str, n: ast.Call) -> Any:
+        """Lower `x.name(...)`, the call n; NotImplemented: a call of the attribute."""
+        return NotImplemented
+
     def load(self, cx: Any, x: Any) -> Any:
         """Return the value of a Target, or x."""
         return x
@@ -207,10 +213,14 @@ def _find_kind(cls: Any) -> Kind:
 
 
 PLAIN = Kind()
-KINDS |= dict.fromkeys((str, type(None), object), PLAIN)
+KINDS |= dict.fromkeys((type(None), object), PLAIN)
 _MARKS |= dict.fromkeys(
     ("__vkchi_array__", "__vkchi_name__", "__vkchi_struct__", "sparse_path", "adds_slots"), PLAIN
 )
+
+
+# Methods of arrays that copy on the host: in a kernel, they would run once, at compile time.
+HOST_METHODS = ("to_numpy", "from_numpy", "to_torch", "from_torch", "__getitem__", "__setitem__")
 
 
 def all_but(*meant: str, help: str = "", **helps: str) -> dict[str, str]:
@@ -223,6 +233,14 @@ class MarkedKind(Kind):
 
     def name(self, x: Any) -> str:
         return str(x.__vkchi_name__)
+
+    def method(self, cx: Any, x: Any, name: str, n: ast.Call) -> Any:
+        if name in ("fill", "copy_from", *HOST_METHODS):
+            raise cx.fail(
+                f"`{name}` cannot be called on {name_of(x)}",
+                help="pass it to the kernel, or call it outside",
+            )
+        return NotImplemented
 
 
 class DeferredKind(Kind):

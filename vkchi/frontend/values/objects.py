@@ -15,6 +15,7 @@ from typing import Any
 
 from vkchi.errors import KernelCallError, KernelTypeError
 from vkchi.frontend.context import Lowering
+from vkchi.frontend.ops.operator_lowering import OVERLOADS, UNARY_METHODS
 from vkchi.frontend.state.identity import new_object
 from vkchi.frontend.state.scope import VARIABLE
 from vkchi.frontend.values.kinds import Kind, function_kind, name_of
@@ -25,19 +26,6 @@ from vkchi.ir.core import Value
 
 _IN_CLASSES = (FunctionType, staticmethod, classmethod, property)
 _NEW = inspect.getattr_static(object, "__new__")
-_WORDS = {
-    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod",
-    "**": "pow", "@": "matmul", "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift",
-}  # fmt: skip
-_COMPARED = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
-_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
-
-
-SPECIAL = {
-    **{f"__{word}__": (op, False) for op, word in (_WORDS | _COMPARED).items()},
-    **{f"__r{word}__": (op, True) for op, word in _WORDS.items()},
-}
-ALONE = {"__neg__": "-", "__pos__": "+", "__invert__": "~"}
 
 
 def is_makeable(cls: Any) -> bool:
@@ -203,21 +191,16 @@ def operate(cx: Lowering, op: str, x: Any, y: Any) -> Any:
 
     `op` is an arithmetic operator or comparison. The reflected method of y is tried last.
     """
-    word = _WORDS.get(op)
-    names = (f"__{word}__", f"__r{word}__")
-    if word is None:
-        word = _COMPARED[op]
-        names = (f"__{word}__", f"__{_MIRRORED[word]}__")
-    for me, other, name in ((x, y, names[0]), (y, x, names[1])):
+    for me, other, name in zip((x, y), (y, x), OVERLOADS[op]):
         method = method_called(me, name)
         if method is not None:
             return call_method(cx, method, other)
     return NotImplemented
 
 
-def operate_alone(cx: Lowering, name: str, x: Any) -> Any:
-    """Return the result of unary operator `name` (`__neg__`) on x, else NotImplemented."""
-    method = method_called(x, name)
+def operate_alone(cx: Lowering, op: str, x: Any) -> Any:
+    """Return `op x` if the class of x defines the unary operator, else NotImplemented."""
+    method = method_called(x, UNARY_METHODS.get(op, ""))
     return NotImplemented if method is None else call_method(cx, method)
 
 

@@ -8,12 +8,20 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from vkchi.compile_state import ArrayGuard
-from vkchi.errors import KernelIndexError, KernelNameError, KernelTypeError, Unsupported
+from vkchi.errors import (
+    KernelIndexError,
+    KernelNameError,
+    KernelSyntaxError,
+    KernelTypeError,
+    Unsupported,
+)
+from vkchi.frontend.calls.tables import METHODS
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.ops.tensor_attributes import hint_for_attribute
 from vkchi.frontend.state.captured_values import is_object
 from vkchi.frontend.state.reachable_values import find_held
 from vkchi.frontend.state.user_code_errors import access_error, foreign_traceback
+from vkchi.frontend.syntax.syntax_facts import LIST_CHANGES
 from vkchi.frontend.values.kinds import (
     Kind,
     check_supported,
@@ -26,7 +34,7 @@ from vkchi.frontend.values.kinds import (
 )
 from vkchi.frontend.values.operands import Operand, tensor_of
 from vkchi.frontend.values.references import Deferred
-from vkchi.frontend.values.targets import ItemTarget
+from vkchi.frontend.values.targets import ItemTarget, VariableTarget
 from vkchi.frontend.values.tensor_values import is_static_index
 from vkchi.frontend.values.trees import refilled
 from vkchi.ir.core import Value
@@ -38,6 +46,7 @@ class ContainerKind(Kind, of=[list, tuple]):
     """Lists and tuples, without subclasses of tuples."""
 
     is_container = True
+    methods: tuple[str, ...] = ("index", "count", "copy", "__len__")  # those that change nothing
 
     def of_subclass(self, cls: type) -> Kind:
         return NAMED_TUPLE if issubclass(cls, tuple) else self
@@ -71,6 +80,30 @@ class ContainerKind(Kind, of=[list, tuple]):
             return item if kind_of(item).is_target else ItemTarget(slot, key)
         return cx.branch(x, ("item", key), item)
 
+    def method(self, cx: Any, x: Any, name: str, n: Any) -> Any:
+        """Evaluate a method at compile time.
+
+        One that changes a list assigns a changed copy to its variable. Raises KernelNameError for
+        other methods, KernelSyntaxError for a change of a captured list.
+        """
+        args, kwargs = cx.tables.arguments(cx, n)
+        if name in self.methods:
+            return cx.run_python(getattr(x, name), args, kwargs)
+        if name not in LIST_CHANGES or not isinstance(x, list):
+            help = f"make it a vector: ti.Vector(x).{name}(...)" if name in METHODS else ""
+            raise cx.fail(
+                f"{name_of(x)} has no method `{name}` in a kernel",
+                kind=KernelNameError,
+                help=help or f"it has {', '.join(self.methods)}",
+            )
+        slot = cx.tables.lvalue(cx, n.func.value)
+        if not isinstance(slot, VariableTarget):
+            raise cx.fail("a captured list cannot change in a kernel", kind=KernelSyntaxError)
+        new = list(x)
+        getattr(new, name)(*args, **kwargs)
+        slot.put(cx, new)
+        return None
+
     def operand(self, cx: Any, x: Any) -> Operand:
         return tensor_of(cx, x)
 
@@ -85,13 +118,14 @@ class NamedTupleKind(ContainerKind):
     """Subclasses of tuples: their parts are read as attributes."""
 
     is_container = False
-    item, sized_name = Kind.item, Kind.sized_name
+    item, method, sized_name = Kind.item, Kind.method, Kind.sized_name
 
 
 NAMED_TUPLE = NamedTupleKind()
 
 
 class DictKind(ContainerKind, of=[dict]):
+    methods = ("items", "keys", "values", "get", "copy", "__len__")
     operand = Kind.operand
 
     def keys(self, x: Any) -> Any:

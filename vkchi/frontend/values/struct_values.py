@@ -51,7 +51,7 @@ class StructValueKind(StructKind, ContainerKind, of=[StructValue]):
         word = "a struct" if x.cls is None else f"an object of {x.cls.__name__}"
         return f"{word} of {', '.join(x.keys())}" if len(x) else word
 
-    sized_name, operand = Kind.sized_name, Kind.operand
+    sized_name, operand, method = Kind.sized_name, Kind.operand, Kind.method
 
     def members(self, x: Any) -> list[str]:
         return list(x.members)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from typing import Any
 
-from vkchi.errors import KernelIndexError, KernelNameError, KernelSyntaxError
-from vkchi.frontend.calls.tables import METHODS
+from vkchi.errors import KernelIndexError, KernelNameError, KernelSyntaxError, nearest_name
+from vkchi.frontend.calls.tables import CALLS, METHODS
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.ops.debug_checks import guard_component
@@ -45,6 +46,17 @@ class TensorKind(DeferredKind):
 
     def item(self, cx: Any, x: Any, indices: list[Any], slot: Any) -> Any:
         return tensor_item(cx, x if slot is None else slot, indices)
+
+    def method(self, cx: Any, x: Any, name: str, n: ast.Call) -> Any:
+        """Lower a method in METHODS, or one of an operator, such as `__mod__`.
+
+        Raises KernelNameError for other names.
+        """
+        v = operator_lowering.value(cx, x)
+        if name not in METHODS:
+            return operator_method(cx, v, name, n)
+        args, kwargs = cx.tables.arguments(cx, n)
+        return METHODS[name](cx, v, *args, **kwargs)
 
 
 class ValueKind(TensorKind, of=[Op, Param, Result, Value]):
@@ -117,6 +129,58 @@ class MatrixKind(Kind, of=[Matrix]):
 
     def items(self, cx: Any, x: Any, use: str) -> list[Any]:
         return list(x.to_list())
+
+    def method(self, cx: Any, x: Any, name: str, n: ast.Call) -> Any:
+        if name not in METHODS:
+            return NotImplemented
+        args, kwargs = cx.tables.arguments(cx, n)
+        return constant_method(cx, type(x), name, [x, *args], kwargs)
+
+
+class ClassKind(Kind, of=[type]):
+    """Classes: methods of vectors and matrices are accessed through them, too."""
+
+    def method(self, cx: Any, x: Any, name: str, n: ast.Call) -> Any:
+        if not issubclass(x, Matrix) or name not in METHODS:
+            return NotImplemented
+        args, kwargs = cx.tables.arguments(cx, n)
+        if not args:
+            raise cx.fail(f"`{x.__name__}.{name}` needs a vector or matrix: write v.{name}()")
+        return constant_method(cx, x, name, args, kwargs)
+
+
+# --- methods -------------------------------------------------------------------------------------
+
+
+def constant_method(
+    cx: Lowering, cls: type, name: str, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    """Call a method of constant vectors: at compile time, if all arguments are constants."""
+    if is_static(args) and is_static(list(kwargs.values())):
+        return cx.run_python(getattr(cls, name), args, kwargs)
+    return METHODS[name](cx, operator_lowering.value(cx, args[0]), *args[1:], **kwargs)
+
+
+_SPECIAL = operator_lowering.SPECIAL_METHODS | {
+    "__abs__": (lambda cx, op, v: CALLS[abs].handler(cx, v), "", False)
+}
+
+
+def operator_method(cx: Any, v: Value, name: str, n: ast.Call) -> Any:
+    """Lower a call of an operator's special method. Raises KernelNameError for other names."""
+    if name not in _SPECIAL:
+        close, known = nearest_name(name, METHODS), ", ".join(sorted(METHODS)[:6])
+        raise cx.fail(
+            f"a {describe(v.type)} has no method `{name}`",
+            kind=KernelNameError,
+            help=f"did you mean `{close}`?" if close else f"it has {known}, ...",
+        )
+    lower, op, is_reflected = _SPECIAL[name]
+    takes_one = lower in (operator_lowering.binary, operator_lowering.compare)
+    args, kwargs = cx.tables.arguments(cx, n)
+    if kwargs or len(args) != takes_one:
+        raise cx.fail(f"`{name}` takes {'one value' if takes_one else 'nothing'}")
+    return lower(cx, op, *([*args, v] if is_reflected else [v, *args]))
 
 
 # --- attributes ----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ has run.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
@@ -18,6 +19,7 @@ from vkchi.errors import KernelSyntaxError, KernelTypeError
 from vkchi.frontend.state.user_code_errors import foreign_traceback
 from vkchi.frontend.values.kinds import (
     DeferredKind,
+    Kind,
     all_but,
     check_supported,
     describe,
@@ -82,6 +84,13 @@ class TextKind(DeferredKind, of=[RuntimeString]):
         help="only print it",
         compare="compare the values, not their text: n == 3",
     )
+
+
+class StringKind(Kind, of=[str]):
+    def method(self, cx: Any, x: Any, name: str, n: ast.Call) -> Any:
+        if name != "format":
+            return NotImplemented
+        return format_text(cx, x, *cx.tables.arguments(cx, n))
 
 
 def _is_text(x: Any) -> bool:
