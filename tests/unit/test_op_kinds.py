@@ -70,7 +70,6 @@ HANDLERS = {
 OTHERS = {
     "frontend/ops/elementwise_calls:call": "Python's `and` and `or`",
     "fields/python_scope:COMPARISONS": "Python's operators",
-    "frontend/values/objects:_MIRRORED": "Python's operators",
     "lang/matrix:_COMPARISONS": "Python's operators",
     "lang/simt/subgroup:REDUCTIONS": "names of users' functions",
     "opt/lowering/lower_access:SHARED": "ops that the pass itself writes",

@@ -45,7 +45,7 @@ from vkchi.frontend.state.scope import (
 from vkchi.frontend.state.user_code_errors import access_error, foreign_traceback, user_code_error
 from vkchi.frontend.values.kinds import kind_of
 from vkchi.frontend.values.references import ArrayRef
-from vkchi.frontend.values.trees import children_of, has_leaf, map_leaves, refilled
+from vkchi.frontend.values.trees import has_leaf, map_leaves, refilled
 from vkchi.interrupts.local import local
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Param, Value
@@ -382,7 +382,7 @@ class Lowering:
             return value.captured(self.options.default_fp, self.options.default_ip)
         if not kind_of(value).is_container:  # parts of a named tuple are read as attributes
             return value
-        old = children_of(value)
+        old = kind_of(value).children(value)
         new = [self.found(x) for x in old]
         return value if all(map(is_, old, new)) else refilled(value, new)
 

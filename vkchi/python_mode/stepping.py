@@ -47,10 +47,7 @@ from vkchi.frontend.values.struct_values import StructOfArrays
 from vkchi.frontend.values.targets import ComponentsTarget, ComponentTarget, VariableTarget
 from vkchi.frontend.values.trees import (
     StructValue,
-    aligned,
-    children_of,
-    same_branches,
-    with_branches,
+    child_pairs,
 )
 from vkchi.ir.core import Param, Value
 from vkchi.lang.matrix import Matrix, Vector
@@ -174,9 +171,9 @@ def convert_leaves(cx: Run, x: Any, like: Any) -> Any:
 
     Other parts of x are unchanged.
     """
-    if kind_of(like).is_container and same_branches(like, x):
-        pairs = zip(children_of(like), aligned(like, x))
-        return with_branches(x, [convert_leaves(cx, part, other) for other, part in pairs])
+    pairs = child_pairs(like, x)
+    if pairs is not None:
+        return kind_of(x).with_children(x, [convert_leaves(cx, p, other) for other, p in pairs])
     if (
         not isinstance(like, Value)
         or kind_of(x).is_container

@@ -35,7 +35,7 @@ from vkchi.ir.core import Value
 from vkchi.lang import elementwise
 from vkchi.lang import math as ti_math
 from vkchi.lang.matrix import Matrix
-from vkchi.types import SCALARS, u1
+from vkchi.types import SCALARS, Scalar, u1
 from vkchi.types.lazy_numpy import np
 
 
@@ -175,12 +175,6 @@ def _round(cx: Context, x: Any, ndigits: Any = None) -> Any:
     return operator_lowering.binary(cx, "/", whole, unit)
 
 
-def _trunc(cx: Context, x: Any) -> Any:
-    if is_plain(x) and not isinstance(x, Matrix):
-        return math.trunc(x)
-    return operator_lowering.cast(cx, x, int)
-
-
 def _pow(cx: Context, base: Any, exp: Any, mod: Any = None) -> Any:
     if mod is None:
         return operator_lowering.binary(cx, "**", base, exp)
@@ -214,10 +208,6 @@ def _float_power(cx: Context, x: Any, y: Any) -> Any:
     return operator_lowering.binary(cx, "**", operator_lowering.floating(cx, x), y)
 
 
-def _np_scalar(cx: Context, x: Any, name: str) -> Value:
-    return operator_lowering.cast(cx, x, SCALARS[name])
-
-
 BUILTINS: dict[object, Handler] = {
     abs: ELEMENTWISE[elementwise.abs],
     int: _convert(int, int),
@@ -237,7 +227,7 @@ BUILTINS: dict[object, Handler] = {
     divmod: _divmod,
     math.floor: _to_whole(ELEMENTWISE[elementwise.floor], math.floor),
     math.ceil: _to_whole(ELEMENTWISE[elementwise.ceil], math.ceil),
-    math.trunc: _trunc,
+    math.trunc: _to_whole(operator_lowering.cast, math.trunc),
     math.log: _log,
     math.pow: _float_power,
     math.fmod: ELEMENTWISE[elementwise.raw_mod],
@@ -264,8 +254,8 @@ for _fn, _row in elementwise.INTRINSICS.items():
 BUILTINS[math.atan2] = BUILTINS[np.arctan2] = ELEMENTWISE[elementwise.atan2]
 
 
-def _cast_to(name: str) -> Handler:
-    return lambda cx, x: _np_scalar(cx, x, name)
+def _cast_to(t: Scalar) -> Handler:
+    return lambda cx, x: operator_lowering.cast(cx, x, t)
 
 
-BUILTINS.update({t.dtype.type: _cast_to(t.name) for t in SCALARS.values()})
+BUILTINS.update({t.dtype.type: _cast_to(t) for t in SCALARS.values()})

@@ -12,7 +12,7 @@ import ast
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from types import FunctionType, MappingProxyType, MethodType, ModuleType
+from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 from vkchi.errors import KernelSyntaxError
@@ -20,7 +20,7 @@ from vkchi.frontend.calls.compile_time_forms import FORMS
 from vkchi.frontend.calls.inline import function_of, signature_of
 from vkchi.frontend.calls.intrinsics import METHODS, call_type
 from vkchi.frontend.calls.peek import is_static_call, peek
-from vkchi.frontend.calls.tables import find_call
+from vkchi.frontend.calls.tables import find_call, find_in
 from vkchi.frontend.calls.varying import note_varying
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.control.assign import assign_to
@@ -29,7 +29,7 @@ from vkchi.frontend.ops import numpy_calls, operator_lowering
 from vkchi.frontend.ops.conversions import convert_value
 from vkchi.frontend.ops.tensor_construction import check_literal_kind
 from vkchi.frontend.state.captured_values import is_object
-from vkchi.frontend.state.dependencies import referred_names
+from vkchi.frontend.state.dependencies import referred_names, unbound
 from vkchi.frontend.state.user_code_errors import access_error
 from vkchi.frontend.syntax.syntax_facts import LIST_CHANGES, RECEIVER, SOMEWHERE
 from vkchi.frontend.values.kinds import (
@@ -67,13 +67,6 @@ def is_in(x: Any, known: set[Any]) -> bool:
         return x in known
     except TypeError:
         return False
-
-
-def find_in(table: Any, callee: Any) -> Any:
-    try:
-        return table.get(callee)
-    except TypeError:  # cannot be hashed
-        return None
 
 
 def by_reference(callee: Any) -> Collection[int | str]:
@@ -149,12 +142,11 @@ def reference(cx: Lowering, n: ast.expr) -> Any:
     if not isinstance(n, ast.Name | ast.Attribute | ast.Subscript):
         return cx.expr(n)
     target = lvalue(cx, n)
-    if type(target) is not VariableTarget and isinstance(target, VariableTarget):
-        return target if isinstance(target.get(), Value | StructValue) else target.get()
-    if isinstance(target, VariableTarget):
-        held = target.get()
-        return target if isinstance(held, Value) or kind_of(held).is_container else held
-    return target
+    if not isinstance(target, VariableTarget):
+        return target
+    held = target.get()
+    is_container = type(target) is VariableTarget and kind_of(held).is_container
+    return target if is_container or isinstance(held, Value | StructValue) else held
 
 
 # --- calls ---------------------------------------------------------------------------------------
@@ -346,11 +338,10 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
         )
     known = is_static(args) and is_static(list(kwargs.values()))
     in_play = not known or any(isinstance(x, InlineOnly) for x in (*args, *kwargs.values()))
-    fn = callee.__func__ if isinstance(callee, MethodType) else callee
+    fn, receiver = unbound(callee)
     if isinstance(fn, FunctionType) and (
         (in_play and not _is_library(fn)) or touches_kernels(fn, set()) or uses_members(callee)
     ):
-        receiver = [callee.__self__] if isinstance(callee, MethodType) else []
         return cx.tables.call(cx, fn, tuple([*receiver, *args]), kwargs)
     if is_makeable(callee) and (in_play or is_made_of_ours(callee)):
         return make_object(cx, callee, tuple(args), kwargs)
@@ -364,8 +355,7 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
 
     def inline() -> Any:
         called = inspect.getattr_static(type(callee), "__call__", None) if is_object(callee) else fn
-        me = [callee.__self__] if isinstance(callee, MethodType) else []
-        me = [callee] if called is not fn else me
+        me = receiver if called is fn else [callee]
         if isinstance(called, FunctionType) and not _is_library(called):
             return cx.tables.call(cx, called, tuple([*me, *args]), kwargs)
         if is_makeable(callee):
@@ -412,10 +402,10 @@ def makes_arrays(callee: Any) -> bool:
 
 def uses_members(callee: Any) -> bool:
     """True if the code of a bound method names a kernel or `ti.func` of the object's class."""
-    fn = callee.__func__ if isinstance(callee, MethodType) else None
-    if not isinstance(fn, FunctionType) or _is_library(fn):
+    fn, receiver = unbound(callee)
+    if not receiver or not isinstance(fn, FunctionType) or _is_library(fn):
         return False
-    names, cls = fn.__code__.co_names, type(callee.__self__)
+    names, cls = fn.__code__.co_names, type(receiver[0])
     return any(hasattr(inspect.getattr_static(cls, n, None), "__vkchi_kind__") for n in names)
 
 

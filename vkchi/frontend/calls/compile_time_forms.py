@@ -20,12 +20,10 @@ from vkchi.frontend.control.loop_limits import check_step
 from vkchi.frontend.state.reports import lower_print
 from vkchi.frontend.values.activity_calls import ACTIVITY_FORMS
 from vkchi.frontend.values.kinds import is_static
-from vkchi.frontend.values.operands import check_constants
+from vkchi.frontend.values.operands import check_constants, is_tensor
 from vkchi.frontend.values.references import RangeOf
-from vkchi.ir.core import Value
 from vkchi.lang.compile_time import loop_config, static
 from vkchi.target.shader import range_length
-from vkchi.types import Tensor
 
 Form = Callable[[Lowering, list[Any], dict[str, Any]], Any]
 UNROLL_LIMIT = 1 << 16
@@ -60,13 +58,9 @@ def lower_iterable(cx: Lowering, n: ast.expr) -> Any:
 def _static(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if kwargs or not args:
         raise cx.fail("ti.static takes values, without names", help="write ti.static(x)")
-    if len(args) > 1 or cx.call_node is not cx.iterated or not _is_tensor(args[0]):
+    if len(args) > 1 or cx.call_node is not cx.iterated or not is_tensor(args[0]):
         check_constants(cx, args)
     return args[0] if len(args) == 1 else args
-
-
-def _is_tensor(x: Any) -> bool:
-    return isinstance(x, Value) and isinstance(x.type, Tensor)
 
 
 def check_unrolled(cx: Lowering, count: int, help: str) -> None:
@@ -118,10 +112,6 @@ def _iterate(python: Any, gather: Any, begin: Begin = iter, count: int = 1 << 10
     return form
 
 
-def _dict(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    return cx.run_python(dict, args, kwargs)
-
-
 def _loop_config(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> None:
     known = ("block_dim", "serialize", "parallelize", "block_dim_adaptive", "bit_vectorize")
     for name, x in kwargs.items():
@@ -145,5 +135,5 @@ FORMS: dict[Any, Form] = {
     **{fn: _iterate(fn, fn) for fn in (zip, list, tuple)},
     enumerate: _iterate(enumerate, enumerate, count=1),
     reversed: _iterate(reversed, list, reversed),
-    dict: _dict,
+    dict: lambda cx, args, kwargs: cx.run_python(dict, args, kwargs),
 }

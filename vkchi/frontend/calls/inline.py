@@ -25,6 +25,7 @@ from vkchi.frontend.syntax.syntax_facts import always_leaves, function_assigns, 
 from vkchi.frontend.values.kinds import describe, function_kind, kind_of, name_of
 from vkchi.frontend.values.operands import (
     dtype_of,
+    is_number,
     operand,
     operand_shape,
     weak,
@@ -33,7 +34,6 @@ from vkchi.frontend.values.struct_values import Receiver, fit_member, is_places
 from vkchi.frontend.values.targets import VariableTarget
 from vkchi.frontend.values.trees import StructValue
 from vkchi.interrupts.local import local
-from vkchi.ir.core import Value
 from vkchi.span import Span
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
@@ -283,7 +283,7 @@ def check_annotation(cx: Lowering, fn: FunctionType, name: str, note: Any, x: An
     It may be absent, a vkchi type, `int`, `float`, `bool`, `Any`, generic, or a class of the
     argument. An ndarray annotation does not fit numbers, vectors and matrices.
     """
-    if isinstance(note, ndarray) and (isinstance(x, Value) or weak(x) is not None):
+    if isinstance(note, ndarray) and is_number(x):
         raise cx.fail(f"`{name}` of {fn.__name__}() is annotated as an array", kind=KernelCallError)
     if any(note is known for known in _NOTES) or get_origin(note) is not None:
         return

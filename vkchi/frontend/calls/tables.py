@@ -44,13 +44,18 @@ METHODS: dict[str, Handler] = {}
 
 def find_call(callee: Any) -> CallHandler | None:
     """Return the handler of a callable in CALLS, or None. Imports modules of LATE if needed."""
-    try:
-        found = CALLS.get(callee)
-    except TypeError:  # cannot be hashed
-        return None
+    found: CallHandler | None = find_in(CALLS, callee)
     if found is None:
         fill_late()
-    return found or CALLS.get(callee)
+        found = find_in(CALLS, callee)
+    return found
+
+
+def find_in(table: dict[Any, Any], callee: Any) -> Any:
+    try:
+        return table.get(callee)
+    except TypeError:  # cannot be hashed
+        return None
 
 
 def fill_late() -> None:

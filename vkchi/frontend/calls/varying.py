@@ -16,7 +16,7 @@ from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelSyntaxError
-from vkchi.frontend.state.dependencies import referred_names
+from vkchi.frontend.state.dependencies import referred_names, unbound
 from vkchi.frontend.state.pending import PendingCaution
 from vkchi.frontend.syntax.source import source_of
 from vkchi.span import PACKAGE
@@ -85,7 +85,7 @@ def is_generator(x: Any) -> bool:
 
 def kind_inside(callee: Any, depth: int) -> str:
     """Return the kind of a user's function or method, by the calls in its source; "" if unknown."""
-    fn = callee.__func__ if isinstance(callee, MethodType) else callee
+    fn, receiver = unbound(callee)
     if not isinstance(fn, FunctionType):
         return ""
     top = (fn.__module__ or "").partition(".")[0]
@@ -96,8 +96,8 @@ def kind_inside(callee: Any, depth: int) -> str:
     except KernelSyntaxError:
         return ""
     names = referred_names(fn)
-    if isinstance(callee, MethodType) and node.args.args:
-        names[node.args.args[0].arg] = callee.__self__
+    if receiver and node.args.args:
+        names[node.args.args[0].arg] = receiver[0]
     called = [resolved(n.func, names) for n in ast.walk(node) if isinstance(n, ast.Call)]
     if any(getattr(x, "__name__", "") == "seed" for x in called):
         return ""

@@ -23,6 +23,8 @@ from vkchi.frontend.syntax.syntax_facts import bottom_names
 from vkchi.frontend.values.kinds import check_supported, describe, kind_of
 from vkchi.frontend.values.objects import add_member, is_makeable
 from vkchi.frontend.values.operands import (
+    is_number,
+    is_tensor,
     operand,
     operand_shape,
     own_type,
@@ -30,19 +32,16 @@ from vkchi.frontend.values.operands import (
     weak,
 )
 from vkchi.frontend.values.places import lvalue
-from vkchi.frontend.values.struct_values import StructMethod, as_record, is_places, record_in
+from vkchi.frontend.values.struct_values import StructMethod, as_record, is_places
 from vkchi.frontend.values.targets import (
     ItemTarget,
     VariableTarget,
 )
 from vkchi.frontend.values.trees import (
     StructValue,
-    aligned,
-    children_of,
+    child_pairs,
     is_same,
     map_leaves,
-    same_branches,
-    with_branches,
 )
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix
@@ -78,7 +77,7 @@ def kind_of_variable(x: Any) -> str:
 
 def has_parts(x: Any) -> bool:
     """True if x can be changed in part, which in Python every alias of x would see."""
-    return kind_of(x).is_container or (isinstance(x, Value) and isinstance(x.type, Tensor))
+    return kind_of(x).is_container or is_tensor(x)
 
 
 # --- assignment ----------------------------------------------------------------------------------
@@ -180,16 +179,12 @@ def assign_var(cx: Lowering, var: Var, x: Any) -> None:
         cx.assign(var, fit_held_type(cx, var.value, x, var.name, var))
 
 
-def _is_number(x: Any) -> bool:
-    return isinstance(x, Value) or weak(x) is not None
-
-
 def _refuse_narrowing(cx: Lowering, var: Var, x: Any) -> None:
     """Check that a Python function's integer variable does not become a float in a branch or loop.
 
     The kernel's variable has one type there. Raises KernelTypeError.
     """
-    if not _is_number(var.value) or not _is_number(x):
+    if not is_number(var.value) or not is_number(x):
         return
     old, new = [scalar_of(own_type(cx, operand(cx, v))) for v in (var.value, x)]
     if old.kind in "iu" and new.kind == "f":
@@ -255,9 +250,13 @@ def fit_held_type(cx: Lowering, old: Any, x: Any, name: str, var: Var | None = N
         x = x.to_list()
     if isinstance(old, StructValue):
         x = StructValue(x) if isinstance(x, dict) else as_record(cx, x)
-    if kind_of(old).is_container and (same_branches(old, x) or _both_sequences(old, x)):
-        pairs = zip(children_of(old), aligned(old, x))
-        made = with_branches(old, [fit_held_type(cx, a, b, name, var) for a, b in pairs])
+    pairs = child_pairs(old, x)
+    if pairs is None and type(old) in (list, tuple) and isinstance(x, list | tuple):
+        pairs = list(zip(old, x)) if len(old) == len(x) else None
+    if pairs is not None:
+        made = kind_of(old).with_children(
+            old, [fit_held_type(cx, a, b, name, var) for a, b in pairs]
+        )
         if isinstance(made, StructValue):
             made.objects = x.objects
         if is_places(old):
@@ -272,10 +271,6 @@ def fit_held_type(cx: Lowering, old: Any, x: Any, name: str, var: Var | None = N
         if isinstance(old, StructValue)
         else "give the new value a name of its own",
     )
-
-
-def _both_sequences(a: Any, b: Any) -> bool:
-    return isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b)
 
 
 def coerce(
@@ -343,14 +338,13 @@ def augment(cx: Lowering, n: ast.expr, target: Any, op: str, x: Any) -> None:
     `+ - & | ^` are atomic on memory that other invocations may access. Exceptions are `+ -` of
     bools. Otherwise it is a read, an op and a write. Raises KernelTypeError.
     """
-    check_supported(cx, record_in(target), "number")
-    if isinstance(target, VariableTarget):
-        check_supported(cx, target.get(), "number")
+    held = target.get() if isinstance(target, VariableTarget) else target
+    check_supported(cx, held, "number")
     if cx.act.is_plain and type(target) is VariableTarget and target.var.kind in CHANGING:
-        assign_var(cx, target.var, operator_lowering.binary(cx, op, target.get(), x))
+        assign_var(cx, target.var, operator_lowering.binary(cx, op, held, x))
         return
-    if isinstance(target, VariableTarget) and not isinstance(target.get(), Value):
-        store_target(cx, target, operator_lowering.binary(cx, op, target.get(), x))
+    if held is not target and not isinstance(held, Value):
+        store_target(cx, target, operator_lowering.binary(cx, op, held, x))
         return
     t = target.type
     elem = scalar_of(t)

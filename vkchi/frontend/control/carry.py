@@ -23,13 +23,11 @@ from vkchi.frontend.syntax.syntax_facts import names_assigned, names_of_indices,
 from vkchi.frontend.values.kinds import kind_of
 from vkchi.frontend.values.references import MemoryTarget
 from vkchi.frontend.values.trees import (
-    aligned,
-    children_of,
+    child_pairs,
     is_same,
     leaves,
     map_leaves,
     refill,
-    same_branches,
 )
 from vkchi.ir.core import Param, Value
 from vkchi.types import Scalar, Tensor, u1
@@ -129,9 +127,8 @@ def same_but_values(a: Any, b: Any) -> bool:
     """True if two trees are equal except for kernel values of one type."""
     if isinstance(a, Value) and isinstance(b, Value):
         return a.type is b.type
-    if same_branches(a, b):
-        return all(same_but_values(x, y) for x, y in zip(children_of(a), aligned(a, b)))
-    return is_same(a, b)
+    pairs = child_pairs(a, b)
+    return is_same(a, b) if pairs is None else all(same_but_values(x, y) for x, y in pairs)
 
 
 def loop_for(

@@ -41,6 +41,7 @@ from vkchi.frontend.values.kinds import (
     unsupported_use,
 )
 from vkchi.frontend.values.objects import operate, operate_alone
+from vkchi.frontend.values.operands import is_tensor
 from vkchi.frontend.values.places import lower_attribute, lower_name, lower_subscript
 from vkchi.frontend.values.references import Deferred
 from vkchi.frontend.values.texts import Part, RuntimeString, format_parts, joined, percent_text
@@ -263,7 +264,7 @@ def lower_ifexp(cx: Lowering, n: ast.IfExp) -> Any:
     shapes that fit (`_can_select`).
     """
     test = cx.expr(n.test)
-    if isinstance(test, Value) and isinstance(test.type, Tensor):
+    if is_tensor(test):
         return operator_lowering.select(cx, test, cx.expr(n.body), cx.expr(n.orelse))
     cond = cx.at(n.test, lambda cx: condition_of(cx, test))
     if not isinstance(cond, Value):

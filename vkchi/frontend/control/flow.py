@@ -23,20 +23,17 @@ from vkchi.frontend.syntax.syntax_facts import always_leaves, may_leave
 from vkchi.frontend.values.kinds import check_supported, describe, kind_of
 from vkchi.frontend.values.operands import (
     common_scalar,
+    is_number,
     operand,
     operand_shape,
     own_type,
-    weak,
 )
 from vkchi.frontend.values.struct_values import as_record
 from vkchi.frontend.values.trees import (
     StructValue,
-    aligned,
-    children_of,
+    child_pairs,
     is_same,
     map_leaves,
-    same_branches,
-    with_branches,
 )
 from vkchi.ir.core import Param, Region, Value
 from vkchi.ir.ops import TABLE, Effect
@@ -173,15 +170,13 @@ class PathMerge:
         if a is UNSET or b is UNSET:
             set_one = b if a is UNSET else a
             return map_leaves(set_one, lambda v: self._half(v, name, is_first=b is UNSET))
-        if kind_of(a).is_container or kind_of(b).is_container:
-            if not same_branches(a, b):
-                raise self._differ(a, b, name)
-            pairs = zip(children_of(a), aligned(a, b))
-            made = with_branches(a, [self.merge(x, y, name) for x, y in pairs])
+        pairs = child_pairs(a, b)
+        if pairs is not None:
+            made = kind_of(a).with_children(a, [self.merge(x, y, name) for x, y in pairs])
             if isinstance(made, StructValue):
                 made.objects |= b.objects
             return made
-        if not self._is_number(a) or not self._is_number(b):
+        if not is_number(a) or not is_number(b):
             raise self._differ(a, b, name)
         return self._hole(a, b, self._common_type(a, b), name)
 
@@ -197,9 +192,6 @@ class PathMerge:
     def _hole(self, a: Any, b: Any, t: Scalar | Tensor, name: str) -> Hole:
         self.pairs.append((a, b, t, name))
         return Hole(len(self.pairs) - 1)
-
-    def _is_number(self, x: Any) -> bool:
-        return isinstance(x, Value) or weak(x) is not None
 
     def _common_type(self, a: Any, b: Any) -> Scalar | Tensor:
         cx = self.cx

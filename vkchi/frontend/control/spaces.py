@@ -29,13 +29,14 @@ from vkchi.frontend.control.loop_limits import (
 )
 from vkchi.frontend.values.cell_activity import ActivityTest, guard_of
 from vkchi.frontend.values.kinds import is_iterable, kind_of, name_of, unsupported_use
+from vkchi.frontend.values.operands import is_tensor
 from vkchi.frontend.values.references import RangeOf
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Value, is_wide
 from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.target.shader import range_length
 from vkchi.tuples import NamedTuple
-from vkchi.types import Scalar, Tensor, i32, i64, u32, u64
+from vkchi.types import Scalar, i32, i64, u32, u64
 
 TOO_LONG = "this loop has more iterations than can be counted: split it"
 
@@ -96,17 +97,16 @@ def space_of(cx: Lowering, x: Any) -> LoopSpace:
         extents: tuple[Any, ...] = array.shape(cx)
         if is_wide(array.value):
             extents = tuple([materialise(cx, extent, i64) for extent in extents])
-        axes = [_axis(start, extent) for start, extent in zip(array.origin, extents)]
+        axes = [
+            (start, start + extent if isinstance(extent, int) else extent)
+            for start, extent in zip(array.origin, extents)
+        ]
         return LoopSpace(tuple(axes), "array", guard=guard_of(cx, array))
     raise cannot_loop(cx, x)
 
 
-def _axis(start: int, extent: Any) -> tuple[Bound, Bound]:
-    return (start, start + extent if isinstance(extent, int) else extent)
-
-
 def cannot_loop(cx: Lowering, x: Any) -> Exception:
-    if isinstance(x, Value) and isinstance(x.type, Tensor):
+    if is_tensor(x):
         return cx.fail(
             f"cannot loop over {name_of(x)}",
             help=f"loop over its indices: ti.static(range({x.type.n}))",

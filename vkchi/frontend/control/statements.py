@@ -238,7 +238,7 @@ def store_result(cx: Lowering, slot: Any, x: Any) -> None:
 
 
 def _is_single(value: Any) -> bool:
-    return isinstance(value, tuple) and len(value) == 1 and not isinstance(value, Value)
+    return isinstance(value, tuple) and len(value) == 1
 
 
 STATEMENTS: dict[type[ast.AST], Callable[[Lowering, Any], None]] = {

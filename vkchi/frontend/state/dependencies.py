@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Hashable, Iterator
-from types import FunctionType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from vkchi.frontend.state.captured_values import (
@@ -368,6 +368,12 @@ def is_of_program(module: str, file: str) -> bool:
     first = module.partition(".")[0]
     is_python = module != "__main__" and first in sys.stdlib_module_names
     return not (first == "vkchi" or is_python or "-packages" in file)
+
+
+def unbound(callee: Any) -> tuple[Any, list[Any]]:
+    """Return the function of a bound method, and its object in a list; other callables, and []."""
+    is_bound = isinstance(callee, MethodType)
+    return (callee.__func__, [callee.__self__]) if is_bound else (callee, [])
 
 
 def referred_names(fn: FunctionType) -> dict[str, Any]:

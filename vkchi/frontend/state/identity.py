@@ -3,7 +3,7 @@
 A variable holds its object's members by value. An object with two names therefore cannot change:
 the change raises KernelSyntaxError. `StructValue.objects` is the set of objects that a record may
 be: one where it was made, the union where paths join. Copies and parts keep it
-(`trees.with_branches`).
+(`Kind.with_children`).
 
     q = p           # both records hold the same object
     p.x = 1.0       # check_unshared raises
@@ -18,11 +18,9 @@ from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.state.scope import Activation, Var
 from vkchi.frontend.values.trees import (
     StructValue,
-    aligned,
-    children_of,
+    child_pairs,
     leaves,
     records_in,
-    same_branches,
 )
 from vkchi.ir.core import Value
 
@@ -102,9 +100,8 @@ def pairs_of(a: Any, b: Any) -> Iterator[tuple[StructValue, StructValue]]:
     """Yield the pairs of records at the same positions of two trees."""
     if isinstance(a, StructValue) and isinstance(b, StructValue):
         yield a, b
-    if same_branches(a, b):
-        for x, y in zip(children_of(a), aligned(a, b)):
-            yield from pairs_of(x, y)
+    for x, y in child_pairs(a, b) or ():
+        yield from pairs_of(x, y)
 
 
 def join_objects(a: Any, b: Any) -> None:

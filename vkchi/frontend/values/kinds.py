@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from vkchi.frontend.state.scope import Var
     from vkchi.frontend.values.operands import Operand, WeakNumbers
     from vkchi.frontend.values.references import Context
+    from vkchi.frontend.values.texts import Part
     from vkchi.ir.core import Value
 
 # Uses of a value: the sentence for a kind that does not support it, and the default help.
@@ -176,6 +177,10 @@ class Kind:
         if not defines(x, "__len__"):
             raise unsupported_use(cx, x, "length")
         return cx.run_python(len, (x,))
+
+    def shown(self, cx: Any, x: Any) -> list[Part]:
+        """Return x's text as `print` shows it."""
+        return [str(x)]
 
     def class_of(self, x: Any) -> type:
         """Return the class of x for `isinstance`."""

@@ -20,8 +20,10 @@ from typing import Any
 from vkchi.errors import KernelTypeError
 from vkchi.frontend.values.kinds import Kind, describe, kind_of, name_of
 from vkchi.frontend.values.references import Context
+from vkchi.frontend.values.texts import Part, as_stored
 from vkchi.interrupts.local import local
 from vkchi.ir.core import Value, bits_of
+from vkchi.reports.sites import show_number
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
     DefaultTensor,
@@ -106,13 +108,20 @@ class BoolKind(Kind, of=[bool, np.bool_]):
     def weak(self, x: Any) -> WeakNumbers:
         return WeakNumbers(self.python(x), self.letter)
 
+    def shown(self, cx: Any, x: Any) -> list[Part]:
+        return [show_number(x, u1)]
+
 
 class IntKind(BoolKind, of=[int, np.integer]):
     letter, python = "i", int
+    shown = Kind.shown
 
 
 class FloatKind(BoolKind, of=[float, np.floating]):
     letter, python = "f", float
+
+    def shown(self, cx: Any, x: Any) -> list[Part]:
+        return [show_number(as_stored(cx, x), cx.options.default_fp)]
 
 
 class NumpyKind(Kind, of=[np.ndarray]):
@@ -149,6 +158,16 @@ def weak(x: Any) -> WeakNumbers | None:
     None for other objects, such as lists and numpy arrays with axes.
     """
     return kind_of(x).weak(x)
+
+
+def is_number(x: Any) -> bool:
+    """True for a kernel value, and for what `weak` returns as WeakNumbers."""
+    return isinstance(x, Value) or weak(x) is not None
+
+
+def is_tensor(x: Any) -> bool:
+    """True for a vector or matrix that is a kernel value."""
+    return isinstance(x, Value) and isinstance(x.type, Tensor)
 
 
 def operand(cx: Context, x: Any) -> Operand:

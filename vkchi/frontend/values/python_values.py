@@ -36,6 +36,7 @@ from vkchi.frontend.values.operands import Operand, tensor_of
 from vkchi.frontend.values.references import Deferred
 from vkchi.frontend.values.targets import ItemTarget, VariableTarget
 from vkchi.frontend.values.tensor_values import is_static_index
+from vkchi.frontend.values.texts import Part, print_parts
 from vkchi.frontend.values.trees import refilled
 from vkchi.ir.core import Value
 from vkchi.lang.struct import Struct
@@ -107,6 +108,15 @@ class ContainerKind(Kind, of=[list, tuple]):
     def operand(self, cx: Any, x: Any) -> Operand:
         return tensor_of(cx, x)
 
+    def shown(self, cx: Any, x: Any) -> list[Part]:
+        """Return the items in brackets; those of a dict or struct with their names."""
+        keys = self.keys(x)
+        names = [""] * len(x) if keys is None else [f"{key!r}: " for key in keys]
+        parts: list[Part] = []
+        for name, item in zip(names, self.children(x)):
+            parts += [", " if parts else "", name, *print_parts(cx, item)]
+        return ["[", *parts, "]"] if keys is None else ["{", *parts, "}"]
+
     def children(self, x: Any) -> list[Any]:
         return list(x)
 
@@ -118,7 +128,7 @@ class NamedTupleKind(ContainerKind):
     """Subclasses of tuples: their parts are read as attributes."""
 
     is_container = False
-    item, method, sized_name = Kind.item, Kind.method, Kind.sized_name
+    item, method, shown, sized_name = Kind.item, Kind.method, Kind.shown, Kind.sized_name
 
 
 NAMED_TUPLE = NamedTupleKind()

@@ -29,6 +29,7 @@ from vkchi.frontend.values.targets import (
     check_index_type,
     extract,
 )
+from vkchi.frontend.values.texts import Part, ReplacementField, print_parts
 from vkchi.ir.core import Op, Param, Result, Value
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, shape_of, with_shape
@@ -87,6 +88,9 @@ class ValueKind(TensorKind, of=[Op, Param, Result, Value]):
         rows = range(0, len(parts), width)
         return [operator_lowering.value(cx, parts[k : k + width]) for k in rows]
 
+    def shown(self, cx: Any, x: Any) -> list[Part]:
+        return [ReplacementField(x)]
+
     def truth(self, cx: Any, x: Any) -> Value:
         return operator_lowering.as_condition(cx, x)
 
@@ -129,6 +133,9 @@ class MatrixKind(Kind, of=[Matrix]):
 
     def items(self, cx: Any, x: Any, use: str) -> list[Any]:
         return list(x.to_list())
+
+    def shown(self, cx: Any, x: Any) -> list[Part]:
+        return print_parts(cx, x.to_list())
 
     def method(self, cx: Any, x: Any, name: str, n: ast.Call) -> Any:
         if name not in METHODS:

@@ -23,17 +23,17 @@ from vkchi.frontend.values.kinds import (
     all_but,
     check_supported,
     describe,
+    is_static,
     kind_of,
     name_of,
 )
 from vkchi.frontend.values.references import Context, Deferred
-from vkchi.frontend.values.trees import StructValue, children_of
+from vkchi.frontend.values.trees import records_in
 from vkchi.interrupts.local import local
 from vkchi.ir.core import Value
-from vkchi.lang.matrix import Matrix
-from vkchi.reports.sites import decimals_of, format_number, format_sample, show_number
+from vkchi.reports.sites import decimals_of, format_number, format_sample
 from vkchi.tuples import NamedTuple
-from vkchi.types import Scalar, Tensor, scalar_of, u1
+from vkchi.types import Scalar, Tensor, scalar_of
 from vkchi.types.lazy_numpy import np
 
 
@@ -85,6 +85,9 @@ class TextKind(DeferredKind, of=[RuntimeString]):
         compare="compare the values, not their text: n == 3",
     )
 
+    def shown(self, cx: Any, x: Any) -> list[Part]:
+        return list(x.parts)
+
 
 class StringKind(Kind, of=[str]):
     def method(self, cx: Any, x: Any, name: str, n: ast.Call) -> Any:
@@ -120,37 +123,7 @@ def print_parts(cx: Context, x: Any, arg: int | None = None) -> list[Part]:
     """
     x = kind_of(x).load(cx, x)
     check_supported(cx, x, "print", arg)
-    if isinstance(x, Value):
-        return [ReplacementField(x)]
-    if isinstance(x, RuntimeString):
-        return list(x.parts)
-    if isinstance(x, Matrix):
-        x = x.to_list()
-    if kind_of(x).is_container:
-        return _shown_items(cx, x)
-    return [static_text(cx, x)]
-
-
-def _shown_items(cx: Context, tree: Any) -> list[Part]:
-    """Return the parts of a list or tuple in brackets; of a dict or struct with its names."""
-    has_names = isinstance(tree, dict | StructValue)
-    names = [f"{key!r}: " for key in list(tree.keys())] if has_names else [""] * len(tree)
-    parts: list[Part] = []
-    for name, item in zip(names, children_of(tree)):
-        parts += [", " if parts else "", name, *print_parts(cx, item)]
-    return ["{", *parts, "}"] if has_names else ["[", *parts, "]"]
-
-
-def static_text(cx: Context, x: Any) -> str:
-    """Return a Python object as `print` shows it.
-
-    Bools and floats are shown like values of u1 and default_fp.
-    """
-    if isinstance(x, bool):
-        return show_number(x, u1)
-    if isinstance(x, float):
-        return show_number(as_stored(cx, x), cx.options.default_fp)
-    return str(x)
+    return kind_of(x).shown(cx, x)
 
 
 def as_stored(cx: Context, x: float) -> float:
@@ -165,15 +138,15 @@ def format_parts(cx: Context, x: Any, spec: str = "", conversion: str = "") -> l
     Raises KernelTypeError where the format does not fit.
     """
     x = kind_of(x).load(cx, x)
+    check_supported(cx, x, "print")
     if isinstance(x, Value):
         return [ReplacementField(x, spec_for(cx, x, spec))]
-    if isinstance(x, RuntimeString) or (kind_of(x).is_container and not _is_python(x)):
+    if not is_static(x) or any(True for _ in records_in(x)):
         if spec:
             raise cx.fail(
                 f"the format {spec!r} is for a number, a vector or a matrix", kind=KernelTypeError
             )
         return print_parts(cx, x)
-    check_supported(cx, x, "print")
     if type(x) is float and spec and not conversion:
         x, spec = as_stored(cx, x), completed(spec, cx.options.default_fp)
     try:
@@ -183,13 +156,6 @@ def format_parts(cx: Context, x: Any, spec: str = "", conversion: str = "") -> l
         if foreign_traceback(e):
             raise
         raise cx.fail(f"{name_of(x)} cannot be formatted: {e}", kind=KernelTypeError) from None
-
-
-def _is_python(x: Any) -> bool:
-    """True if the tree contains no kernel value and no struct."""
-    if kind_of(x).is_container:
-        return not isinstance(x, StructValue) and all(map(_is_python, children_of(x)))
-    return not isinstance(x, Value | RuntimeString) and not kind_of(x).is_target
 
 
 def spec_for(cx: Context, v: Value, spec: str) -> str:

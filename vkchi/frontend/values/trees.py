@@ -55,22 +55,13 @@ class StructValue:
         return type(self)(dict(self.members), self.methods, self.type, self.objects)
 
 
-def children_of(tree: Any) -> list[Any]:
-    return kind_of(tree).children(tree)
-
-
-def with_branches(tree: Any, items: Sequence[Any]) -> Any:
-    """Return a container of the same kind as `tree` with these children."""
-    return kind_of(tree).with_children(tree, items)
-
-
 def refilled(tree: Any, items: Sequence[Any]) -> Any:
     """Return a list, tuple or dict of the same class with these items.
 
     The class is kept because a subclass may look up keys in its own way.
     """
     if type(tree) in (list, tuple, dict):
-        return with_branches(tree, items)
+        return kind_of(tree).with_children(tree, items)
     try:
         new = copy(tree)
     except local(Exception):  # `__getattr__ = dict.get` gives None for copy's hooks
@@ -134,20 +125,17 @@ def is_same(a: Any, b: Any) -> bool:
     return a == b and repr(a) == repr(b) if a == a else b != b
 
 
-def same_branches(a: Any, b: Any) -> bool:
-    """True if a and b are containers of one kind, with the same keys or length.
+def child_pairs(a: Any, b: Any) -> list[tuple[Any, Any]] | None:
+    """Return the pairs of children of two containers of one kind, with the same keys or length.
 
-    Their children may differ. The order of keys is irrelevant.
+    They are in the order of a. None if a and b are no such containers.
     """
     found = kind_of(a)
+    if not found.is_container:
+        return None
     keys = found.keys(a)
-    if keys is not None:
-        base = StructValue if isinstance(a, StructValue) else dict
-        return isinstance(b, base) and keys == b.keys()
-    return type(a) is type(b) and found.is_container and len(a) == len(b)
-
-
-def aligned(a: Any, b: Any) -> list[Any]:
-    """Return the children of b in the order of a, which has the same branches."""
-    keys = kind_of(a).keys(a)
-    return list(b) if keys is None else [b[key] for key in keys]
+    if keys is None:
+        return list(zip(a, b)) if type(a) is type(b) and len(a) == len(b) else None
+    if not isinstance(b, StructValue if isinstance(a, StructValue) else dict) or keys != b.keys():
+        return None
+    return [(item, b[key]) for item, key in zip(found.children(a), keys)]
