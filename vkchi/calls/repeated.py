@@ -19,7 +19,7 @@ from vkchi.fields.storage import Storage
 from vkchi.interop.in_place import HostNdarray
 from vkchi.interrupts.weak import insert_bounded
 from vkchi.launch.call_cache import RepeatedCall, cache_call
-from vkchi.launch.prepared import Prepared
+from vkchi.launch.commands import RepeatedCommands
 from vkchi.ndarray import Ndarray
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class RepeatedTapedCall:
         self.cases: dict[tuple[tuple[str, int], ...], Case] = {}
         self.known: dict[Hashable, Any] = {}
         self._gradient: tuple[Adjoints, GradientPlan] | None = None
-        self._prepared: tuple[Executable, Buffers, Prepared] | None = None
+        self._commands: tuple[Executable, Buffers, RepeatedCommands] | None = None
 
     def arrays(self, args: tuple[Any, ...]) -> dict[str, Storage]:
         found = self.plan.fields(args)
@@ -103,16 +103,17 @@ class RepeatedTapedCall:
         If the buffers are those of the previous launch, the bound arguments are reused.
         """
         buffers = buffers_of(arrays)
-        kept = self._prepared
+        kept = self._commands
         if kept is not None and kept[0] is executable and kept[1] == buffers is not None:
-            prepared = kept[2]
+            commands = kept[2]
         else:
-            prepared = Prepared(executable, executable.bind(args, arrays), self.call.numbers)
-            self._prepared = None if buffers is None else (executable, buffers, prepared)
-        if prepared.met is not None:
-            prepared.count(prepared.met, lambda: executable.bind(args, arrays).arrays)
-        prepared.fill(args)
-        prepared.record()
+            bound = executable.bind(args, arrays)
+            commands = RepeatedCommands(executable, bound, self.call.numbers)
+            self._commands = None if buffers is None else (executable, buffers, commands)
+        if commands.met is not None:
+            commands.count(commands.met, lambda: executable.bind(args, arrays).arrays)
+        commands.fill(args)
+        commands.record(executable.runtime.device)
 
 
 def buffers_of(arrays: Arrays) -> Buffers | None:

@@ -16,7 +16,7 @@ from vkchi.frontend.state.captured_values import Path
 from vkchi.interop.in_place import HostNdarray
 from vkchi.interrupts.locks import release_wholly
 from vkchi.launch import NOTHING_SHARED, Plan
-from vkchi.launch.prepared import Prepared
+from vkchi.launch.commands import RepeatedCommands
 from vkchi.launch.value_guards import Guard
 from vkchi.ndarray import Ndarray
 from vkchi.signature.bound import ImportedArray, notify_torch, written_imports
@@ -73,7 +73,7 @@ class CallCache:
 class RepeatedCall:
     """The bound launch of calls with one key."""
 
-    __slots__ = ("changed", "held", "holding", "numbers", "plan", "prepared", "tokens")
+    __slots__ = ("changed", "commands", "held", "holding", "numbers", "plan", "tokens")
 
     def __init__(self, plan: Plan, args: tuple[Any, ...]) -> None:
         self.plan = plan
@@ -84,7 +84,7 @@ class RepeatedCall:
         self._begin_to_hold()
         self.changed: list[int] | None = None  # indices of foreign arrays that are written
         bound = plan.executable.bind_arguments(args)
-        self.prepared = Prepared(plan.executable, bound, self.numbers)
+        self.commands = RepeatedCommands(plan.executable, bound, self.numbers)
 
     def _begin_to_hold(self) -> None:
         """Start a new list `held`: owners of foreign memory, alive while `launch` blocks.
@@ -122,15 +122,15 @@ class RepeatedCall:
             with lock:
                 for life in plan.lives:
                     life.check_alive()
-                prepared = self.prepared
-                if prepared.met is not None:
-                    prepared.count(
-                        prepared.met, lambda: plan.executable.bind_arguments(args).arrays
+                commands = self.commands
+                if commands.met is not None:
+                    commands.count(
+                        commands.met, lambda: plan.executable.bind_arguments(args).arrays
                     )
-                prepared.fill(args)
+                commands.fill(args)
                 if shared:
                     _held = self._share(shared)  # kept until the commands are recorded
-                prepared.record()
+                commands.record(plan.runtime.device)
                 if shared and not plan.runtime.deferred:
                     plan.runtime.device.wait()
                     self.held.clear()

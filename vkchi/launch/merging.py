@@ -10,43 +10,32 @@ all launches, which `Merged.refresh` copies from them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import CompilationError, DeviceError, Unsupported
 from vkchi.fields.storage import Storage
-from vkchi.launch.executable import DispatchStep, Place, Recorded, buffer_refs
+from vkchi.launch.commands import CommandList
+from vkchi.launch.executable import DispatchStep, Place, buffer_refs
 from vkchi.ndarray import Ndarray
 from vkchi.signature.signer import are_disjoint_arguments
 from vkchi.target import tuning
-from vkchi.vk.sequence import Command
 
 if TYPE_CHECKING:
     from vkchi.ir.core import Func, Param, Value
     from vkchi.launch.replay import RecordedLaunch
     from vkchi.target.artifact import Artifact
     from vkchi.types.array_attributes import Attributes
-    from vkchi.vk.pipelines import Runnable
 
 
-class Unit(Protocol):
-    """A source of commands: one launch, or several as one dispatch."""
-
-    commands: list[Command]
-
-    def dispatches(self) -> list[Command]:
-        """Return commands equivalent to `commands`, with dispatches in place of fills."""
-
-    def in_memory(self, command: int) -> Runnable:
-        """Return the variant of a command's pipeline that reads its arguments from memory.
-
-        Raises DeviceError.
-        """
+Unit = tuple[CommandList, list["RecordedLaunch"]]  # commands, and the launches that they replace
 
 
-def merge_launches(launches: Sequence[RecordedLaunch]) -> list[tuple[Unit, list[RecordedLaunch]]]:
+def merge_launches(
+    launches: Sequence[RecordedLaunch],
+) -> list[Unit]:
     """Fuse successive launches where possible; return units, each with the launches that it
     replaces."""
-    found: list[tuple[Unit, list[RecordedLaunch]]] = []
+    found: list[Unit] = []
     group: list[RecordedLaunch] = []
     joined: MergedFunc | None = None
     for one in launches:
@@ -59,9 +48,7 @@ def merge_launches(launches: Sequence[RecordedLaunch]) -> list[tuple[Unit, list[
     return found + units_of(group, joined)
 
 
-def units_of(
-    group: list[RecordedLaunch], joined: MergedFunc | None
-) -> list[tuple[Unit, list[RecordedLaunch]]]:
+def units_of(group: list[RecordedLaunch], joined: MergedFunc | None) -> list[Unit]:
     """Return the units of one group of launches, each with the launches that it replaces."""
     if joined is not None:
         merged = joined.build()
@@ -80,7 +67,7 @@ def may_merge(group: Sequence[RecordedLaunch], one: RecordedLaunch) -> bool:
     last = group[-1]
     if len(group) >= tuning.MERGED_LAUNCHES or not (is_single(last) and is_single(one)):
         return False
-    counts = [x.form.steps[0].counts(x.numbers) for x in (last, one)]
+    counts = [x.form.steps[0].counts(x.flat) for x in (last, one)]
     touched = frozenset().union(*(c.reads | c.writes for x in group for c in x.commands))
     (command,) = one.commands
     return counts[0] == counts[1] != () and not touched.isdisjoint(command.reads | command.writes)
@@ -219,8 +206,8 @@ class FuncConcatenator:
         return p.attributes._replace(like="" if like == name else like, noalias=True)
 
 
-class Merged:
-    """Several launches as one dispatch. `commands` are its commands."""
+class Merged(CommandList):
+    """Several launches as one dispatch."""
 
     def __init__(
         self,
@@ -237,29 +224,14 @@ class Merged:
         self._sources = list(sources.values())
         places = {place: k for k, place in enumerate(sources)}
         (dispatch,) = artifact.dispatches
-        self._step = DispatchStep(launches[0].plan.runtime, dispatch, places, buffer_refs(arrays))
-        self.commands: list[Command] = []
+        step = DispatchStep(launches[0].plan.runtime, dispatch, places, buffer_refs(arrays))
+        super().__init__([step], self._numbers(), {})
         self.refresh()
 
+    def _numbers(self) -> list[Any]:
+        return [one.flat[k] for one, k in self._sources]
+
     def refresh(self) -> None:
-        """Copy the scalars of the launches into the argument blocks of `commands`.
-
-        If the workgroup counts differ, new commands replace the old ones.
-        """
-        new = self._commands_of(self._step)
-        if [c.groups for c in self.commands] != [groups for _, _, groups, _, _ in new]:
-            self.commands = [Command(c[0], bytearray(c[1]), *c[2:]) for c in new]
-            return
-        for command, (_, args, *_) in zip(self.commands, new, strict=True):
-            assert isinstance(command.args, bytearray)
-            command.args[:] = args
-
-    def _commands_of(self, step: DispatchStep) -> list[Recorded]:
-        flat = [one.numbers[k] for one, k in self._sources]
-        return step.commands(flat, *step.keys({}))
-
-    def dispatches(self) -> list[Command]:
-        return [Command(*found) for found in self._commands_of(self._step.as_dispatch())]
-
-    def in_memory(self, command: int) -> Runnable:
-        return self._step.fitted.in_memory(self.commands[command].pipeline)
+        """Take the scalars of the launches, and make `commands` agree with them."""
+        self.flat = self._numbers()
+        super().refresh()

@@ -10,21 +10,22 @@ often, the commands read their arguments from memory, and are not recorded again
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.fields.storage import Storage
-from vkchi.launch.argument_memory import ArgumentMemory
-from vkchi.launch.executable import slot_format
+from vkchi.launch.commands import CommandList
+from vkchi.launch.executable import SEED_AT
 from vkchi.launch.merging import Merged, merge_launches
 from vkchi.signature.bound import BoundArguments
-from vkchi.target.shader import SEED, depends_on_argument
+from vkchi.target.shader import depends_on_argument
+from vkchi.vk.memory.ring import STEP_BYTES
 from vkchi.vk.sequence import Command, CommandSequence
 
 if TYPE_CHECKING:
+    from vkchi.device import Device
     from vkchi.launch import Plan
     from vkchi.vk.pipelines import Runnable
 
@@ -36,59 +37,36 @@ MOST_RERECORDED = 4096
 
 RECORDED = 200  # launches counted for a recorded one, since it probably runs often
 
-# Writes component `axis` of a parameter into an argument block: (pack_into, block, offset, axis).
-Patch = tuple[Callable[..., None], Any, int, int]
 
-
-class RecordedLaunch:
+class RecordedLaunch(CommandList):
     """One launch of a recordable plan, with its bound arguments. It is not executed.
 
-    - commands: the recorded commands.
-    - arrays: the arrays used, until the launch becomes part of a replay.
+    arrays: the arrays used, until the launch becomes part of a replay.
 
     Raises ArgumentError if the arguments do not fit, and InternalError for an array in host memory.
     """
 
     def __init__(self, name: str, plan: Plan, args: tuple[Any, ...]) -> None:
         self.name, self.plan, self._known = name, plan, plan.known(args)
-        self._bound = self._bind(args)
-        self.form = plan.executable.form_for(self._bound, RECORDED)
-        self.arrays: dict[str, Storage] = {**plan.fields(args), **self._bound.arrays}
-        self._patches: dict[int, tuple[int, list[Patch] | None]] = {}
-        self._seeds: list[list[Patch]] | None = None
-        self.commands = self._prepare()
+        bound = self._bind(args)
+        self.form = plan.executable.form_for(bound, RECORDED)
+        self.arrays: dict[str, Storage] = {**plan.fields(args), **bound.arrays}
+        self._check(bound.flat)
+        super().__init__(self.form.steps, bound.flat, bound.arrays)
+        self._places: dict[int, tuple[int, bool]] = {}
+        self.refresh()
 
     @property
     def is_current(self) -> bool:
         """True if the Python values that were read at compile time are unchanged."""
         return self.plan.guard.holds(self._known)
 
-    @property
-    def numbers(self) -> list[Any]:
-        """The flat list of scalars and addresses from which argument blocks are packed."""
-        return self._bound.flat
-
     def reseed(self, seeds: Callable[[], int]) -> None:
-        """Write a new random seed, from `seeds`, into the argument blocks of each dispatch."""
-        if self._seeds is None:
-            self._seeds = self._find_seeds()
-        for patches in self._seeds:
-            seed = seeds()
-            for pack_into, block, offset, _ in patches:
-                pack_into(block, offset, seed)
-
-    def in_memory(self, command: int) -> Runnable:
-        """Return the variant of a command's pipeline that reads its arguments from memory.
-
-        Raises DeviceError.
-        """
-        step = self.form.steps[self._of_step[command]]
-        return step.fitted.in_memory(self.commands[command].pipeline)
-
-    def dispatches(self) -> list[Command]:
-        """Return commands equivalent to `commands`, with dispatches in place of fills."""
-        steps = [step.as_dispatch() for step in self.form.steps]
-        return [Command(*found) for step in steps for found in step.prepare(self._bound)]
+        """Write a new random seed, from `seeds`, into the argument blocks of each step."""
+        drawn = {step: seeds() for step, _, _ in self.steps}
+        for part, step in zip(self.parts, self.step_of, strict=True):
+            part[3][SEED_AT] = drawn[step]
+        self.pack()
 
     def _bind(self, args: tuple[Any, ...]) -> BoundArguments:
         try:
@@ -101,19 +79,12 @@ class RecordedLaunch:
             raise InternalError("an array in host memory is no part of a replay")
         return bound
 
-    def _prepare(self) -> list[Command]:
+    def _check(self, flat: list[Any]) -> None:
         try:
             for check in self.plan.checks:
-                check(self._bound.flat)
+                check(flat)
         except ArgumentError as e:
             raise self._named(e) from None
-        steps = [step.prepare(self._bound) for step in self.form.steps]
-        self._of_step = [k for k, found in enumerate(steps) for _ in found]
-        return [
-            Command(pipeline, bytearray(args), groups, reads, writes)
-            for found in steps
-            for pipeline, args, groups, reads, writes in found
-        ]
 
     def _named(self, error: ArgumentError) -> ArgumentError:
         return ArgumentError(f"{self.name}(): {error}")
@@ -130,48 +101,28 @@ class RecordedLaunch:
     def change(self, k: int, numbers: list[Any]) -> None:
         """Set parameter k to these scalars, converted by `numbers_of`.
 
-        Patches the argument blocks in place. If iteration counts or checks depend on the parameter,
-        `commands` are made again. After an ArgumentError the launch must not be used any more.
+        If iteration counts or checks depend on the parameter, `commands` may be made again. After
+        an ArgumentError the launch must not be used any more.
         """
-        if k not in self._patches:
-            self._patches[k] = self._find_patches(self.plan.parameters[k].name)
-        at, patches = self._patches[k]
-        self._bound.flat[at : at + len(numbers)] = numbers
-        if patches is None:
-            self._patches.clear()  # they refer to the old blocks
-            self._seeds = None
-            self.commands = self._prepare()
+        if k not in self._places:
+            self._places[k] = self._find_place(self.plan.parameters[k].name)
+        at, is_count = self._places[k]
+        for flat in self.flats:
+            flat[at : at + len(numbers)] = numbers
+        if is_count:
+            self._check(self.flat)
+            self.refresh()
         else:
-            for pack_into, block, offset, axis in patches:
-                pack_into(block, offset, numbers[axis])
+            self.pack()
 
-    def _find_seeds(self) -> list[list[Patch]]:
-        found: list[list[Patch]] = [[] for _ in self.form.steps]
-        for patch, step in self._patches_of(SEED):
-            found[step].append(patch)
-        return found
-
-    def _patches_of(self, name: str) -> Iterator[tuple[Patch, int]]:
-        """Yield a patch for each use of an argument, with the index of its step."""
-        for command, step in zip(self.commands, self._of_step, strict=True):
-            for slot in self.form.steps[step].slots:
-                if slot.kind == "value" and slot.param == name:
-                    into = struct.Struct("<" + slot_format(slot)).pack_into
-                    yield (into, command.args, slot.offset, slot.axis), step
-
-    def _find_patches(self, name: str) -> tuple[int, list[Patch] | None]:
-        """Return a parameter's index in the flat list, and its patches.
-
-        The patches are None if iteration counts or checks depend on the parameter.
-        """
+    def _find_place(self, name: str) -> tuple[int, bool]:
+        """Return a parameter's index in the flat list, and if iteration counts or checks depend on
+        the parameter."""
         executable = self.plan.executable
-        at = executable.places["value", name, 0]
-        shaders = [d.shader for d in self.form.artifact.dispatches]
-        counts = [axis.length for shader in shaders for axis in shader.grid.axes]
-        counts += [check.value for check in executable.limits]
-        if any(depends_on_argument(count, name) for count in counts):
-            return at, None
-        return at, [patch for patch, _ in self._patches_of(name)]
+        limits = [check.value for check in executable.limits]
+        is_count = any(depends_on_argument(count, name) for count in limits)
+        is_count = is_count or any(step.depends_on(name) for step in self.form.steps)
+        return executable.places["value", name, 0], is_count
 
 
 def access_keys(commands: list[Command]) -> list[tuple[frozenset[int], frozenset[int]]]:
@@ -300,3 +251,50 @@ class Replay:
         pipelines = [unit.in_memory(k) for unit in self._units for k in range(len(unit.commands))]
         self._memory = ArgumentMemory(self._runtime.device, commands, pipelines)
         return self._memory
+
+
+class ArgumentMemory:
+    """Copies of commands that read their arguments from a device buffer, which the constructor
+    allocates.
+
+    `pipelines` has a pipeline per command; a command is kept as is if its pipeline is not
+    `indirect`. If `is_current` is False, the next `run` writes the argument blocks to the buffer.
+    Raises DeviceError.
+    """
+
+    def __init__(
+        self, device: Device, commands: SequenceOf[Command], pipelines: SequenceOf[Runnable]
+    ) -> None:
+        self.is_current = False
+        self._device, self._places = device, []
+        at = 0
+        for pipeline in pipelines:
+            self._places.append(at)
+            at += -(-pipeline.args_bytes // STEP_BYTES) * STEP_BYTES
+        self._bytes = bytearray(max(at, STEP_BYTES))
+        self._buffer = device.allocate(len(self._bytes), zero=False)
+        key = frozenset((self._buffer.key,))
+        self._commands = [
+            c._replace(pipeline=pipeline, args=self._buffer.address + place, reads=c.reads | key)
+            if pipeline.indirect
+            else c
+            for c, pipeline, place in zip(commands, pipelines, self._places, strict=True)
+        ]
+        self._sequences: dict[int, CommandSequence] = {}
+
+    def run(self, commands: SequenceOf[Command], times: int = 1) -> None:
+        """Execute all commands `times` times, with the arguments in the blocks of `commands`.
+
+        Precondition: apart from these blocks, the commands equal those passed to the constructor.
+        """
+        if not self.is_current:
+            whole = self._bytes
+            for place, c in zip(self._places, commands, strict=True):
+                assert not isinstance(c.args, int)
+                whole[place : place + len(c.args)] = c.args
+            where = self._buffer.locate(0, len(whole))
+            self._device.rewrite(*where, self._buffer.key, whole)
+            self.is_current = True
+        if times not in self._sequences:
+            self._sequences[times] = self._device.sequence(self._commands * times)
+        self._device.execute(self._sequences[times])

@@ -12,8 +12,8 @@ import pytest
 import vkchi as ti
 from vkchi.calls.repeated import buffers_of
 from vkchi.errors import ArgumentError, KernelOverflowWarning
+from vkchi.launch.commands import RepeatedCommands
 from vkchi.launch.executable import Executable
-from vkchi.launch.prepared import Prepared
 
 F1 = ti.types.ndarray(ti.f32, 1)
 
@@ -168,11 +168,11 @@ def test_an_interrupt_while_values_are_restored(monkeypatch: pytest.MonkeyPatch)
     y.grad.fill(1)
     square.grad(1.0, 8, x, y)
 
-    def stop(self: Prepared) -> None:
+    def stop(self: RepeatedCommands, device: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as inside:
-        inside.setattr(Prepared, "record", stop)
+        inside.setattr(RepeatedCommands, "record", stop)
         with pytest.raises(KeyboardInterrupt):
             square.grad(5.0, 2, x, y)
     x.grad.fill(0)

@@ -1,0 +1,151 @@
+"""Commands of bound code: computed once, and packed again when scalars change.
+
+Buffer keys, slot positions and grid parts are computed once. `CommandList` keeps no arrays alive.
+Precondition: the caller holds the runtime's lock.
+
+    commands = RepeatedCommands(executable, executable.bind(args, arrays), [(1, "dt")])
+    commands.fill((x, 0.2))
+    commands.record()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from vkchi.vk.sequence import Command
+
+if TYPE_CHECKING:
+    from vkchi.device import Device
+    from vkchi.launch.executable import Arrays, DispatchStep, Executable
+    from vkchi.launch.specialization import ShapeCounter
+    from vkchi.signature.bound import BoundArguments
+    from vkchi.vk.pipelines import Runnable
+
+# A dispatch: (pipeline, pack, pick, flat list, workgroups, keys of buffers read, of those written).
+Part = tuple[
+    Any, Callable[..., bytes], Callable[[list[Any]], tuple[Any, ...]], list[Any],
+    tuple[int, int, int], frozenset[int], frozenset[int],
+]  # fmt: skip
+
+
+class CommandList:
+    """The dispatches of some steps for one flat list.
+
+    - flat: the scalars and addresses from which argument blocks are packed.
+    - parts: the dispatches, for iteration counts computed from `flat`. Each has a flat list.
+    - commands: the parts as commands for sequences, with writable argument blocks, once `refresh`
+      was called.
+    """
+
+    def __init__(self, steps: Sequence[DispatchStep], flat: list[Any], arrays: Arrays) -> None:
+        self.flat = flat
+        self.commands: list[Command] = []
+        self.take(steps, arrays)
+
+    def take(self, steps: Sequence[DispatchStep], arrays: Arrays) -> None:
+        """Replace the steps."""
+        self.steps = [(step, *step.keys(arrays)) for step in steps]
+        self.compute()
+
+    def compute(self) -> None:
+        """Compute the parts from the flat list."""
+        self.parts: list[Part] = []
+        self.step_of: list[DispatchStep] = []  # by part
+        for step, reads, writes in self.steps:
+            pipeline, parts = step.parts(self.flat)
+            for numbers, groups in parts:
+                flat = [*self.flat, *numbers]
+                self.parts.append((pipeline, step.pack, step.pick, flat, groups, reads, writes))
+                self.step_of.append(step)
+        self.flats = [self.flat, *[part[3] for part in self.parts]]
+
+    def record(self, device: Device) -> None:
+        record = device.record
+        for pipeline, pack, pick, flat, groups, reads, writes in self.parts:
+            record(pipeline, pack(*pick(flat)), groups, reads, writes)
+
+    # --- sequences -------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Compute the parts, and make `commands` agree with them.
+
+        New commands replace the old ones if pipelines or workgroup counts differ.
+        """
+        self.compute()
+        if [(c.pipeline, c.groups) for c in self.commands] == [(p[0], p[4]) for p in self.parts]:
+            self.pack()
+        else:
+            self.commands = [
+                Command(pipeline, bytearray(pack(*pick(flat))), groups, reads, writes)
+                for pipeline, pack, pick, flat, groups, reads, writes in self.parts
+            ]
+
+    def pack(self) -> None:
+        """Write the scalars of the parts into the argument blocks of `commands`."""
+        for command, (_, pack, pick, flat, *_) in zip(self.commands, self.parts, strict=True):
+            assert isinstance(command.args, bytearray)
+            command.args[:] = pack(*pick(flat))
+
+    def dispatches(self) -> list[Command]:
+        """Return commands equivalent to `commands`, with dispatches in place of fills."""
+        return [
+            Command(*found)
+            for step, reads, writes in self.steps
+            for found in step.as_dispatch().commands(self.flat, reads, writes)
+        ]
+
+    def in_memory(self, command: int) -> Runnable:
+        """Return the variant of a command's pipeline that reads its arguments from memory.
+
+        Raises DeviceError.
+        """
+        return self.step_of[command].fitted.in_memory(self.commands[command].pipeline)
+
+
+class RepeatedCommands(CommandList):
+    """Launches of an executable with fixed arrays.
+
+    - numbers: (argument index, flat list index) of each scalar. The constructor takes names of
+      parameters instead of flat list indices.
+    - met: shape counter for specialization, or None if launches are not counted any more.
+    """
+
+    def __init__(
+        self, executable: Executable, bound: BoundArguments, numbers: Sequence[tuple[int, str]]
+    ) -> None:
+        self.executable, self.checks = executable, executable.checks
+        self.numbers = [(k, executable.places["value", name, 0]) for k, name in numbers]
+        self._names = [name for _, name in numbers]
+        shapes = executable.shapes
+        met = None if shapes is None else shapes.meet(bound.flat)
+        self.met: ShapeCounter | None = met if met is not None and met.left else None
+        form = executable.form if met is None else met.form
+        super().__init__(form.steps, bound.flat, bound.arrays)
+
+    def take(self, steps: Sequence[DispatchStep], arrays: Arrays) -> None:
+        super().take(steps, arrays)
+        self._varies = any(step.depends_on(name) for step in steps for name in self._names)
+
+    def count(self, met: ShapeCounter, arrays: Callable[[], Arrays]) -> None:
+        """Count a launch of these shapes; once the counter is complete, switch to its code variant.
+
+        `arrays` returns the arrays that were bound.
+        """
+        executable = self.executable
+        if met.left and executable.shapes is not None:
+            executable.shapes.count(met, 1)
+        if not met.left:
+            if met.form is not executable.form:
+                self.take(met.form.steps, arrays())
+            self.met = None
+
+    def fill(self, args: tuple[Any, ...]) -> None:
+        """Take the scalars of `args`. Raises ArgumentError if a check fails."""
+        for flat in self.flats:
+            for k, place in self.numbers:
+                flat[place] = args[k]
+        for check in self.checks:
+            check(self.flat)
+        if self._varies:
+            self.compute()
