@@ -62,8 +62,8 @@ class Driver:
 
     def __init__(self, kernel: Any, *args: Any) -> None:
         self.device = kernel.inspect(lambda plan, given: plan.runtime.device, *args)
-        (step,) = kernel.inspect(lambda plan, given: plan.executable.steps, *args)
-        bound = kernel.inspect(lambda plan, given: plan.executable.bind_arguments(given), *args)
+        (step,) = kernel.inspect(lambda plan, given: plan.steps, *args)
+        bound = kernel.inspect(lambda plan, given: plan.bind_arguments(given), *args)
         ((self.pipeline, self.block, self.groups, _, _),) = step.prepare(bound)
 
     def record(self, commands: Any, count: int) -> None:

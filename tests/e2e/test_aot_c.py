@@ -302,16 +302,15 @@ def compare(
     loaded = ti.load(tmp_path).kernels[kernel.__name__]
 
     def look(plan: Any, given: Any) -> tuple[list[Any], Any]:
-        executable = plan.executable
-        own = {**plan.arrays, **executable.temps}
-        bound = executable.bind_arguments(given)
+        own = {**plan.arrays, **plan.temps}
+        bound = plan.bind_arguments(given)
         bound.flat[1] = 77  # the seed
         try:
             for check in plan.checks:
                 check(bound.flat)
         except ti.TaichiRuntimeError as e:
             return [own, str(e)]
-        return [own, executable.prepare(bound)]
+        return [own, plan.prepare(bound)]
 
     own, expected = loaded.inspect(look, *args)
     text = (tmp_path / "module.txt").read_text().splitlines()

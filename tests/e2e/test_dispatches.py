@@ -655,4 +655,4 @@ def test_a_loop_over_hundreds_of_fields_is_several_dispatches():
         np.testing.assert_array_equal(x[k].to_numpy(), np.full(8, 3 * k, np.float32))
     (editions,) = step._cache.by_key.values()
     (plan,) = editions.plans
-    assert 2 < len(plan.executable.steps) < 6
+    assert 2 < len(plan.steps) < 6

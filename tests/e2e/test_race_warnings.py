@@ -341,9 +341,7 @@ def test_only_the_loop_that_races_runs_in_order() -> None:
 
     assert len(told(run)) == 1
     np.testing.assert_array_equal(y.to_numpy(), np.arange(1, N + 1))
-    shaders = run.inspect(
-        lambda plan, args: [d.shader for d in plan.executable.artifact.dispatches]
-    )
+    shaders = run.inspect(lambda plan, args: [d.shader for d in plan.artifact.dispatches])
     assert len(shaders) == 3
 
 

@@ -84,7 +84,7 @@ def array(values: Any, *, needs_grad: bool = False) -> Any:
 
 
 def executable(kernel: Any, *args: Any) -> Executable:
-    found: Executable = kernel.inspect(lambda plan, _: plan.executable, *args)
+    found: Executable = kernel.inspect(lambda plan, _: plan, *args)
     return found
 
 
@@ -672,7 +672,7 @@ def step(x: ti.types.ndarray(ti.f32, 1), y: ti.types.ndarray(ti.f32, 1)):
 arrays = [ti.ndarray(ti.f32, 100, needs_grad=True) for _ in range(2)]
 step(*arrays)
 step.grad(*arrays)
-look = lambda plan, _: (len(plan.executable.shapes.made), *[
+look = lambda plan, _: (len(plan.shapes.made), *[
     len(one.main.shapes.made)
     for (kind, _), one in plan.derived.found.items() if kind == "gradient"])
 print(*step.inspect(look, *arrays))

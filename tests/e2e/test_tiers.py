@@ -33,7 +33,7 @@ def third(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def executable(kernel: Any, *args: Any) -> Executable:
-    found: Executable = kernel.inspect(lambda plan, _: plan.executable, *args)
+    found: Executable = kernel.inspect(lambda plan, _: plan, *args)
     return found
 
 
@@ -210,7 +210,7 @@ def step():
         y[i, j] = x[ti.max(i - 1, 0), j]
 
 step()
-forms = step.inspect(lambda plan, _: plan.executable.shapes.made.values())
+forms = step.inspect(lambda plan, _: plan.shapes.made.values())
 print([len(met.form.steps) for met in forms], "vkchi.compiler" in sys.modules)
 """
 

@@ -66,7 +66,7 @@ class LoadedPlan(Plan):
 
     @property
     def origin(self) -> tuple[str, Span | None]:
-        return f"{self.executable.artifact.name}()", None
+        return f"{self.artifact.name}()", None
 
     def first_write(self, name: str) -> Span | None:
         return None

@@ -55,7 +55,7 @@ class RepeatedTapedCall:
                        if array.compute.kind == "f" and name not in constants}  # fmt: skip
         names = [(p.name, k) for k, p in enumerate(plan.parameters)]
         self.passed = [(name, k) for name, k in names if plan.parameters[k].kind == "array"]
-        self.scalars = [(name, k) for k, name in call.numbers]
+        self.scalars = [(name, k) for k, name in call.scalars]
         self.cases: dict[tuple[tuple[str, int], ...], Case] = {}
         self.known: dict[Hashable, Any] = {}
         self._gradient: tuple[Adjoints, GradientPlan] | None = None
@@ -108,7 +108,7 @@ class RepeatedTapedCall:
             commands = kept[2]
         else:
             bound = executable.bind(args, arrays)
-            commands = RepeatedCommands(executable, bound, self.call.numbers)
+            commands = RepeatedCommands(executable, bound, self.call.scalars)
             self._commands = None if buffers is None else (executable, buffers, commands)
         if commands.met is not None:
             commands.count(commands.met, lambda: executable.bind(args, arrays).arrays)

@@ -38,7 +38,7 @@ class Variant:
             made = build_artifact(made, plan.runtime.options, plan.runtime.device.caps)
         self.artifact, self.sites = made, made.sites_among(plan.known_sites)
         fixed = {REPORTS: plan.runtime.reports} if self.sites else {}
-        self.executable = plan.executable.derive(made, call.args, fixed)
+        self.executable = plan.derive(made, call.args, fixed)
 
     def run(self, call: KernelCall, arrays: Arrays, again: int | None = None) -> Any:
         """Run the call on these arrays, by name, and return the kernel's result.
@@ -55,7 +55,7 @@ class Variant:
                 notify_torch(call.imports, changed, plan, is_taped=runtime.is_taped)
             if self.sites:
                 runtime.reports.expect()
-            self.executable.launch(bound, runtime.seeds(again) if plan.draws else None)
+            self.executable.record(bound, runtime.seeds(again) if plan.draws else None)
             for name in call.hosts.keys() & plan.written:
                 call.arrays[name].copy_to(call.hosts[name])
             if self.sites:

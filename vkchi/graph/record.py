@@ -134,7 +134,7 @@ class Record(SafeContext):
         for p, arg in leaves:
             if p.kind == "array" and not isinstance(arg, Storage):
                 self._refuse(f"{name}() cannot be given {describe_argument(arg)}: use a ti.ndarray")
-        bound = plan.executable.bind_arguments(args)  # raises ArgumentError
+        bound = plan.bind_arguments(args)  # raises ArgumentError
         for check in plan.checks:
             check(bound.flat)
         kept = tuple(p.keep(arg, {}) for p, arg in zip(plan.parameters, args, strict=True))
@@ -292,7 +292,7 @@ class Record(SafeContext):
     def _writes(self, field: Storage) -> bool:
         for step in self._steps:
             arrays = step.plan.fields(step.args)
-            bound = step.plan.executable.bind_arguments(step.args)
+            bound = step.plan.bind_arguments(step.args)
             for name, array in {**arrays, **bound.arrays}.items():
                 if name in step.plan.written and array.buffer.key == field.buffer.key:
                     return True

@@ -78,8 +78,8 @@ def counts_launches(runtime: Runtime) -> bool:
     return env.flag("VKCHI_SHAPES") != "0" and not runtime.options.debug
 
 
-class Plan:
-    """A kernel compiled for one signature on one device.
+class Plan(Executable):
+    """A kernel compiled for one signature on one device: its code, and what a launch does besides.
 
     - path: module and qualified name of the kernel's function.
     - guard: tests that the Python values read at compile time are unchanged.
@@ -104,7 +104,6 @@ class Plan:
     ) -> None:
         artifact, interface = compiled.artifact, compiled.interface
         self.runtime, self.signer, self.show = runtime, signer, show
-        self.parameters = parameters = signer.parameters
         self._read_func, self.home = compiled.read_func, compiled.home
         self.draws, self.results = interface.draws, interface.results
         self.returns_tuple = interface.returns_tuple
@@ -114,25 +113,24 @@ class Plan:
         self.returns: list[Storage] = []
         arrays = self._find_arrays(interface, compiled.fields)
         self.lives = lifetime_tokens(arrays)
-        self.executable = Executable(
-            runtime, artifact, parameters, args, fixed=arrays, gradients=self.gradients,
+        super().__init__(
+            runtime, artifact, signer.parameters, args, fixed=arrays, gradients=self.gradients,
             limits=interface.checks,
         )  # fmt: skip
-        self.give_shapes(self.executable, compiled.read_func)
-        self.checks = self.executable.checks
-        read = count_reader(self.executable.places)
+        self.give_shapes(self, compiled.read_func)
+        read = count_reader(self.places)
         self.checks += [caution.compiled(read) for caution in interface.loops]
         self.is_mixed = has_mixed_scalar_types(args)
         self.written = {name for name in artifact.writes if name in artifact.arrays}
         self.read = {name for name in artifact.reads if name in artifact.arrays}
         # Keep the arrays alive that launches write to. Owners of passed fields keep those alive.
-        passed = {
+        members = {
             id(array): (k, m)
             for k, arg in enumerate(args)
             for m, array in enumerate(member_arrays(arg))
         }
-        self.passed = {name: passed[id(a)] for name, a in arrays.items() if id(a) in passed}
-        self.arrays = {name: a for name, a in arrays.items() if name not in self.passed}
+        self._members = {name: members[id(a)] for name, a in arrays.items() if id(a) in members}
+        self.arrays = {name: a for name, a in arrays.items() if name not in self._members}
 
     @property
     def may_have_shapes(self) -> bool:
@@ -217,7 +215,7 @@ class Plan:
         """Caches of variants of the kernel that tapes and debug mode make."""
         from vkchi.calls.facts import PlanCaches  # lazy: most programs have no gradients
 
-        return PlanCaches(self.executable.artifact.name, self.home)
+        return PlanCaches(self.artifact.name, self.home)
 
     @property
     def is_plain(self) -> bool:
@@ -234,7 +232,7 @@ class Plan:
         """Return the fields and return values that a launch with these arguments uses, by parameter
         name."""
         found = {name: a for name, a in self.arrays.items() if isinstance(a, Storage)}
-        return found | {name: member_arrays(args[k])[m] for name, (k, m) in self.passed.items()}
+        return found | {name: member_arrays(args[k])[m] for name, (k, m) in self._members.items()}
 
     def _find_arrays(
         self, interface: Interface, fields: Mapping[str, Storage]
@@ -276,7 +274,7 @@ class Plan:
             with lock:
                 for life in self.lives:
                     life.check_alive()
-                bound = self.executable.bind_arguments(args)
+                bound = self.bind_arguments(args)
                 if shared:
                     bound.share(shared)
                 for name, argument in self.gradients:
@@ -315,7 +313,7 @@ class Plan:
         self, args: tuple[Any, ...], bound: BoundArguments, seeds: Callable[[], int] | None
     ) -> None:
         """Record the dispatches of a launch whose arguments are bound."""
-        self.executable.launch(bound, seeds)
+        self.record(bound, seeds)
 
     def result(self) -> Any:
         """Wait for the last launch and return its result.

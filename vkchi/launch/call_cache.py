@@ -70,21 +70,17 @@ class CallCache:
         self.entries[key] = entry
 
 
-class RepeatedCall:
+class RepeatedCall(RepeatedCommands):
     """The bound launch of calls with one key."""
-
-    __slots__ = ("changed", "commands", "held", "holding", "numbers", "plan", "tokens")
 
     def __init__(self, plan: Plan, args: tuple[Any, ...]) -> None:
         self.plan = plan
-        # (argument index, parameter) of each scalar
-        self.numbers = [(k, p.name) for k, p in enumerate(plan.parameters) if p.kind == "scalar"]
+        scalars = [(k, p.name) for k, p in enumerate(plan.parameters) if p.kind == "scalar"]
+        super().__init__(plan, plan.bind_arguments(args), scalars)
         pairs = zip(plan.parameters, args, strict=True)
         self.tokens = [weakref.ref(arg) for p, arg in pairs if p.kind == "self"]  # kept alive
         self._begin_to_hold()
         self.changed: list[int] | None = None  # indices of foreign arrays that are written
-        bound = plan.executable.bind_arguments(args)
-        self.commands = RepeatedCommands(plan.executable, bound, self.numbers)
 
     def _begin_to_hold(self) -> None:
         """Start a new list `held`: owners of foreign memory, alive while `launch` blocks.
@@ -122,15 +118,12 @@ class RepeatedCall:
             with lock:
                 for life in plan.lives:
                     life.check_alive()
-                commands = self.commands
-                if commands.met is not None:
-                    commands.count(
-                        commands.met, lambda: plan.executable.bind_arguments(args).arrays
-                    )
-                commands.fill(args)
+                if self.met is not None:
+                    self.count(self.met, lambda: plan.bind_arguments(args).arrays)
+                self.fill(args)
                 if shared:
                     _held = self._share(shared)  # kept until the commands are recorded
-                commands.record(plan.runtime.device)
+                self.record(plan.runtime.device)
                 if shared and not plan.runtime.deferred:
                     plan.runtime.device.wait()
                     self.held.clear()
@@ -150,7 +143,7 @@ def cache_call(plan: Plan, args: tuple[Any, ...]) -> RepeatedCall | None:
     stands for another one during this call only.
     """
     is_plain = type(plan) is Plan and plan.is_plain and plan.watch is None
-    if not is_plain or plan.executable.given:
+    if not is_plain or plan.given:
         return None
     if not all(is_identified(p.kind, arg) for p, arg in zip(plan.parameters, args, strict=True)):
         return None

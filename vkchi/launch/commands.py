@@ -106,17 +106,16 @@ class CommandList:
 class RepeatedCommands(CommandList):
     """Launches of an executable with fixed arrays.
 
-    - numbers: (argument index, flat list index) of each scalar. The constructor takes names of
-      parameters instead of flat list indices.
+    - scalars: (argument index, parameter) of each scalar.
     - met: shape counter for specialization, or None if launches are not counted any more.
     """
 
     def __init__(
-        self, executable: Executable, bound: BoundArguments, numbers: Sequence[tuple[int, str]]
+        self, executable: Executable, bound: BoundArguments, scalars: Sequence[tuple[int, str]]
     ) -> None:
         self.executable, self.checks = executable, executable.checks
-        self.numbers = [(k, executable.places["value", name, 0]) for k, name in numbers]
-        self._names = [name for _, name in numbers]
+        self.scalars = scalars
+        self._places = [(k, executable.places["value", name, 0]) for k, name in scalars]
         shapes = executable.shapes
         met = None if shapes is None else shapes.meet(bound.flat)
         self.met: ShapeCounter | None = met if met is not None and met.left else None
@@ -125,7 +124,7 @@ class RepeatedCommands(CommandList):
 
     def take(self, steps: Sequence[DispatchStep], arrays: Arrays) -> None:
         super().take(steps, arrays)
-        self._varies = any(step.depends_on(name) for step in steps for name in self._names)
+        self._varies = any(step.depends_on(name) for step in steps for _, name in self.scalars)
 
     def count(self, met: ShapeCounter, arrays: Callable[[], Arrays]) -> None:
         """Count a launch of these shapes; once the counter is complete, switch to its code variant.
@@ -143,7 +142,7 @@ class RepeatedCommands(CommandList):
     def fill(self, args: tuple[Any, ...]) -> None:
         """Take the scalars of `args`. Raises ArgumentError if a check fails."""
         for flat in self.flats:
-            for k, place in self.numbers:
+            for k, place in self._places:
                 flat[place] = args[k]
         for check in self.checks:
             check(self.flat)

@@ -142,10 +142,10 @@ def take_case(plan: Plan, args: tuple[Any, ...]) -> Case:
 
     Raises ArgumentError, and Unsupported if the kernel draws random numbers.
     """
-    name = plan.executable.artifact.name
+    name = plan.artifact.name
     if plan.draws:
         raise Unsupported(f"verify: {name}() draws random numbers, which devices draw as they like")
-    bound = plan.executable.bind_arguments(args)
+    bound = plan.bind_arguments(args)
     for gradient, argument in plan.gradients:
         bind_gradient(bound, gradient, argument)
     for check in plan.checks:
@@ -242,7 +242,7 @@ def run_on(runtime: Runtime, case: Case, before: Contents) -> RunOutcome:
     failure = ""
     if sites:
         runtime.reports.expect()
-    executable.launch(bound)
+    executable.record(bound)
     if sites:
         try:
             runtime.reports.deliver(sites, is_muted=True)

@@ -8,7 +8,7 @@ packs its argument block:
 `trash` is the sink buffer that out-of-range accesses are redirected to.
 
     >>> move = Executable(runtime, build_artifact(fn, options, caps))
-    >>> move.launch(move.bind((), {"target": a, "source": b}))
+    >>> move.record(move.bind((), {"target": a, "source": b}))
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ class Executable:
         """Return the commands of a launch, of the unspecialized code, without recording them."""
         return [command for step in self.steps for command in step.prepare(bound)]
 
-    def launch(self, bound: BoundArguments, seeds: Callable[[], int] | None = None) -> None:
+    def record(self, bound: BoundArguments, seeds: Callable[[], int] | None = None) -> None:
         """Record the dispatches, of the variant for these shapes; does not wait.
 
         `seeds` is called for the random seed of each dispatch.

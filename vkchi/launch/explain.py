@@ -64,10 +64,10 @@ def explain_call(
     log: Log = []
     made = kernel.compile_logged(plan, args, log)
     log += copies(plan, args, {one.name for one in shared})
-    bound = plan.executable.bind_arguments(args)
+    bound = plan.bind_arguments(args)
     if shared:
         bound.share(shared)
-    read = count_reader(plan.executable.places)
+    read = count_reader(plan.places)
     names = {d.reason: d.name for d in log if d.kind == "shader"}
     grids = {names[d.shader.name]: d.shader.grid for d in made.artifact.dispatches}
 

@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 Unit = tuple[CommandList, list["RecordedLaunch"]]  # commands, and the launches that they replace
 
 
-def merge_launches(
-    launches: Sequence[RecordedLaunch],
-) -> list[Unit]:
+def merge_launches(launches: Sequence[RecordedLaunch]) -> list[Unit]:
     """Fuse successive launches where possible; return units, each with the launches that it
     replaces."""
     found: list[Unit] = []
@@ -127,7 +125,7 @@ def concatenate_launches(launches: Sequence[RecordedLaunch]) -> MergedFunc | Non
     fn = writer.write()
     if fn is None or not fuses_to_one_loop(fn):
         return None
-    if any(one.form is not one.plan.executable.form for one in launches):
+    if any(one.form is not one.plan.form for one in launches):
         fn = with_shapes(fn, writer.shapes)
     return MergedFunc(launches, fn, writer.names)
 
@@ -219,7 +217,7 @@ class Merged(CommandList):
         sources: dict[Place, tuple[RecordedLaunch, int]] = {}  # owner and index of each scalar
         for one, new in zip(launches, names, strict=True):
             arrays.update({new[name]: a for name, a in one.arrays.items() if name in new})
-            for (kind, name, axis), k in one.plan.executable.places.items():
+            for (kind, name, axis), k in one.plan.places.items():
                 sources.setdefault((kind, new.get(name, name), axis), (one, k))
         self._sources = list(sources.values())
         places = {place: k for k, place in enumerate(sources)}

@@ -49,7 +49,7 @@ class RecordedLaunch(CommandList):
     def __init__(self, name: str, plan: Plan, args: tuple[Any, ...]) -> None:
         self.name, self.plan, self._known = name, plan, plan.known(args)
         bound = self._bind(args)
-        self.form = plan.executable.form_for(bound, RECORDED)
+        self.form = plan.form_for(bound, RECORDED)
         self.arrays: dict[str, Storage] = {**plan.fields(args), **bound.arrays}
         self._check(bound.flat)
         super().__init__(self.form.steps, bound.flat, bound.arrays)
@@ -70,7 +70,7 @@ class RecordedLaunch(CommandList):
 
     def _bind(self, args: tuple[Any, ...]) -> BoundArguments:
         try:
-            bound = self.plan.executable.bind_arguments(args)
+            bound = self.plan.bind_arguments(args)
         except ArgumentError as e:
             raise self._named(e) from None
         if self.plan.is_mixed:
@@ -118,7 +118,7 @@ class RecordedLaunch(CommandList):
     def _find_place(self, name: str) -> tuple[int, bool]:
         """Return a parameter's index in the flat list, and if iteration counts or checks depend on
         the parameter."""
-        executable = self.plan.executable
+        executable = self.plan
         limits = [check.value for check in executable.limits]
         is_count = any(depends_on_argument(count, name) for count in limits)
         is_count = is_count or any(step.depends_on(name) for step in self.form.steps)

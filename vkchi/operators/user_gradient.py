@@ -52,7 +52,7 @@ def _run(
     call, device = describe_call(name, plan, args, shared), plan.runtime.device
     owners = [one.owner for one in shared]
     held = device.heap.hold(owners)
-    Variant(call, plan.executable.artifact).run(call, {**call.arrays, **changed})
+    Variant(call, plan.artifact).run(call, {**call.arrays, **changed})
     device.wait()
     owners.clear()
     del held

@@ -105,8 +105,8 @@ def make_plan(
     reads, writes = memory_access(plan.func)
     known = compiled.artifact.arrays.keys()
     plan.read, plan.written = set(reads & known), set(writes & known)
-    plan.executable.reads, plan.executable.writes = reads & known, writes & known
-    plan.executable.used = plan.executable.reads | plan.executable.writes
+    plan.reads, plan.writes = reads & known, writes & known
+    plan.used = plan.reads | plan.writes
     plan.path = f"{fn.__module__}.{fn.__qualname__}".replace(".<locals>", "")
     plan.guard = Guard(fn, compiled.reads, compiled.methods)
     plan.function = lambda: fn

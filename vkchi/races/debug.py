@@ -58,7 +58,7 @@ class DetectingPlan(Plan):
     def _check(self, args: tuple[Any, ...]) -> None:
         for life in self.lives:
             life.check_alive()
-        self.executable.bind(args)
+        self.bind(args)
 
 
 def shared_names(plan: Plan, args: tuple[Any, ...]) -> tuple[tuple[str, str], ...]:

@@ -136,7 +136,7 @@ def case_of_launch(plan: Plan, args: tuple[Any, ...]) -> Case:
 
     arrays: dict[str, Shaped] = dict(plan.fields(args))
     numbers: dict[str, int] = {}
-    types = plan.executable.artifact.arrays
+    types = plan.artifact.arrays
     for parameter, arg in leaf_arguments(plan, args):
         if isinstance(arg, int):
             numbers[parameter.name] = int(arg)

@@ -190,4 +190,4 @@ def check_depth(call: KernelCall) -> None:
     if any(site.kind == "depth" for site in call.plan.sites.values()):
         from vkchi.calls.variant import Variant  # few kernels have a depth check
 
-        Variant(call, call.plan.executable.artifact).dry_run(call, {})
+        Variant(call, call.plan.artifact).dry_run(call, {})

@@ -317,7 +317,7 @@ def compiled_copy(array: Storage, *, adds: bool) -> Callable[..., None]:
         executable = Executable(runtime, build_artifact(fn, runtime.options, runtime.device.caps))
 
         def found(target: Storage, source: Storage) -> None:
-            executable.launch(executable.bind((), {"target": target, "source": source}))
+            executable.record(executable.bind((), {"target": target, "source": source}))
 
         insert_bounded(runtime.movers, (t, adds), found, MOST_MOVERS)
     return found

@@ -121,10 +121,10 @@ class GradientPlan:
     def __init__(self, plan: Plan, args: tuple[Any, ...], spec: GradientSpec) -> None:
         self.runtime, self.plan, self.spec = plan.runtime, plan, spec
         made = self.made = facts.differentiated(plan, spec)
-        self.main = plan.executable.derive(made.main, args)
+        self.main = plan.derive(made.main, args)
         self.counting = None
         if made.counting is not None:
-            self.counting = plan.executable.derive(made.counting, args)
+            self.counting = plan.derive(made.counting, args)
         self._give_shapes()
         # Mutable copies, each with the array it copies.
         self.own = [(name, of) for k, of in made.copies.items()
@@ -195,12 +195,12 @@ class GradientPlan:
         sites = executable.artifact.sites_among(())
         if sites:
             self.runtime.reports.expect()
-            executable.launch(executable.bind(args, everything))
+            executable.record(executable.bind(args, everything))
             self.runtime.reports.deliver(sites)
         elif repeated is not None:
             repeated.launch(executable, args, everything)
         else:
-            executable.launch(executable.bind(args, everything))
+            executable.record(executable.bind(args, everything))
 
     def reserve(self, args: tuple[Any, ...], arrays: Arrays) -> None:
         """Allocate a launch's buffers if the host can compute their size. Raises DeviceError."""
@@ -280,7 +280,7 @@ class GradientPlan:
                   if k in counting.used}  # fmt: skip
         names = [n for n in counting.artifact.arrays if n.startswith((COUNT, WIDTH))]
         cells = {name: Storage(self.runtime, i32, ()) for name in names}
-        counting.launch(counting.bind(args, {**given, **copies, **cells}))
+        counting.record(counting.bind(args, {**given, **copies, **cells}))
         return {name: int(cell.read(())) for name, cell in cells.items()}
 
 

@@ -5,7 +5,7 @@ arrays are names with types, source locations are spans. So artifacts can be pic
 disk, and run in another process.
 
     artifact = build_artifact(fn, options, caps)
-    Executable(runtime, artifact).launch(...)
+    Executable(runtime, artifact).record(...)
 """
 
 from __future__ import annotations
