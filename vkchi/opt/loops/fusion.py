@@ -26,14 +26,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.analysis.memory.alias import bases_may_alias
 from vkchi.analysis.mixing import may_interleave
 from vkchi.analysis.values.forms import ExactPolynomials
 from vkchi.analysis.values.interval_analysis import Intervals
 from vkchi.ir.core import Func, Op, Region, Value, has_kind, walk, walk_ops
 from vkchi.ir.ops import LOOPS, ORDERED, TIED, WRITES
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.opt.loops.legality import Accesses, accesses_in, may_fuse
+from vkchi.opt.loops.legality import accesses_in, may_fuse, shared_bases
 from vkchi.opt.mapping.axis_order import iteration_digits
 from vkchi.opt.memo import Memo
 from vkchi.opt.rewrite.dce import remove_dead
@@ -154,23 +153,13 @@ def part(between: Sequence[Op], first: Op, second: Op) -> tuple[list[Op], list[O
     for op in between:
         own = accesses_in([op])
         is_late = any(v in late for x in walk_ops([op]) for v in x.args)
-        if not is_late and are_independent(own, touched):
+        if not is_late and not shared_bases(own, touched):
             before.append(op)
             continue
-        if not wanted.isdisjoint(op.results) or not are_independent(own, then):
+        if not wanted.isdisjoint(op.results) or shared_bases(own, then):
             return None
         behind.append(op)
         late.update(op.results)
         for base, ops in own.items():
             touched.setdefault(base, []).extend(ops)
     return before, behind
-
-
-def are_independent(some: Accesses, others: Accesses) -> bool:
-    """True if two groups of accesses are proved to have no memory dependence, so that their order
-    does not matter."""
-    return not any(
-        bases_may_alias(a, b) and any(op.kind in WRITES for op in (*some[a], *others[b]))
-        for a in some
-        for b in others
-    )

@@ -51,12 +51,7 @@ def may_fuse(
     `ranges` may include intervals of values defined around the loop.
     """
     before, behind = accesses_in(first), accesses_in(second)
-    met = [
-        (a, b)
-        for a in before
-        for b in behind
-        if bases_may_alias(a, b) and is_written(before[a], behind[b])
-    ]
+    met = shared_bases(before, behind)
     if any(a is not b for a, b in met):
         return False
     parts = FusedLoopBody(loop, ranges) if met else None
@@ -68,8 +63,14 @@ def accesses_in(ops: Sequence[Op]) -> Accesses:
     return accesses_by_base(walk_ops(ops))
 
 
-def is_written(*accesses: Sequence[Op]) -> bool:
-    return any(op.kind in WRITES for ops in accesses for op in ops)
+def shared_bases(some: Accesses, others: Accesses) -> list[tuple[Value, Value]]:
+    """Pairs of bases that may alias, one of each group, of which an access writes one."""
+    return [
+        (a, b)
+        for a in some
+        for b in others
+        if bases_may_alias(a, b) and any(op.kind in WRITES for op in (*some[a], *others[b]))
+    ]
 
 
 class FusedLoopBody:
