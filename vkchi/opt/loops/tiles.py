@@ -8,8 +8,9 @@ from __future__ import annotations
 from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Value
+from vkchi.ir.iteration_space import as_type
 from vkchi.tuples import NamedTuple
-from vkchi.types import Scalar, scalar_named, scalar_of
+from vkchi.types import scalar_named, scalar_of
 
 
 class Tiles(NamedTuple):
@@ -36,7 +37,3 @@ def split_into_tiles(b: Builder, begin: Value, end: Value, size: int) -> Tiles:
                     b.const(0, u))  # fmt: skip
     counted = as_type(b, b.emit("floordiv", length, b.const(size, u)), t)
     return Tiles(counted, b.emit("add", begin, b.emit("mul", counted, b.const(size, t))))
-
-
-def as_type(b: Builder, v: Value, t: Scalar) -> Value:
-    return v if v.type is t else b.emit("bitcast", v, type=t)

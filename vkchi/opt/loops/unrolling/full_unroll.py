@@ -5,7 +5,7 @@ Unroller(b, known, chosen).rounds(loop)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
@@ -26,11 +26,14 @@ def unrolled_size(ops: Sequence[Op], chosen: Collection[Op]) -> int:
 
 
 class Unroller(Cloner):
-    """Copies ops, and unrolls the `chosen` loops among them."""
+    """Copies ops, and unrolls the `chosen` loops among them. The `elem` ops `unproved` lose the
+    proof of being in range."""
 
-    def __init__(self, b: Builder, known: dict[Value, Value], chosen: set[Op]) -> None:
+    def __init__(
+        self, b: Builder, known: dict[Value, Value], chosen: set[Op], unproved: Container[Op] = ()
+    ) -> None:
         super().__init__(b, known)
-        self.chosen = chosen
+        self.chosen, self.unproved = chosen, unproved
 
     def visit(self, op: Op) -> None:
         if op in self.chosen:
@@ -38,11 +41,14 @@ class Unroller(Cloner):
         else:
             super().visit(op)
 
-    def results(self, op: Op) -> Sequence[Value]:
-        self.rounds(op)
-        return [self.get(v) for v in op.results]
+    def copy(self, op: Op, *args: Value) -> Op:
+        if op not in self.unproved:
+            return super().copy(op, *args)
+        new = self.map[op] = self.b.emit("elem", *map(self.get, op.args), name=op.name)
+        return new
 
-    def rounds(self, op: Op) -> None:
+    def rounds(self, op: Op) -> Sequence[Value]:
+        """Append all iterations of a loop, map its results, and return them."""
         body, begin = op.regions[0], constant_int(op.args[0])
         t = body.params[0].type
         assert begin is not None and isinstance(t, Scalar)
@@ -51,3 +57,4 @@ class Unroller(Cloner):
             self.b.span = op.span
             values = self.inline(body, (self.b.const(begin + k, t), *values))
         self.map.update(zip(op.results, values, strict=True))
+        return values

@@ -30,9 +30,8 @@ from vkchi.analysis.dataflow import made_inside
 from vkchi.analysis.memory.alias import SideEffects, SideEffectTable, location_of
 from vkchi.analysis.memory.footprint import element_under
 from vkchi.analysis.variance import AxisVariance, is_private
-from vkchi.ir.builder import Builder
 from vkchi.ir.control_ops import axes_of, constant_trip_count
-from vkchi.ir.core import Func, Op, Value, find_parallel, walk
+from vkchi.ir.core import Func, Op, find_parallel, walk
 from vkchi.ir.ops import LOOPS, TABLE, Effect
 from vkchi.ir.rebuild import rebuild_chosen
 from vkchi.opt.cost_model import RepeatedLoads, is_worth_hoisting_loads
@@ -49,7 +48,7 @@ def unroll_loads(fn: Func, caps: Caps) -> Func:
     chosen = LoadUnrollSelector(fn, caps).chosen()
     return rebuild_chosen(
         fn, "for", lambda loop: chosen if loop in chosen.loops else None,
-        lambda r, op, args, chosen: LoadUnroller(r.b, dict(r.map), chosen).results(op),
+        lambda r, op, args, chosen: Unroller(r.b, dict(r.map), *chosen).rounds(op),
     )  # fmt: skip
 
 
@@ -58,22 +57,6 @@ class UnrollPlan(NamedTuple):
 
     loops: set[Op]
     places: set[Op]
-
-
-class LoadUnroller(Unroller):
-    """Unrolls loops; `elem` ops of hoistable loads lose the proof of being in range."""
-
-    def __init__(self, b: Builder, known: dict[Value, Value], chosen: UnrollPlan) -> None:
-        super().__init__(b, known, chosen.loops)
-        self.places = chosen.places
-
-    def copy(self, op: Op, *args: Value) -> Op:
-        """Copy an op without regions. An `elem` in `places` loses its proof of being in range."""
-        if op not in self.places:
-            return super().copy(op, *args)
-        args = tuple([self.get(v) for v in op.args])
-        new = self.map[op] = self.b.insert(Op(op.kind, args, None, op.type, op.span, op.name))
-        return new
 
 
 # --- selection -----------------------------------------------------------------------------------
