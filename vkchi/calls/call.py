@@ -94,7 +94,7 @@ def repeat_call(name: str, repeated: RepeatedTapedCall, args: tuple[Any, ...]) -
     numbers = repeated.numbers(args)
     return KernelCall(
         name, repeated.plan, args, repeated.arrays(args), numbers, {}, {}, (), repeated.constants,
-        repeated.case(numbers), repeated,
+        (tuple(numbers.items()), repeated.shapes), repeated,
     )  # fmt: skip
 
 

@@ -23,7 +23,6 @@ from vkchi.launch.commands import RepeatedCommands
 from vkchi.ndarray import Ndarray
 
 if TYPE_CHECKING:
-    from vkchi.calls.facts import Case
     from vkchi.launch import Plan
     from vkchi.launch.executable import Arrays, Executable
     from vkchi.tape.plan import GradientPlan
@@ -56,7 +55,6 @@ class RepeatedTapedCall:
         names = [(p.name, k) for k, p in enumerate(plan.parameters)]
         self.passed = [(name, k) for name, k in names if plan.parameters[k].kind == "array"]
         self.scalars = [(name, k) for k, name in call.scalars]
-        self.cases: dict[tuple[tuple[str, int], ...], Case] = {}
         self.known: dict[Hashable, Any] = {}
         self._gradient: tuple[Adjoints, GradientPlan] | None = None
         self._commands: tuple[Executable, Buffers, RepeatedCommands] | None = None
@@ -69,16 +67,6 @@ class RepeatedTapedCall:
 
     def numbers(self, args: tuple[Any, ...]) -> dict[str, int]:
         return {name: args[k] for name, k in self.scalars if isinstance(args[k], int)}
-
-    def case(self, numbers: Mapping[str, int]) -> Case:
-        """Key for `facts`. Calls with equal integers usually share one object, for faster
-        lookups."""
-        key = tuple(numbers.items())
-        found = self.cases.get(key)
-        if found is None:
-            found = key, self.shapes
-            insert_bounded(self.cases, key, found, MOST_CASES)
-        return found
 
     def gradient(self, adjoints: Mapping[str, Storage]) -> GradientPlan | None:
         """The saved gradient if it is the one for these adjoints, else None."""

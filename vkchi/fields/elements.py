@@ -15,7 +15,7 @@ import math
 import sys
 from collections.abc import Callable, Hashable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from vkchi.compile_state import check_access
 from vkchi.errors import (
@@ -30,6 +30,7 @@ from vkchi.fields.async_writes import write_later
 from vkchi.fields.python_scope import PythonScope
 from vkchi.hooks import Hook
 from vkchi.interop import host_views
+from vkchi.interrupts.locks import restoring
 from vkchi.public_members import visible_names
 from vkchi.runtime import Runtime, find_runtime
 from vkchi.span import name_in_user_code
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from vkchi.device import Device
     from vkchi.types.hints import Index
 
-
+V = TypeVar("V")
 GREATEST = {16: 65504.0, 32: float.fromhex("0x1.fffffep127"), 64: sys.float_info.max}  # floats
 
 
@@ -435,6 +436,18 @@ class Elements(PythonScope):
         elif tape is not None:
             tape.on_access(self, access)
 
+    def load(self, access: ArrayAccess, act: Callable[[], V]) -> V:
+        """Report an imminent read (`access`) as `tell` does, and return its result (`act()`).
+
+        A tape launches no kernels of other threads meanwhile.
+        """
+        if self.runtime.recording is None:
+            self.tell(access)
+            return act()
+        with restoring(self.runtime.lock), self.runtime.lock:
+            self.tell(access)
+            return act()
+
     def store(self, access: ArrayAccess, act: Callable[[], None]) -> None:
         """Report an imminent write (`access`) as `tell` does, and run it (`act`).
 
@@ -553,8 +566,7 @@ class Elements(PythonScope):
     def _read_told(self, index: tuple[int, ...]) -> Any:
         """`read` while a tape watches the array: reports the access, and returns floats as
         `TracedFloat`."""
-        self.tell(self._access("read", index))
-        value = self._read(index)
+        value = self.load(self._access("read", index), lambda: self._read(index))
         return TracedFloat(value, self._place(index)) if type(value) is float else value
 
     def _place(self, index: tuple[int, ...]) -> ElementValue:

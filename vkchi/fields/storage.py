@@ -270,8 +270,7 @@ class Storage(Elements):
 
     def to_numpy(self) -> np.ndarray[Any, Any]:
         """A copy of shape `shape + element shape`. Waits for the device."""
-        self.tell(ArrayAccess("read"))
-        return self.contents()
+        return self.load(ArrayAccess("read"), self.contents)
 
     def seen(self) -> np.ndarray[Any, Any]:
         """Like `to_numpy`, but perhaps a view of the memory, valid only until the next device
@@ -284,8 +283,7 @@ class Storage(Elements):
     def copy_to(self, target: np.ndarray[Any, Any]) -> None:
         """Write the contents to a numpy array of the same shape. It must be contiguous unless the
         layout has one digit per axis."""
-        self.tell(ArrayAccess("read"))
-        self.copy_unnoticed(target)
+        self.load(ArrayAccess("read"), lambda: self.copy_unnoticed(target))
 
     def contents(self) -> np.ndarray[Any, Any]:
         """`to_numpy` without a report to the tape."""

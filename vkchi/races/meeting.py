@@ -17,7 +17,7 @@ from vkchi.calls.call import KernelCall
 from vkchi.calls.facts import Case, Names
 from vkchi.calls.gradients import simplify_for_gradient
 from vkchi.calls.questions import given_in, live
-from vkchi.ir.core import Func, Op, Param, Value, base_memory, walk
+from vkchi.ir.core import Func, Param, Value, base_memory, walk
 from vkchi.ir.ops import WRITES
 from vkchi.ir.param_names import ADJOINT
 from vkchi.races.conflicts import Conflict, FeasibleConflicts, find_conflicts
@@ -76,7 +76,7 @@ class ConflictRelevance:
         self.again = {
             (op.kind == "load", op.span)
             for op in (walk(gradient.body) if gradient is not None else ())
-            if op.kind in ("load", *WRITES) and is_again(base_memory(op.args[0]), op)
+            if op.kind in ("load", *WRITES) and is_again(base_memory(op.args[0]))
         }
 
     def reaches(self, m: Conflict) -> frozenset[str]:
@@ -128,10 +128,10 @@ def dependent_arrays(fn: Func, reach: ReachingWrites, seeds: frozenset[Value]) -
     return {name_under(op) for op in writes if isinstance(base_memory(op.args[0]), Param)}
 
 
-def is_again(root: Value, op: Op) -> bool:
-    """True if an access in a gradient recomputes one of the kernel.
+def is_again(root: Value) -> bool:
+    """True if an access to this memory in a gradient recomputes one of the kernel.
 
-    It accesses the kernel's arrays or copies of them, not adjoints.
+    It is an array of the kernel or a copy of one, not an adjoint.
     """
     return ADJOINT not in memory_name(root) and not is_adjoint(root)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import Event, Thread
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -191,3 +192,50 @@ def test_a_failed_launch_while_another_thread_is_not_differentiated() -> None:
                 fail()
             ends.set()
             thread.join()
+
+
+def test_a_launch_between_the_report_and_the_read_of_another_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The launch waits, so the thread reads what stood there before, and may overwrite it."""
+    x, loss = make()
+    square, begun = squares(x, loss), Event()
+    y, found = field(4), []
+
+    @ti.kernel
+    def move():
+        for i in x:
+            y[i] = x[i] * 2
+
+    @ti.kernel
+    def use():
+        for i in x:
+            loss[None] += y[i]
+
+    def run(is_read: bool) -> None:
+        thread = Thread(target=lambda: found.append(y[0]))
+        with ti.ad.Tape(loss):
+            square()
+            use()
+            if is_read:
+                thread.start()
+                begun.wait()
+            move()
+            use()
+        if is_read:
+            thread.join()
+
+    run(is_read=False)
+    y.fill(0)
+    read = type(y)._read
+
+    def slow(self: Any, index: Any) -> Any:
+        if self is y and not begun.is_set():
+            begun.set()
+            sleep(0.3)  # the launch waits for this read
+        return read(self, index)
+
+    monkeypatch.setattr(type(y), "_read", slow)
+    run(is_read=True)
+    assert found == [0.0]
+    is_near(x.grad, 2 * X + 2)
