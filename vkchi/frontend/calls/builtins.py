@@ -82,8 +82,7 @@ def _text_by(conversion: str) -> Handler:
 
 def _length(cx: Any, x: Any) -> Any:
     v = kind_of(x).load(cx, x)
-    check_supported(cx, v, "length")
-    return kind_of(v).length(cx, v)
+    return check_supported(cx, v, "length").length(cx, v)
 
 
 def _items(cx: Any, x: Any) -> list[Any] | None:

@@ -151,10 +151,6 @@ def _ndrange(cx: Context, *args: Any) -> ndrange:
     return made
 
 
-def _grouped(cx: Context, x: Any) -> grouped:
-    return grouped(x)
-
-
 # --- the table ---------------------------------------------------------------------------------
 
 _HANDLERS: dict[object, Handler] = {
@@ -176,7 +172,7 @@ _HANDLERS: dict[object, Handler] = {
     compile_time.no_activate: _nothing,
     Struct: make_record,
     ndrange: _ndrange,
-    grouped: _grouped,
+    grouped: lambda cx, x: grouped(x),
     **elementwise_calls.ELEMENTWISE,
     **builtins.BUILTINS,
 }

@@ -43,7 +43,6 @@ from vkchi.frontend.values.kinds import (
 from vkchi.frontend.values.objects import operate, operate_alone
 from vkchi.frontend.values.operands import is_tensor
 from vkchi.frontend.values.places import lower_attribute, lower_name, lower_subscript
-from vkchi.frontend.values.references import Deferred
 from vkchi.frontend.values.texts import Part, RuntimeString, format_parts, joined, percent_text
 from vkchi.frontend.values.trees import StructValue
 from vkchi.ir.core import Value
@@ -101,13 +100,12 @@ def overloaded(cx: Lowering, op: str, x: Any, y: Any) -> Any:
 
     Python evaluates operators on two constants itself.
     """
-    if (
-        isinstance(x, StructValue)
-        or isinstance(y, StructValue)
-        or not (is_static(x) and is_static(y))
-    ):
-        return operate(cx, op, x, y)
-    return NotImplemented
+    return operate(cx, op, x, y) if is_inlined(x) or is_inlined(y) else NotImplemented
+
+
+def is_inlined(x: Any) -> bool:
+    """True if operators of x's class are inlined, since x is a struct or has kernel values."""
+    return isinstance(x, StructValue) or not is_static(x)
 
 
 def check_operand(cx: Lowering, n: ast.expr, x: Any, *, is_truth: bool = False) -> None:
@@ -133,7 +131,7 @@ def check_operand(cx: Lowering, n: ast.expr, x: Any, *, is_truth: bool = False) 
 def lower_unary(cx: Lowering, n: ast.UnaryOp) -> Any:
     x = cx.expr(n.operand)
     if not isinstance(x, _NUMBERS):
-        if isinstance(x, StructValue) or not is_static(x):
+        if is_inlined(x):
             found = operate_alone(cx, _UNARY[type(n.op)], x)
             if found is not NotImplemented:
                 return found
@@ -233,7 +231,7 @@ def compare(cx: Lowering, op: ast.cmpop, x: Any, y: Any) -> Any:
     if is_membership:
         check_supported(cx, y, "search")
     is_hidden = is_membership and _holds_values(y) and not _is_in_static(cx)
-    if isinstance(x, Value | Deferred) or isinstance(y, Value | Deferred) or is_hidden:
+    if kind_of(x).is_deferred or kind_of(y).is_deferred or is_hidden:
         raise cx.fail(
             f"`{_WORDS[type(op)]}` needs a compile-time constant",
             kind=KernelSyntaxError,
@@ -296,23 +294,15 @@ def lower_named(cx: Lowering, n: ast.NamedExpr) -> Any:
 # --- lists and strings ---------------------------------------------------------------------------
 
 
-def lower_items(cx: Lowering, elts: list[ast.expr]) -> list[Any]:
+def lower_items(cx: Lowering, n: ast.List | ast.Tuple) -> list[Any]:
+    """Lower `[a, b]`: a compile-time list, which becomes a vector where one is needed."""
     found: list[Any] = []
-    for item in elts:
+    for item in n.elts:
         if isinstance(item, ast.Starred):
             found += items_of(cx, cx.expr(item.value), "unpack")
         else:
             found.append(cx.expr(item))
     return found
-
-
-def lower_list(cx: Lowering, n: ast.List) -> list[Any]:
-    """Lower `[a, b]`: a compile-time list, which becomes a vector where one is needed."""
-    return lower_items(cx, n.elts)
-
-
-def lower_tuple(cx: Lowering, n: ast.Tuple) -> tuple[Any, ...]:
-    return tuple(lower_items(cx, n.elts))
 
 
 def lower_dict(cx: Lowering, n: ast.Dict) -> dict[Any, Any]:
@@ -417,8 +407,8 @@ EXPRESSIONS: dict[type[ast.AST], Callable[[Lowering, Any], Any]] = {
     ast.Compare: lower_compare,
     ast.IfExp: lower_ifexp,
     ast.NamedExpr: lower_named,
-    ast.List: lower_list,
-    ast.Tuple: lower_tuple,
+    ast.List: lower_items,
+    ast.Tuple: lambda cx, n: tuple(lower_items(cx, n)),
     ast.Dict: lower_dict,
     ast.ListComp: lower_listcomp,
     ast.DictComp: lower_dictcomp,

@@ -386,5 +386,4 @@ def condition_of(cx: Lowering, x: Any) -> bool | Value:
 
     Raises KernelTypeError for vectors, structs and arrays.
     """
-    check_supported(cx, x, "truth")
-    return kind_of(x).truth(cx, x)
+    return check_supported(cx, x, "truth").truth(cx, x)

@@ -57,5 +57,4 @@ def own_items(cx: Lowering, x: Any, use: str) -> list[Any] | None:
     Raises KernelTypeError or KernelSyntaxError, as `items_of`, if x is not iterable.
     """
     x = kind_of(x).load(cx, x)
-    check_supported(cx, x, use)
-    return kind_of(x).items(cx, x, use)
+    return check_supported(cx, x, use).items(cx, x, use)

@@ -81,16 +81,13 @@ def lower_augassign(cx: Lowering, n: ast.AugAssign) -> None:
     Exception: a target that is a subscript with calls is evaluated before the value, as in Python.
     """
     op = operator_text(n.op)
-    if isinstance(n.target, ast.Subscript) and any_call(n.target):
+    has_call = any(isinstance(part, ast.Call) for part in ast.walk(n.target))
+    if isinstance(n.target, ast.Subscript) and has_call:
         target = augmented_target(cx, n.target)
         augment(cx, n.target, target, op, cx.expr(n.value))
         return
     value = cx.expr(n.value)
     augment(cx, n.target, augmented_target(cx, n.target), op, value)
-
-
-def any_call(n: ast.expr) -> bool:
-    return any(isinstance(part, ast.Call) for part in ast.walk(n))
 
 
 def lower_expression(cx: Lowering, n: ast.Expr) -> None:
@@ -219,9 +216,9 @@ def return_from_kernel(cx: Lowering, n: ast.Return, value: Any) -> None:
             help=f"def {act.fn.__name__}(...) -> ti.f32:",
         )
     slots = act.returns
-    parts = [value] if len(slots) == 1 and not _is_single(value) else check_count(
-        cx, value, len(slots)
-    )  # fmt: skip
+    is_single = isinstance(value, tuple) and len(value) == 1
+    is_one = len(slots) == 1 and not is_single
+    parts = [value] if is_one else check_count(cx, value, len(slots))
     for slot, part in zip(slots, parts):
         store_result(cx, slot, part)
 
@@ -235,10 +232,6 @@ def store_result(cx: Lowering, slot: Any, x: Any) -> None:
         return
     v = coerce(cx, x, slot.type.elem, verb="return", fills=False, into=into_result(cx))
     cx.b.emit("store", cx.b.emit("elem", slot), v)
-
-
-def _is_single(value: Any) -> bool:
-    return isinstance(value, tuple) and len(value) == 1
 
 
 STATEMENTS: dict[type[ast.AST], Callable[[Lowering, Any], None]] = {

@@ -71,13 +71,11 @@ def on_bits(fn: Function, kind: str) -> Handler:
         v = operator_lowering.value(cx, x)
         if scalar_of(v.type).kind == "f":
             raise cx.fail(f"`{kind}` takes integers", kind=KernelTypeError, label=describe(v.type))
-        return cx.b.emit(kind, _as_number(cx, v))
+        if scalar_of(v.type) is u1:
+            v = operator_lowering.cast(cx, v, cx.options.default_ip)
+        return cx.b.emit(kind, v)
 
     return call
-
-
-def _as_number(cx: Context, v: Value) -> Value:
-    return operator_lowering.cast(cx, v, cx.options.default_ip) if scalar_of(v.type) is u1 else v
 
 
 def on_class(fn: Function, kind: str) -> Handler:
@@ -110,12 +108,8 @@ def on_rounding(fn: Function, emit: Callable[[Context, Value], Value]) -> Handle
     return call
 
 
-def _rounding_op(kind: str) -> Callable[[Context, Value], Value]:
-    return lambda cx, v: cx.b.emit(kind, v)
-
-
 def on_whole(fn: Function, kind: str) -> Handler:
-    return on_rounding(fn, _rounding_op(kind))
+    return on_rounding(fn, lambda cx, v: cx.b.emit(kind, v))
 
 
 # by Intrinsic.takes
@@ -258,14 +252,6 @@ def _logical(op: str) -> Handler:
     return call
 
 
-def _not(cx: Context, x: Any) -> Any:
-    return operator_lowering.unary(cx, "not", x)
-
-
-def _neg(cx: Context, x: Any) -> Any:
-    return operator_lowering.unary(cx, "-", x)
-
-
 def bit_shr(cx: Context, x1: Any, x2: Any) -> Value:
     """Lower a logical right shift: `x1 >> x2` with zeros shifted in.
 
@@ -302,22 +288,10 @@ def bit_cast(cx: Context, obj: Any, dtype: Any) -> Value:
     return v if elem is t else cx.b.emit("bitcast", v, type=with_scalar(v.type, t))
 
 
-def _cast(cx: Context, obj: Any, dtype: Any) -> Value:
-    return operator_lowering.cast(cx, obj, dtype)
-
-
 def select(cx: Context, cond: Any, x1: Any, x2: Any) -> Any:
     if is_plain(cond, x1, x2):
         return elementwise.select(cond, x1, x2)
     return operator_lowering.select(cx, cond, x1, x2)
-
-
-def _zero(cx: Context, x: Any) -> Value:
-    return make_like(cx, x, 0)
-
-
-def _one(cx: Context, x: Any) -> Value:
-    return make_like(cx, x, 1)
 
 
 ELEMENTWISE: dict[object, Handler] = {
@@ -328,15 +302,15 @@ ELEMENTWISE: dict[object, Handler] = {
     **{fn: on_many(fn, rule) for fn, rule in _MANY_RULES.items()},
     elementwise.abs: absolute,
     elementwise.pow: _pow,
-    elementwise.neg: _neg,
+    elementwise.neg: lambda cx, x: operator_lowering.unary(cx, "-", x),
     elementwise.logical_and: _logical("and"),
     elementwise.logical_or: _logical("or"),
-    elementwise.logical_not: _not,
+    elementwise.logical_not: lambda cx, x: operator_lowering.unary(cx, "not", x),
     elementwise.bit_shr: bit_shr,
     elementwise.bit_cast: bit_cast,
-    elementwise.cast: _cast,
+    elementwise.cast: lambda cx, obj, dtype: operator_lowering.cast(cx, obj, dtype),
     elementwise.select: select,
     elementwise.ifte: select,
-    elementwise.zero: _zero,
-    elementwise.one: _one,
+    elementwise.zero: lambda cx, x: make_like(cx, x, 0),
+    elementwise.one: lambda cx, x: make_like(cx, x, 1),
 }

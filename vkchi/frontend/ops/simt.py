@@ -114,26 +114,6 @@ def exchange(cx: Context, name: str, value: Any, at: Any) -> Value:
     return by_components(cx, v, lambda part: cx.b.emit(f"subgroup_{name}", part, which))
 
 
-def _broadcast(cx: Context, value: Any, index: Any) -> Value:
-    return exchange(cx, "broadcast", value, index)
-
-
-def _shuffle(cx: Context, value: Any, index: Any) -> Value:
-    return exchange(cx, "shuffle", value, index)
-
-
-def _shuffle_up(cx: Context, value: Any, offset: Any) -> Value:
-    return exchange(cx, "shuffle_up", value, offset)
-
-
-def _shuffle_down(cx: Context, value: Any, offset: Any) -> Value:
-    return exchange(cx, "shuffle_down", value, offset)
-
-
-def _shuffle_xor(cx: Context, value: Any, mask: Any) -> Value:
-    return exchange(cx, "shuffle_xor", value, mask)
-
-
 def _first(cx: Context, value: Any) -> Value:
     v = operator_lowering.value(cx, value)
     return by_components(cx, v, lambda part: cx.b.emit("subgroup_first", part))
@@ -216,11 +196,11 @@ _SUBGROUP: dict[str, Handler] = {
     "ballot": _ballot,
     "ballot64": _wide_ballot,
     "broadcast_first": _first,
-    "broadcast": _broadcast,
-    "shuffle": _shuffle,
-    "shuffle_up": _shuffle_up,
-    "shuffle_down": _shuffle_down,
-    "shuffle_xor": _shuffle_xor,
+    "broadcast": lambda cx, value, index: exchange(cx, "broadcast", value, index),
+    "shuffle": lambda cx, value, index: exchange(cx, "shuffle", value, index),
+    "shuffle_up": lambda cx, value, offset: exchange(cx, "shuffle_up", value, offset),
+    "shuffle_down": lambda cx, value, offset: exchange(cx, "shuffle_down", value, offset),
+    "shuffle_xor": lambda cx, value, mask: exchange(cx, "shuffle_xor", value, mask),
     **{name: _reduction(name) for name in subgroup.REDUCTIONS},
 }
 _HANDLERS: dict[object, Handler] = {

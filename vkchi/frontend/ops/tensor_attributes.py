@@ -69,27 +69,11 @@ def _tensor(cx: Context, v: Value, name: str) -> Tensor:
     return v.type
 
 
-def _n(cx: Context, v: Value) -> int:
-    return _tensor(cx, v, "n").n
-
-
-def _m(cx: Context, v: Value) -> int:
-    return _tensor(cx, v, "m").m
-
-
-def _shape(cx: Context, v: Value) -> tuple[int, ...]:
-    return _tensor(cx, v, "shape").shape
-
-
-def _ndim(cx: Context, v: Value) -> int:
-    return len(_tensor(cx, v, "ndim").shape)
-
-
 ATTRIBUTES: dict[str, Handler] = {
-    "n": _n,
-    "m": _m,
-    "shape": _shape,
-    "ndim": _ndim,
+    "n": lambda cx, v: _tensor(cx, v, "n").n,
+    "m": lambda cx, v: _tensor(cx, v, "m").m,
+    "shape": lambda cx, v: _tensor(cx, v, "shape").shape,
+    "ndim": lambda cx, v: len(_tensor(cx, v, "ndim").shape),
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 from typing import Any
 
 from vkchi.errors import (
@@ -249,7 +248,8 @@ def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> MemoryTarge
         check_signs(cx, flat)
     places = [array_index(cx, k) for k in flat]
     if array.clamps:
-        places = clamp_indices(cx, array, places)
+        extents = array.shape(cx)
+        places = [clamp_index(cx, k, n) for k, n in zip(places, extents, strict=True)]
     if cx.options.checks_indices and not cx.cells.is_own:
         guard_indices(cx, array, places)
     ptr = cx.b.emit("elem", array.value, *places)
@@ -317,11 +317,6 @@ def array_index(cx: Lowering, k: Any) -> Value:
 
 
 # --- clamping, for arrays annotated `boundary="clamp"` -------------------------------------------
-
-
-def clamp_indices(cx: Context, array: ArrayRef, indices: Sequence[Value]) -> list[Value]:
-    rows = zip(indices, array.shape(cx), strict=True)
-    return [clamp_index(cx, k, extent) for k, extent in rows]
 
 
 def clamp_index(cx: Context, k: Value, extent: Value | int) -> Value:

@@ -60,6 +60,7 @@ class Kind:
     helps: Mapping[str, str] = {}
     has_type = False  # a kernel value or a Target: x.type is its IR type
     is_target = False  # an assignable reference that has not been read yet
+    is_deferred = False  # a kernel value, or contains some that functions of `trees` do not find
     is_container = False  # a tree with branches
     is_array = False  # a whole array, or an array of structs
     is_field = False  # a Python object that stands for an array
@@ -107,9 +108,8 @@ class Kind:
     # --- operations ------------------------------------------------------------------------------
 
     def is_static(self, x: Any) -> bool:
-        """True if x is a compile-time constant: a Python object that contains no kernel value and
-        no Deferred."""
-        return True
+        """True if x is a compile-time constant: a Python object that contains no kernel value."""
+        return not self.is_deferred
 
     def array(self, cx: Any, x: Any) -> Any:
         """Return an array as an ArrayRef, an array of structs as a StructOfArrays; None for other
@@ -248,13 +248,6 @@ class MarkedKind(Kind):
         return NotImplemented
 
 
-class DeferredKind(Kind):
-    """A kind of values that contain kernel values which functions of `trees` do not find."""
-
-    def is_static(self, x: Any) -> bool:
-        return False
-
-
 class TypeKind(Kind, of=[Type, "adds_slots"]):
     def name(self, x: Any) -> str:
         return f"the type {x}" if isinstance(x, Type) else f"{x!r}, a type that fields alone have"
@@ -314,18 +307,19 @@ def kind_of(x: Any) -> Kind:
 
 
 def is_static(x: Any) -> bool:
-    """True if x is a compile-time constant: a Python object that contains no kernel value and no
-    Deferred."""
+    """True if x is a compile-time constant: a Python object that contains no kernel value."""
     return kind_of(x).is_static(x)
 
 
-def check_supported(cx: Context, x: Any, use: str, arg: int | None = None) -> None:
-    """Check that x's kind supports a use, a key of USES.
+def check_supported(cx: Context, x: Any, use: str, arg: int | None = None) -> Kind:
+    """Check that x's kind supports a use, a key of USES, and return the kind.
 
     Raises KernelTypeError, or KernelSyntaxError for "unpack".
     """
-    if use in kind_of(x).helps_of(x):
+    found = kind_of(x)
+    if use in found.helps_of(x):
         raise unsupported_use(cx, x, use, arg=arg)
+    return found
 
 
 def unsupported_use(

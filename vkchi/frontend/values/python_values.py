@@ -33,12 +33,10 @@ from vkchi.frontend.values.kinds import (
     unsupported_use,
 )
 from vkchi.frontend.values.operands import Operand, tensor_of
-from vkchi.frontend.values.references import Deferred
 from vkchi.frontend.values.targets import ItemTarget, VariableTarget
 from vkchi.frontend.values.tensor_values import is_static_index
 from vkchi.frontend.values.texts import Part, print_parts
 from vkchi.frontend.values.trees import refilled
-from vkchi.ir.core import Value
 from vkchi.lang.struct import Struct
 from vkchi.types.lazy_numpy import np
 
@@ -191,7 +189,7 @@ def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
         ) from None
     if value is None and name in ("grad", "dual") and kind_of(obj).is_field:
         raise cx.fail("this field has no gradient", help="make it with needs_grad=True")
-    if isinstance(value, Value | Deferred):  # from a dict whose items are attributes
+    if kind_of(value).is_deferred:  # from a dict whose items are attributes
         return value
     return cx.part(obj, ("attr", name), value)
 
@@ -252,12 +250,9 @@ def _item(cx: Lowering, held: Any, key: Any) -> Any:
 def right_key(held: Any) -> str:
     if isinstance(held, list | tuple):
         return f"indices are integers from 0 to {len(held) - 1}" if held else "it is empty"
-    keys = ", ".join(repr(key) for key in [*_keys_of(held)][:5])
+    known = Struct._names(held) if isinstance(held, Struct) else held.keys()
+    keys = ", ".join(repr(key) for key in [*known][:5])
     return f"it has {keys}" if keys else "it is empty"
-
-
-def _keys_of(held: Any) -> Any:
-    return Struct._names(held) if isinstance(held, Struct) else held.keys()
 
 
 def _index_words(held: Any, key: Any, error: Exception) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.errors import CompilationError
-from vkchi.frontend.values.kinds import DeferredKind, all_but
+from vkchi.frontend.values.kinds import Kind, all_but
 from vkchi.ir.builder import Builder
 from vkchi.ir.cas_loops import emit_cas_loop
 from vkchi.ir.core import Op, Value, base_memory
@@ -102,14 +102,7 @@ class Target(Protocol):
         ...
 
 
-class Deferred:
-    """Base of compile-time values that may contain kernel values which functions of `trees` do not
-    find."""
-
-    __slots__ = ()
-
-
-class Assignable(Deferred):
+class Assignable:
     """Base of all Targets: assignable references that have not been read yet."""
 
     __slots__ = ()
@@ -122,7 +115,7 @@ class Assignable(Deferred):
         return False
 
 
-class RangeOf(Deferred):
+class RangeOf:
     """`range(begin, end, step)` in which at least one argument is not a Python int."""
 
     __slots__ = ("begin", "end", "step")
@@ -131,7 +124,8 @@ class RangeOf(Deferred):
         self.begin, self.end, self.step = begin, end, step
 
 
-class RangeKind(DeferredKind, of=[RangeOf]):
+class RangeKind(Kind, of=[RangeOf]):
+    is_deferred = True
     noun = "a range of kernel values"
     helps = all_but(
         "loop", help="loop over it at run time: for i in range(n)",

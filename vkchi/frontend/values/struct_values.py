@@ -288,14 +288,10 @@ def _shape(cx: Lowering, held: StructValue) -> tuple[Any, ...]:
     return kind_of(held).first_array(cx, held).shape(cx)  # type: ignore[no-any-return]
 
 
-def _gradients(cx: Lowering, held: StructValue) -> Any:
-    return map_leaves(held, cx.gradient_of)
-
-
 _FACTS: dict[str, Callable[[Lowering, StructValue], Any]] = {
     "shape": _shape,
     "ndim": lambda cx, held: len(_shape(cx, held)),
-    "grad": _gradients,
+    "grad": lambda cx, held: map_leaves(held, cx.gradient_of),
     "keys": lambda cx, held: list(held.members),
     "dtype": lambda cx, held: held.type,
 }

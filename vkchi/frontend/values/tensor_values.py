@@ -14,7 +14,6 @@ from vkchi.frontend.ops.debug_checks import guard_component
 from vkchi.frontend.ops.tensor_attributes import component_indices, find_attribute
 from vkchi.frontend.state.scope import Var
 from vkchi.frontend.values.kinds import (
-    DeferredKind,
     Kind,
     all_but,
     describe,
@@ -37,10 +36,10 @@ from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, shape_of, with_sh
 _NUMBERS = {"f": float, "i": int, "u": int, "b": bool}
 
 
-class TensorKind(DeferredKind):
+class TensorKind(Kind):
     """Vectors, matrices and numbers in kernels."""
 
-    has_type = True
+    has_type = is_deferred = True
 
     def attr(self, cx: Any, x: Any, name: str, slot: Any) -> Any:
         return tensor_attribute(cx, x if slot is None else slot, name)

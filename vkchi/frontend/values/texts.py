@@ -18,7 +18,6 @@ from typing import Any
 from vkchi.errors import KernelSyntaxError, KernelTypeError
 from vkchi.frontend.state.user_code_errors import foreign_traceback
 from vkchi.frontend.values.kinds import (
-    DeferredKind,
     Kind,
     all_but,
     check_supported,
@@ -27,7 +26,7 @@ from vkchi.frontend.values.kinds import (
     kind_of,
     name_of,
 )
-from vkchi.frontend.values.references import Context, Deferred
+from vkchi.frontend.values.references import Context
 from vkchi.frontend.values.trees import records_in
 from vkchi.interrupts.local import local
 from vkchi.ir.core import Value
@@ -51,7 +50,7 @@ _DECIMAL = "eEfFgG%"  # format letters with a number of decimals
 _CONVERSIONS: dict[str, Callable[[Any], str]] = {"r": repr, "s": str, "a": ascii}
 
 
-class RuntimeString(Deferred):
+class RuntimeString:
     """A string whose values are known after the kernel has run."""
 
     __slots__ = ("parts",)
@@ -76,7 +75,8 @@ class RuntimeString(Deferred):
         )
 
 
-class TextKind(DeferredKind, of=[RuntimeString]):
+class TextKind(Kind, of=[RuntimeString]):
+    is_deferred = True
     noun = "a string with kernel values"
     helps = all_but(
         "print",
@@ -122,8 +122,7 @@ def print_parts(cx: Context, x: Any, arg: int | None = None) -> list[Part]:
     given.
     """
     x = kind_of(x).load(cx, x)
-    check_supported(cx, x, "print", arg)
-    return kind_of(x).shown(cx, x)
+    return check_supported(cx, x, "print", arg).shown(cx, x)
 
 
 def as_stored(cx: Context, x: float) -> float:
