@@ -17,11 +17,11 @@ from vkchi.frontend.calls.classes import CLASS_FORMS
 from vkchi.frontend.context import LoopConfig, Lowering
 from vkchi.frontend.control.iteration import Begin, items_of, lazy_items
 from vkchi.frontend.control.loop_limits import check_step
+from vkchi.frontend.control.spaces import RangeOf
 from vkchi.frontend.state.reports import lower_print
 from vkchi.frontend.values.activity_calls import ACTIVITY_FORMS
 from vkchi.frontend.values.kinds import is_static
 from vkchi.frontend.values.operands import check_constants, is_tensor
-from vkchi.frontend.values.references import RangeOf
 from vkchi.lang.compile_time import loop_config, static
 from vkchi.target.shader import range_length
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.control.loop_limits import (
@@ -27,16 +27,26 @@ from vkchi.frontend.control.loop_limits import (
     static_bound,
     unsigned,
 )
-from vkchi.frontend.values.cell_activity import ActivityTest, guard_of
-from vkchi.frontend.values.kinds import is_iterable, kind_of, name_of, unsupported_use
+from vkchi.frontend.values.kinds import (
+    Kind,
+    all_but,
+    check_supported,
+    is_iterable,
+    is_static,
+    kind_of,
+    name_of,
+    unsupported_use,
+)
 from vkchi.frontend.values.operands import is_tensor
-from vkchi.frontend.values.references import RangeOf
 from vkchi.ir.constants import constant_int
-from vkchi.ir.core import Value, is_wide
+from vkchi.ir.core import Value
 from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.target.shader import range_length
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, i32, i64, u32, u64
+
+if TYPE_CHECKING:
+    from vkchi.frontend.values.cell_activity import ActivityTest
 
 TOO_LONG = "this loop has more iterations than can be counted: split it"
 
@@ -69,40 +79,74 @@ class LoopSpace(NamedTuple):
         return len(self.axes) == 1 and isinstance(self.step, int) and self.step == 1
 
 
+class RangeOf:
+    """`range(begin, end, step)` in which at least one argument is not a Python int."""
+
+    __slots__ = ("begin", "end", "step")
+
+    def __init__(self, begin: Any, end: Any, step: Any = 1) -> None:
+        self.begin, self.end, self.step = begin, end, step
+
+
+class RangeKind(Kind, of=[RangeOf]):
+    is_deferred = True
+    noun = "a range of kernel values"
+    helps = all_but(
+        "loop", help="loop over it at run time: for i in range(n)",
+        length="compute it from the bounds: ti.max(end - begin, 0)",
+        truth="compare the bounds: begin < end",
+        search="compare with the bounds: begin <= x and x < end",
+        index="compute the item: begin + k * step",
+        items="loop over it at run time: for i in range(n)",
+    )  # fmt: skip
+
+    def space(self, cx: Any, x: Any) -> LoopSpace:
+        ends = same_type(cx, as_bound(cx, x.begin), as_bound(cx, x.end))
+        return LoopSpace((ends,), "range", as_step(cx, x.step))
+
+
+class PythonRangeKind(Kind, of=[range]):
+    def space(self, cx: Any, x: Any) -> LoopSpace:
+        fixed = static_bound(cx, x.start), static_bound(cx, x.stop)
+        return LoopSpace((fixed,), "range", check_step(cx, x.step))
+
+
+class NdrangeKind(Kind, of=[ndrange]):
+    noun = "a loop space"
+    helps = all_but("loop", "items", "unpack", help="loop over it: for i in x")
+
+    def is_static(self, x: Any) -> bool:
+        return is_static(x.bounds)
+
+    def space(self, cx: Any, x: Any) -> LoopSpace:
+        axes = [(as_bound(cx, b, i32), as_bound(cx, e, i32)) for b, e in x.bounds]
+        return LoopSpace(tuple(axes), "ndrange")
+
+
+class GroupedKind(NdrangeKind, of=[grouped]):
+    def is_static(self, x: Any) -> bool:
+        return is_static(x.inner)
+
+    def items(self, cx: Any, x: Any, use: str) -> list[Any] | None:
+        check_supported(cx, x.inner, use)
+        return super().items(cx, x, use)
+
+    def space(self, cx: Any, x: Any) -> LoopSpace:
+        inner = space_of(cx, x.inner)
+        if inner.name == "range":
+            raise cx.fail("ti.grouped takes an ndrange or an array, not a range")
+        return inner._replace(is_grouped=True)
+
+
 def space_of(cx: Lowering, x: Any) -> LoopSpace:
     """Return the iteration space of a loop over x.
 
     Raises KernelTypeError if there is none, and the errors of `as_bound` and `as_step`.
     """
-    if isinstance(x, grouped):
-        inner = space_of(cx, x.inner)
-        if inner.name == "range":
-            raise cx.fail("ti.grouped takes an ndrange or an array, not a range")
-        return inner._replace(is_grouped=True)
-    if isinstance(x, range):
-        fixed = static_bound(cx, x.start), static_bound(cx, x.stop)
-        return LoopSpace((fixed,), "range", check_step(cx, x.step))
-    if isinstance(x, RangeOf):
-        ends = same_type(cx, as_bound(cx, x.begin), as_bound(cx, x.end))
-        return LoopSpace((ends,), "range", as_step(cx, x.step))
-    if hasattr(type(x), "__vkchi_range__"):  # a texture
-        x = x.__vkchi_range__()
-    if isinstance(x, ndrange):
-        axes = [(as_bound(cx, b, i32), as_bound(cx, e, i32)) for b, e in x.bounds]
-        return LoopSpace(tuple(axes), "ndrange")
-    if hasattr(type(x), "__vkchi_space__"):  # a block of a field tree
-        return LoopSpace(x.__vkchi_space__(), "array", guard=guard_of(cx, x))
-    array = kind_of(x).first_array(cx, x)
-    if array is not None:
-        extents: tuple[Any, ...] = array.shape(cx)
-        if is_wide(array.value):
-            extents = tuple([materialise(cx, extent, i64) for extent in extents])
-        axes = [
-            (start, start + extent if isinstance(extent, int) else extent)
-            for start, extent in zip(array.origin, extents)
-        ]
-        return LoopSpace(tuple(axes), "array", guard=guard_of(cx, array))
-    raise cannot_loop(cx, x)
+    space = kind_of(x).space(cx, x)
+    if not isinstance(space, LoopSpace):
+        raise cannot_loop(cx, x)
+    return space
 
 
 def cannot_loop(cx: Lowering, x: Any) -> Exception:

@@ -12,6 +12,8 @@ from vkchi.errors import (
     KernelSyntaxError,
 )
 from vkchi.frontend.context import Lowering
+from vkchi.frontend.control.loop_limits import materialise
+from vkchi.frontend.control.spaces import LoopSpace
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.ops.debug_checks import guard_indices
 from vkchi.frontend.ops.tensor_attributes import hint_for_attribute
@@ -19,6 +21,7 @@ from vkchi.frontend.values.cell_activity import (
     LIST_METHODS,
     ListRef,
     SparseTarget,
+    guard_of,
     list_of,
     node_of,
     sparse_node,
@@ -40,7 +43,7 @@ from vkchi.frontend.values.struct_values import (
 )
 from vkchi.frontend.values.tensor_values import flatten_indices
 from vkchi.frontend.values.trees import StructValue
-from vkchi.ir.core import Value
+from vkchi.ir.core import Value, is_wide
 from vkchi.lang.compile_time import static
 from vkchi.lang.matrix import Vector
 from vkchi.lang.ndrange import grouped
@@ -81,6 +84,17 @@ class WholeArrayKind(Kind):
         if array.type.ndim == 0:
             raise cx.fail("an array without axes has no `len`", help="its element is x[None]")
         return array.shape(cx)[0]
+
+    def space(self, cx: Any, x: Any) -> LoopSpace:
+        array = self.first_array(cx, x)
+        extents: tuple[Any, ...] = array.shape(cx)
+        if is_wide(array.value):
+            extents = tuple([materialise(cx, extent, i64) for extent in extents])
+        axes = [
+            (start, start + extent if isinstance(extent, int) else extent)
+            for start, extent in zip(array.origin, extents)
+        ]
+        return LoopSpace(tuple(axes), "array", guard=guard_of(cx, array))
 
     def method(self, cx: Any, x: Any, name: str, n: ast.Call) -> Any:
         """Lower a method of the array, or of the list that a dynamic block has instead.

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelFieldError, KernelIndexError, KernelRuntimeError
 from vkchi.frontend.control.flow import lower_unless
+from vkchi.frontend.control.spaces import LoopSpace
 from vkchi.frontend.state.scope import VARIABLE, Var
+from vkchi.frontend.values.kinds import Kind, all_but
 from vkchi.frontend.values.references import ArrayRef, Context, MemoryTarget
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Region, Value
@@ -279,3 +281,11 @@ def guard_of(cx: Lowering, x: Any) -> ActivityTest | None:
         return None
     check_usable(cx, node)
     return ActivityTest(node)
+
+
+class BlockKind(Kind, of=["sparse_path"]):
+    noun = "a block of a field tree"
+    helps = all_but("loop", help="use a field in it: x[i], or loop: for i in x")
+
+    def space(self, cx: Any, x: Any) -> LoopSpace:
+        return LoopSpace(x.__vkchi_space__(), "array", guard=guard_of(cx, x))

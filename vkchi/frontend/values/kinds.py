@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import CompilationError, KernelSyntaxError, KernelTypeError
-from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.lang.struct import Struct
 from vkchi.types import Type, scalar_of, shape_of
 
@@ -168,6 +167,10 @@ class Kind:
             raise unsupported_use(cx, x, use)
         return None
 
+    def space(self, cx: Any, x: Any) -> tuple[Any, ...] | None:
+        """Return the iteration space of a loop over x, a LoopSpace; None: there is none."""
+        return None
+
     def truth(self, cx: Any, x: Any) -> bool | Value:
         """Return x as a condition. Raises KernelTypeError."""
         return bool(cx.run_python(bool, (x,)))
@@ -269,11 +272,6 @@ class OutsideArrayKind(MarkedKind, of=["__vkchi_name__"]):
 OUTSIDE_TEXTURE = OutsideTextureKind()
 
 
-class BlockKind(Kind, of=["sparse_path"]):
-    noun = "a block of a field tree"
-    helps = all_but("loop", help="use a field in it: x[i], or loop: for i in x")
-
-
 class StructKind(Kind, of=[Struct]):
     """Structs of Python."""
 
@@ -286,19 +284,6 @@ class StructKind(Kind, of=[Struct]):
     def help_for(self, cx: Context, x: Any, use: str) -> str:
         help = f"use its members ({', '.join(self.members(x))})"
         return help + (", or write a method" if use in ("number", "truth", "compare") else "")
-
-
-class SpaceKind(Kind, of=[ndrange, grouped]):
-    noun = "a loop space"
-    helps = all_but("loop", "items", "unpack", help="loop over it: for i in x")
-
-    def is_static(self, x: Any) -> bool:
-        return is_static(x.inner if isinstance(x, grouped) else x.bounds)
-
-    def items(self, cx: Any, x: Any, use: str) -> list[Any] | None:
-        if isinstance(x, grouped):
-            check_supported(cx, x.inner, use)
-        return super().items(cx, x, use)
 
 
 def kind_of(x: Any) -> Kind:

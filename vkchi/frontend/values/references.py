@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.errors import CompilationError
-from vkchi.frontend.values.kinds import Kind, all_but
 from vkchi.ir.builder import Builder
 from vkchi.ir.cas_loops import emit_cas_loop
 from vkchi.ir.core import Op, Value, base_memory
@@ -113,28 +112,6 @@ class Assignable:
 
     def is_shared(self, cx: Context) -> bool:
         return False
-
-
-class RangeOf:
-    """`range(begin, end, step)` in which at least one argument is not a Python int."""
-
-    __slots__ = ("begin", "end", "step")
-
-    def __init__(self, begin: Any, end: Any, step: Any = 1) -> None:
-        self.begin, self.end, self.step = begin, end, step
-
-
-class RangeKind(Kind, of=[RangeOf]):
-    is_deferred = True
-    noun = "a range of kernel values"
-    helps = all_but(
-        "loop", help="loop over it at run time: for i in range(n)",
-        length="compute it from the bounds: ti.max(end - begin, 0)",
-        truth="compare the bounds: begin < end",
-        search="compare with the bounds: begin <= x and x < end",
-        index="compute the item: begin + k * step",
-        items="loop over it at run time: for i in range(n)",
-    )  # fmt: skip
 
 
 class MemoryTarget(Assignable):

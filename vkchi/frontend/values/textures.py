@@ -14,6 +14,7 @@ from typing import Any
 from vkchi.frontend.calls.tables import CALLS, CallHandler
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.control.flow import lower_branch
+from vkchi.frontend.control.spaces import LoopSpace, space_of
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.ops.trace import unwrap, wrap
 from vkchi.frontend.values.kinds import MarkedKind, all_but, describe
@@ -78,9 +79,6 @@ class TextureRef(InlineOnly):
     def shape(self) -> tuple[Any, ...]:
         """Texels along each axis."""
         return self._array.shape(self._cx)[::-1]
-
-    def __vkchi_range__(self) -> ndrange:
-        return ndrange(*self.shape)
 
     @property
     def sample_lod(self) -> Any:
@@ -201,6 +199,9 @@ class TextureKind(MarkedKind, of=[TextureRef]):
     helps = all_but(
         "loop", help="read a texel: t.fetch(i, 0), or t.load(i) of a ti.types.rw_texture"
     )
+
+    def space(self, cx: Any, x: Any) -> LoopSpace:
+        return space_of(cx, ndrange(*x.shape))
 
 
 # --- the methods ---------------------------------------------------------------------------------
