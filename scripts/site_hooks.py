@@ -49,7 +49,7 @@ class Chapter(NamedTuple):
 CHAPTERS = {
     "start": Chapter("Start and devices", ("runtime", "launch.elsewhere", "logs")),
     "kernels": Chapter("Kernels and functions", (
-        "kernel", "lang.compile_time", "lang.ndrange", "lang.argpack", "lang.rescale")),
+        "kernel", "lang.compile_time", "lang.ndrange", "lang.argpack")),
     "fields": Chapter("Fields", (
         "fields.constructors", "fields.field", "fields.struct_arrays",
         "fields.trees.fields_builder", "fields.trees.tree_axes", "fields.trees.snode",

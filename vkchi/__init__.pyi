@@ -140,9 +140,12 @@ from vkchi.lang.elementwise import (
     zero as zero,
 )
 from vkchi.lang.matrix import Matrix as Matrix, Vector as Vector
-from vkchi.lang.ndrange import grouped as grouped, ndrange as ndrange
+from vkchi.lang.ndrange import (
+    grouped as grouped,
+    ndrange as ndrange,
+    rescale_index as rescale_index,
+)
 from vkchi.lang.random import randn as randn, random as random
-from vkchi.lang.rescale import rescale_index as rescale_index
 from vkchi.lang.simt.block import global_thread_idx as global_thread_idx
 from vkchi.lang.compile_time import (
     assume_in_range as assume_in_range,

@@ -6,7 +6,7 @@ of functions that kernels must not call.
     class ElementHook:
         make = Hook("element")
 
-    ElementHook.make(storage, index)    # calls lang.array_elements.make_element, by PLACES
+    ElementHook.make(storage, index)    # calls lang.matrix.make_element, by PLACES
 """
 
 from __future__ import annotations

@@ -53,9 +53,8 @@ PUBLIC = {
         logical_not logical_or max min one pow raw_div raw_mod round rsqrt select sin sqrt tan tanh
         zero
     """,
-    "lang.rescale": "rescale_index",
     "lang.matrix": "Matrix Vector",
-    "lang.ndrange": "grouped ndrange",
+    "lang.ndrange": "grouped ndrange rescale_index",
     "lang.random": "randn random",
     "lang.simt.block": "global_thread_idx",
     "lang.sparse_cells": "activate append deactivate is_active length",
@@ -98,7 +97,7 @@ HOOKS = {
     "mark a cell": "fields.trees.block_activity.activate_cells_of",
     "active elements": "fields.trees.block_activity.active_elements",
     "mark cells": "fields.trees.block_activity.activate_masked",
-    "element": "lang.array_elements.make_element",
+    "element": "lang.matrix.make_element",
     "value of an element": "lang.matrix.wrap_array",
     "field": "fields.constructors.field",
     "vector field": "fields.constructors.vector_field",

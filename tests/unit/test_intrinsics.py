@@ -34,7 +34,7 @@ from vkchi.lang import (
 from vkchi.lang import math as tm
 from vkchi.lang.elementwise import INTRINSICS
 from vkchi.lang.function import Function
-from vkchi.lang.linear_algebra import complex, decompose, transforms
+from vkchi.lang.linear_algebra import decompose
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.types import f16, f32, f64, i8, i16, i32, i64, u1, u8, u32, u64
@@ -42,13 +42,11 @@ from vkchi.types import f16, f32, f64, i8, i16, i32, i64, u1, u8, u32, u64
 VEC2, VEC3, MAT2 = types.vector(2, f32), types.vector(3, f32), types.matrix(2, 2, f32)
 LANG = (
     atomic_functions,
-    complex,
     decompose,
     elementwise,
     matrix,
     random,
     compile_time,
-    transforms,
     tm,
 )
 # Known to the frontend's statements, not to the call table.

@@ -14,9 +14,8 @@ from vkchi import types
 from vkchi.errors import ArgumentError, KernelIndexError, KernelSyntaxError, KernelTypeError
 from vkchi.lang import atomic_functions, compile_time, elementwise, matrix, random, simt
 from vkchi.lang import math as tm
-from vkchi.lang.array_elements import make_element
 from vkchi.lang.linear_algebra import decompose
-from vkchi.lang.matrix import Matrix, Vector
+from vkchi.lang.matrix import Matrix, Vector, make_element
 from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.types import f32, f64, i8, i32, i64, u8, u64
 

@@ -106,3 +106,21 @@ def python_function(fn: Callable[P, R]) -> Language[P, R]:
 def kernel_function(fn: Callable[P, R]) -> Language[P, R]:
     """Decorator: make a Function that only kernels may call; the body is unused."""
     return with_type_of(Function(fn.__name__, None, fn.__doc__), fn)
+
+
+@python_function
+def repeat(step: Callable[..., Any], state: Any, most: int) -> list[Any]:
+    """Iterate `*state, goes_on = step(*state)` until `goes_on` is false, at most `most` times.
+
+    Return the last state, without `goes_on`, as a list. A Python loop over traced values is
+    unrolled; this becomes a loop of the kernel (`frontend/ops/decompositions.py`).
+
+        >>> repeat(lambda x: (x / 2, x > 2), (16.0,), 100)
+        [1.0]
+    """
+    goes_on = True
+    for _ in range(most):
+        if not goes_on:
+            break
+        *state, goes_on = step(*state)
+    return list(state)

@@ -1,6 +1,6 @@
 """The namespace `ti.math`: constants, vector types, and the functions of shading languages.
 
-Functions such as `mix`, `reflect` and `inverse` are defined here, others re-exported. Most are
+Functions such as `mix`, `cmul` and `rotation2d` are defined here, others re-exported. Most are
 composites, written once for both scopes.
 
     >>> mix(1.0, 2.0, 0.25)
@@ -46,17 +46,7 @@ from vkchi.lang.elementwise import (
 )
 from vkchi.lang.function import composite
 from vkchi.lang.linear_algebra import linear
-from vkchi.lang.linear_algebra.complex import cconj, cdiv, cexp, cinv, clog, cmul, cpow, csqrt
-from vkchi.lang.linear_algebra.transforms import (
-    eye,
-    rot_by_axis,
-    rot_yaw_pitch_roll,
-    rotation2d,
-    rotation3d,
-    scale,
-    translate,
-    vdir,
-)
+from vkchi.lang.matrix import identity, pack
 
 if TYPE_CHECKING:  # argument types and constructors
     from vkchi.protocols import MatrixType as mat2
@@ -207,6 +197,149 @@ def determinant(m: Any) -> Any:
 def inverse(mat: Any) -> Any:
     """Inverse of a square matrix up to 4 by 4. Raises KernelTypeError for other shapes."""
     return linear.inverse(mat)
+
+
+# --- complex numbers, as vectors of 2 components -------------------------------------------------
+
+
+@composite
+def cconj(z: Any) -> Any:
+    """The conjugate."""
+    linear.check_vectors("cconj", z)
+    return pack([z.x, -z.y])
+
+
+@composite
+def cmul(z1: Any, z2: Any) -> Any:
+    """z1 times z2."""
+    linear.check_vectors("cmul", z1, z2)
+    return pack([z1.x * z2.x - z1.y * z2.y, z1.x * z2.y + z1.y * z2.x])
+
+
+@composite
+def cinv(z: Any) -> Any:
+    """1 / z."""
+    return cconj(z) / linear.norm_sqr(z)
+
+
+@composite
+def cdiv(z1: Any, z2: Any) -> Any:
+    """z1 / z2."""
+    return cmul(z1, cconj(z2)) / linear.norm_sqr(z2)
+
+
+def _polar(r: Any, angle: Any) -> Any:
+    return pack([r * cos(angle), r * sin(angle)])
+
+
+@composite
+def csqrt(z: Any) -> Any:
+    """The square root with nonnegative real part, of the complex number z."""
+    return _polar(sqrt(linear.norm(z)), atan2(z.y, z.x) * 0.5)
+
+
+@composite
+def cpow(z: Any, n: Any) -> Any:
+    """z to the real power n, the principal value."""
+    return _polar(pow(linear.norm_sqr(z), n * 0.5), atan2(z.y, z.x) * n)
+
+
+@composite
+def cexp(z: Any) -> Any:
+    """e to the power z."""
+    linear.check_vectors("cexp", z)
+    return _polar(exp(z.x), z.y)
+
+
+@composite
+def clog(z: Any) -> Any:
+    """The logarithm with imaginary part in [-pi, pi]."""
+    linear.check_vectors("clog", z)
+    return pack([log(linear.norm(z)), atan2(z.y, z.x)])
+
+
+# --- rotations, translation, scaling -------------------------------------------------------------
+
+# Angles are in radians. The 4 by 4 matrices act on homogeneous coordinates. As in Taichi,
+# `rotation2d` and `translate` act on column vectors, the rotations in space on row vectors.
+_LAST = [0.0, 0.0, 0.0, 1.0]
+
+
+@composite
+def vdir(ang: Any) -> Any:
+    """The 2D unit vector at this angle from the x axis."""
+    return pack([cos(ang), sin(ang)])
+
+
+@composite
+def rotation2d(ang: Any) -> Any:
+    """The 2 by 2 matrix of an anticlockwise rotation by `ang`."""
+    c, s = cos(ang), sin(ang)
+    return pack([[c, -s], [s, c]])
+
+
+@composite
+def rot_by_axis(axis: Any, ang: Any) -> Any:
+    """The 4 by 4 matrix of a rotation by `ang` about `axis`, a vector of 3 of any nonzero length.
+
+    It acts on row vectors. Raises KernelTypeError if `axis` is no vector of 3.
+    """
+    linear.check_vectors("rot_by_axis", axis, pack([0.0, 0.0, 0.0]))
+    c, s = cos(ang), sin(ang)
+    n = linear.normalized(axis)
+    x, y, z = n.x, n.y, n.z
+    t = 1.0 - c
+    return pack([
+        [t * x * x + c, t * x * y + s * z, t * x * z - s * y, 0.0],
+        [t * x * y - s * z, t * y * y + c, t * y * z + s * x, 0.0],
+        [t * x * z + s * y, t * y * z - s * x, t * z * z + c, 0.0],
+        _LAST,
+    ])  # fmt: skip
+
+
+@composite
+def rot_yaw_pitch_roll(yaw: Any, pitch: Any, roll: Any) -> Any:
+    """The 4 by 4 matrix of rotations by roll (about z), then pitch (about x), then yaw (about y).
+
+    It acts on row vectors.
+    """
+    ch, sh = cos(yaw), sin(yaw)
+    cp, sp = cos(pitch), sin(pitch)
+    cb, sb = cos(roll), sin(roll)
+    return pack([
+        [ch * cb + sh * sp * sb, sb * cp, -sh * cb + ch * sp * sb, 0.0],
+        [-ch * sb + sh * sp * cb, cb * cp, sb * sh + ch * sp * cb, 0.0],
+        [sh * cp, -sp, ch * cp, 0.0],
+        _LAST,
+    ])  # fmt: skip
+
+
+@composite
+def rotation3d(ang_x: Any, ang_y: Any, ang_z: Any) -> Any:
+    """The 4 by 4 matrix of rotations by `ang_y` about z, then `ang_x` about x, then `ang_z` about
+    y.
+
+    These are Taichi's axes. It acts on row vectors.
+    """
+    return rot_yaw_pitch_roll(ang_z, ang_x, ang_y)
+
+
+@composite
+def translate(dx: Any, dy: Any, dz: Any) -> Any:
+    """The 4 by 4 matrix of a translation by (dx, dy, dz). It acts on column vectors."""
+    return pack([[1.0, 0.0, 0.0, dx], [0.0, 1.0, 0.0, dy], [0.0, 0.0, 1.0, dz], _LAST])
+
+
+@composite
+def scale(sx: Any, sy: Any, sz: Any) -> Any:
+    """The 4 by 4 matrix that scales the axes by sx, sy and sz."""
+    return pack([[sx, 0.0, 0.0, 0.0], [0.0, sy, 0.0, 0.0], [0.0, 0.0, sz, 0.0], _LAST])
+
+
+@composite
+def eye(n: int) -> Any:
+    """The `n` by `n` identity matrix of default_fp."""
+    return identity(float, n)
 
 
 def __getattr__(name: str) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.errors import (
     ArgumentError,
@@ -26,7 +26,6 @@ from vkchi.interrupts.local import local
 from vkchi.lang.elementwise import cast_numbers, check_unmasked, evaluate_elementwise
 from vkchi.lang.function import python_function
 from vkchi.lang.linear_algebra import linear
-from vkchi.lang.linear_algebra.algebra import MatrixReductions
 from vkchi.lang.swizzle import components_of, is_name
 from vkchi.public_members import visible_names
 from vkchi.types import Scalar, cook, promote, scalar_of_dtype
@@ -85,7 +84,7 @@ def scalar_type(dt: Any) -> Scalar | None:
 COMPUTED = (None, b"")  # `_sum_of` of results that may depend on recorded elements
 
 
-class Matrix(MatrixReductions, Arithmetic):
+class Matrix(Arithmetic):
     """A vector (list of numbers) or matrix (list of rows).
 
     Elementwise operators accept a value of the same shape, a list, a numpy array or a number; `@`
@@ -267,7 +266,91 @@ class Matrix(MatrixReductions, Arithmetic):
             return self._apply(ufunc, *inputs)
         return evaluate_elementwise(ufunc, *inputs)
 
-    # --- methods shared with kernels, besides `MatrixReductions` -------------------------------
+    # --- shape -------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n,) of a vector, (n, m) of a matrix."""
+        return tuple(self.entries.shape)
+
+    @property
+    def n(self) -> int:
+        """Number of rows, or the length of a vector."""
+        return self.shape[0]
+
+    @property
+    def m(self) -> int:
+        """Number of columns; 1 for a vector."""
+        return self.shape[1] if len(self.shape) == 2 else 1
+
+    @property
+    def ndim(self) -> int:
+        """1 for a vector, 2 for a matrix."""
+        return len(self.shape)
+
+    def get_shape(self) -> tuple[int, ...]:
+        """The same as `shape`."""
+        return self.shape
+
+    # --- norms and determinants ---------------------------------------------------------------
+
+    def norm(self, eps: float = 0) -> float:
+        """sqrt(sum of squares + eps)."""
+        return linear.norm(self, eps)
+
+    def norm_sqr(self) -> float:
+        """Sum of the squared components."""
+        return linear.norm_sqr(self)
+
+    def norm_inv(self, eps: float = 0) -> float:
+        """1 / norm(eps)."""
+        return linear.norm_inv(self, eps)
+
+    def trace(self) -> float:
+        """Sum of the diagonal of a square matrix. Raises KernelTypeError for other shapes."""
+        return linear.trace(self)
+
+    def determinant(self) -> float:
+        """Determinant of a square matrix up to 4 by 4. Raises KernelTypeError for other shapes."""
+        return linear.determinant(self)
+
+    # --- reductions ----------------------------------------------------------------------------
+
+    # np.sum(v) and the like call these methods with `axis` and `out`.
+
+    def sum(self, axis: int | None = None, out: None = None) -> Any:
+        """Sum of all components, or the sums along an `axis`. `out` is ignored."""
+        return self.wrap(self.entries.sum(axis))
+
+    def max(self, axis: int | None = None, out: None = None) -> Any:
+        """The largest component, or the largest ones along an `axis`. `out` is ignored."""
+        return self.wrap(self.entries.max(axis))
+
+    def min(self, axis: int | None = None, out: None = None) -> Any:
+        """The smallest component, or the smallest ones along an `axis`. `out` is ignored."""
+        return self.wrap(self.entries.min(axis))
+
+    def any(self, axis: int | None = None, out: None = None) -> Any:
+        """True if any component is nonzero, or a bool for each line along an `axis`. `out` is
+        ignored."""
+        return self.wrap(self.entries.any(axis))
+
+    def all(self, axis: int | None = None, out: None = None) -> Any:
+        """True if all components are nonzero, or a bool for each line along an `axis`. `out` is
+        ignored."""
+        return self.wrap(self.entries.all(axis))
+
+    # --- conversions -------------------------------------------------------------------------
+
+    def to_numpy(self) -> NDArray[Any]:
+        """A copy as a numpy array."""
+        return np.array(self.entries)
+
+    def to_list(self) -> list[Any]:
+        """A list of Python numbers, or of rows."""
+        return self.entries.tolist()
+
+    # --- products and other values, as in kernels ----------------------------------------------
 
     def normalized(self, eps: float = 0) -> Vector:
         """self / (norm() + eps)."""
@@ -520,6 +603,88 @@ for _name, _f in _OPERATORS.items():
     setattr(Matrix, f"__r{_name}__", _operator(NumpyFunction(_f), True))
 for _name, _f in _COMPARISONS.items():
     setattr(Matrix, f"__{_name}__", _operator(NumpyFunction(_f), False))
+
+
+# --- elements of arrays --------------------------------------------------------------------------
+
+_WIDE = {"f": "f8", "i": "i8", "u": "u8", "b": "?"}
+
+
+class ElementStore(Protocol):
+    """Interface of an array in memory. An index that includes the component accesses a scalar, an
+    index without it a numpy array."""
+
+    elem: Any
+
+    def read(self, index: tuple[int, ...]) -> Any: ...
+
+    def write(self, index: tuple[int, ...], value: Any) -> None: ...
+
+    def place_of(self, index: tuple[int, ...]) -> Hashable | None: ...
+
+
+class _Element(Matrix):
+    """A vector or matrix at `index` of `store`, an array: its components refer to device memory.
+
+    Reads of the whole element widen numbers to 64 bits.
+
+        x[i][1] -= 0.5      # make_element(x, (i,))[1] = make_element(x, (i,))[1] - 0.5
+    """
+
+    __slots__ = ("_index", "_store")
+    _index: tuple[int, ...]
+    _store: ElementStore
+
+    def __init__(self, store: ElementStore, index: tuple[int, ...]) -> None:
+        self._store, self._index, self.dt, self._sum_of = store, index, None, None
+
+    @property
+    def entries(self) -> Any:
+        """A copy of the components, read from memory; numbers have 64 bits."""
+        values = np.asarray(self._store.read(self._index))
+        return values.astype(_WIDE[values.dtype.kind])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._store.elem.shape
+
+    def __getitem__(self, key: Any) -> Any:
+        keys = self._key(key)
+        if any(isinstance(k, slice) for k in keys):
+            return super().__getitem__(key)
+        return self._store.read(self._index + self._place(keys))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        keys = self._key(key)
+        if not any(isinstance(k, slice) for k in keys):
+            self._store.write(self._index + self._place(keys), value)
+            return
+        entries = self.entries
+        entries[keys] = getattr(value, "entries", value)
+        self._store.write(self._index, entries)
+
+    def _place(self, keys: Any) -> tuple[int, ...]:
+        return tuple(int(k) % extent for k, extent in zip(keys, self.shape))
+
+    def place_of_sum(self) -> Hashable | None:
+        return self._store.place_of(self._index)
+
+    def fill(self, val: Any) -> None:
+        """Set every component in memory to val."""
+        self._store.write(self._index, np.full(self.shape, val))
+
+
+class VectorElement(_Element, Vector):
+    __slots__ = ()
+
+
+class MatrixElement(_Element):
+    __slots__ = ()
+
+
+def make_element(store: ElementStore, index: tuple[int, ...]) -> Matrix:
+    """Return the vector or matrix of `store` at `index`; its components read and write memory."""
+    return (VectorElement if len(store.elem.shape) == 1 else MatrixElement)(store, index)
 
 
 # --- constructors --------------------------------------------------------------------------------

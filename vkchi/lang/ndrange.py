@@ -1,4 +1,5 @@
-"""`ti.ndrange` and `ti.grouped`: iteration spaces of loops, iterable in Python too.
+"""`ti.ndrange` and `ti.grouped`: iteration spaces of loops, iterable in Python too; conversion of
+indices between them: `ti.rescale_index`.
 
 In a kernel, bounds may be kernel values. Iteration in Python takes integers only.
 
@@ -14,7 +15,8 @@ from itertools import product
 from typing import Any
 
 from vkchi.errors import KernelCallError, KernelSyntaxError, KernelTypeError
-from vkchi.lang.matrix import Matrix, Vector
+from vkchi.lang.function import composite
+from vkchi.lang.matrix import Matrix, Vector, pack
 from vkchi.types.lazy_numpy import np
 
 
@@ -82,3 +84,25 @@ class grouped:
     def __iter__(self) -> Iterator[Any]:
         for index in self.inner:
             yield Vector(list(index) if isinstance(index, tuple) else [index])
+
+
+@composite
+def rescale_index(a: Any, b: Any, I: Any) -> Any:  # noqa: E741
+    """Return the index in field or block b that corresponds to index I of a.
+
+    Along axes of different lengths, the index is multiplied or floor-divided by the quotient of the
+    lengths, rounded down. Raises KernelTypeError if a or b has no shape.
+
+        >>> rescale_index(coarse, fine, Vector([1, 3]))       # shapes (2, 4) and (4, 8)
+        [2 6]
+    """
+    shapes = [getattr(x, "shape", None) for x in (a, b)]
+    if not all(isinstance(shape, tuple) for shape in shapes):
+        raise KernelTypeError("rescale_index takes two fields or blocks, and an index")
+    parts = list(I) if isinstance(I, list | tuple) else [I[k] for k in range(I.n)]
+    for k, (old, new) in enumerate(zip(*shapes)):
+        if k < len(parts) and old > new:
+            parts[k] = parts[k] // (old // new)
+        elif k < len(parts) and old < new:
+            parts[k] = parts[k] * (new // old)
+    return pack(parts)

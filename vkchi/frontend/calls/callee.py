@@ -52,8 +52,7 @@ from vkchi.hooks import PYTHON_SCOPE
 from vkchi.ir.core import Value
 from vkchi.lang.compile_time import static
 from vkchi.lang.function import Function
-from vkchi.lang.ndrange import grouped
-from vkchi.lang.rescale import rescale_index
+from vkchi.lang.ndrange import grouped, rescale_index
 from vkchi.tuples import NamedTuple
 from vkchi.types import DefaultTensor, Tensor, Type
 from vkchi.types.struct_types import StructType

@@ -36,10 +36,9 @@ from vkchi.frontend.values.struct_values import make_record
 from vkchi.frontend.values.trees import StructValue
 from vkchi.ir.core import Value
 from vkchi.ir.ops import ATOMICS, BITWISE
-from vkchi.lang import atomic_functions, compile_time, math, matrix, rescale
+from vkchi.lang import atomic_functions, compile_time, math, matrix
 from vkchi.lang.function import Function
-from vkchi.lang.linear_algebra import complex, transforms
-from vkchi.lang.ndrange import grouped, ndrange
+from vkchi.lang.ndrange import grouped, ndrange, rescale_index
 from vkchi.lang.struct import Struct
 from vkchi.lang.type_calls import FOLLOWING
 from vkchi.types import scalar_of
@@ -183,9 +182,8 @@ def _type_call(t: Any) -> Handler:
 
 
 def _composites() -> list[Function]:
-    modules = (math, complex, transforms, rescale)
-    found = [x for module in modules for x in vars(module).values() if isinstance(x, Function)]
-    return [fn for fn in found if fn.is_composite]
+    found = [x for x in vars(math).values() if isinstance(x, Function)]
+    return [rescale_index, *[fn for fn in found if fn.is_composite]]
 
 
 CALLS.update({fn: CallHandler(handler) for fn, handler in _HANDLERS.items()})

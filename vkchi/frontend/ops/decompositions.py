@@ -18,10 +18,9 @@ from vkchi.frontend.values.operands import constant, dtype_of
 from vkchi.frontend.values.references import ArrayRef, Context
 from vkchi.frontend.values.trees import map_leaves
 from vkchi.ir.core import Param, Value
-from vkchi.lang.function import Function
+from vkchi.lang.function import Function, repeat
 from vkchi.lang.linear_algebra import decompose, decomposition_derivatives
 from vkchi.lang.linear_algebra.jacobi import DOUBLE, SINGLE, FloatPrecision
-from vkchi.lang.loop import repeat
 from vkchi.lang.matrix import Matrix
 from vkchi.types import Scalar, f32, f64, i32, promote, scalar_of, u1
 from vkchi.types.lazy_numpy import np
@@ -30,7 +29,7 @@ from vkchi.types.lazy_numpy import np
 
 
 def emit_repeat(cx: Context, step: Callable[..., Any], state: Any, most: int) -> list[Value]:
-    """Emit `lang.loop.repeat`: a `while` of at most `most` iterations, which a false flag ends.
+    """Emit `lang.function.repeat`: a `while` of at most `most` iterations, which a false flag ends.
 
     It carries the state, the flag and a count. Returns the last state.
     """

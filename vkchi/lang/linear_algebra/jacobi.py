@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.lang.elementwise import abs, max, select, sqrt
-from vkchi.lang.loop import repeat
+from vkchi.lang.function import repeat
 from vkchi.lang.matrix import pack
 from vkchi.tuples import NamedTuple
 
