@@ -12,10 +12,10 @@ import pytest
 
 from vkchi import types
 from vkchi.errors import ArgumentError, KernelIndexError, KernelSyntaxError, KernelTypeError
-from vkchi.lang import atomic_functions, compile_time, elementwise, matrix, random, simt
+from vkchi.lang import atomic_functions, compile_time, elementwise, random, simt
 from vkchi.lang import math as tm
 from vkchi.lang.linear_algebra import decompose
-from vkchi.lang.matrix import Matrix, Vector, make_element
+from vkchi.lang.matrix import Matrix, Vector, make_element, zero
 from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.types import f32, f64, i8, i32, i64, u8, u64
 
@@ -325,7 +325,7 @@ def test_ndrange() -> None:
 def test_static() -> None:
     assert compile_time.static(3) == 3 and compile_time.static(1, 2) == [1, 2]
     assert compile_time.static_assert(True) is None
-    assert matrix.zero is Matrix.zero is Vector.zero
+    assert zero is Matrix.zero is Vector.zero
 
 
 def test_members_and_components_are_checked_when_assigned() -> None:

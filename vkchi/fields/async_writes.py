@@ -7,7 +7,7 @@ Guarantees: later kernels and reads see the written values, because all of them 
 behind the write. Writes are synchronous while other libraries may access memory in place (DLPack,
 imported memory).
 
-    if device.busy and not write_later(array, (3,), 2.0, "f"): device.wait()
+    if device.busy and not write_later(array, (3,), 2.0): device.wait()
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def count_write(array: Elements, before: int) -> None:
     array.device.python_writes = array.device.position, before + 1
 
 
-def write_later(array: Elements, index: tuple[int, ...], values: Any, code: str | None) -> bool:
+def write_later(array: Elements, index: tuple[int, ...], values: Any) -> bool:
     """Record a write of an element or a component. Return False, without a write, if it must be
-    synchronous. `code` is the `struct` format of the array's scalars, None if they have none."""
-    found = bytes_of(array, index, values, code) if code is not None else None
+    synchronous."""
+    found = bytes_of(array, index, values)
     before = count_recorded_writes(array) if found is not None else None
     if found is None or before is None:
         return False
@@ -68,9 +68,7 @@ def write_later(array: Elements, index: tuple[int, ...], values: Any, code: str 
     return True
 
 
-def bytes_of(
-    array: Elements, index: tuple[int, ...], values: Any, code: str
-) -> tuple[int, bytes] | None:
+def bytes_of(array: Elements, index: tuple[int, ...], values: Any) -> tuple[int, bytes] | None:
     """Byte offset in the buffer, and the bytes to write. None if they are not contiguous whole
     words, or if memory holds another type than the array's."""
     size = array.stored.size_bytes
@@ -79,7 +77,7 @@ def bytes_of(
     inner = shape_of(array.elem)[len(index) - len(array.digits) :]
     offset = array.offset(index)
     if not inner:
-        return offset * size, struct.pack(code, values)
+        return offset * size, struct.pack(array.stored.code, values)
     first, *rest = array.layout.components
     if any(k != first + n for n, k in enumerate(rest, 1)):
         return None
@@ -87,14 +85,14 @@ def bytes_of(
     return (offset + first) * size, data
 
 
-def fill_later(array: Elements, value: Any, code: str) -> bool:
-    """Record a fill of the whole array with one scalar of `struct` format `code`.
+def fill_later(array: Elements, value: Any) -> bool:
+    """Record a fill of the whole array with one scalar.
 
     Return False, without a fill, if it must be synchronous. That is so as for
     `count_recorded_writes`, if the array is no whole number of words, or if the words of the scalar
-    differ. Precondition: the buffer holds no other array.
+    differ. Preconditions: the buffer holds no other array, and the stored type has a `code`.
     """
-    one = struct.pack(code, value)
+    one = struct.pack(array.stored.code, value)
     if array.size_bytes % WORD_BYTES or len(set(words_of_scalar(one))) > 1:
         return False
     before = count_recorded_writes(array)

@@ -121,13 +121,6 @@ class ElementHook:
     make, value = Hook("element"), Hook("value of an element")
 
 
-# Format codes of Python's memoryviews and of `struct`.
-CODES = {
-    "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q",
-    "f32": "f", "f64": "d", "u1": "?",
-}  # fmt: skip
-
-
 class TracedFloat(float):
     """A float that is the sum of the values at `places`, each once, and constants.
 
@@ -339,10 +332,10 @@ class Elements(PythonScope):
     def _cells(self, view: memoryview) -> memoryview | None:
         """The scalars in memory as a Python memoryview, indexed by element and component. None
         if they are not row-major, or if memoryviews do not support the type."""
-        code, shape = CODES.get(self.number.name), self._digit_shape()
+        code, shape = self.number.code, self._digit_shape()
         inner, size = tuple(range(self.components)), math.prod(shape)
         steps = tuple([step * self.components for step in strides_of(self.shape)])
-        if code is None or not size or (self.steps, self.layout.components) != (steps, inner):
+        if not code or not size or (self.steps, self.layout.components) != (steps, inner):
             return None
         view = view[: size * self.stored.size_bytes]
         return view.cast("B").cast(code, shape)  # type: ignore[call-overload,no-any-return]
@@ -543,7 +536,7 @@ class Elements(PythonScope):
                 if device.guards:
                     device.announce((self.buffer.key,))
                 if device.busy:
-                    if write_later(self, place, value, CODES.get(self.stored.name)):
+                    if write_later(self, place, value):
                         return
                     self.ready()
                 self._numbers[place] = value
@@ -617,8 +610,7 @@ class Elements(PythonScope):
 
     def _write(self, index: tuple[int, ...], values: Any, inner: tuple[int, ...]) -> None:
         """`write` of values of this array's type, without a report to the tape."""
-        is_mapped_and_busy = self.device.busy and self.buffer.view is not None
-        if is_mapped_and_busy and write_later(self, index, values, CODES.get(self.stored.name)):
+        if self.device.busy and self.buffer.view is not None and write_later(self, index, values):
             return
         self.ready_to_write()
         if len(index) == self._rank and type(values) in PLAIN[self.number][0]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from vkchi.errors import ArgumentError
 from vkchi.fields import display
 from vkchi.fields.async_writes import fill_later
-from vkchi.fields.elements import CODES, PLAIN, ArrayAccess, Elements
+from vkchi.fields.elements import PLAIN, ArrayAccess, Elements
 from vkchi.interop import dlpack, host_views
 from vkchi.runtime import Runtime, await_host_memory
 from vkchi.tuples import NamedTuple
@@ -382,16 +382,16 @@ class Storage(Elements):
         kinds, low, high = PLAIN[self.number]
         if type(value) not in kinds or not low <= value <= high:
             return False
-        is_mapped = self.is_own and self.buffer.view is not None and self.stored.name in CODES
+        is_mapped = self.is_own and self.buffer.view is not None and self.stored.code != ""
         return is_mapped and (self.size_bytes <= FILLED_SMALL_BYTES or not is_numpy_loaded())
 
     def _fill_memory(self, value: Numbers) -> None:
-        if self.device.busy and fill_later(self, value, CODES[self.stored.name]):
+        if self.device.busy and fill_later(self, value):
             return
         self.ready_to_write()
         view, size = self.buffer.view, self.size_bytes
         assert view is not None
-        one = struct.pack(CODES[self.stored.name], value)
+        one = struct.pack(self.stored.code, value)
         whole = one * min(size // len(one), FILLED_AT_ONCE)
         for at in range(0, size, len(whole)):
             view[at : min(at + len(whole), size)] = whole[: size - at]

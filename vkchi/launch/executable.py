@@ -42,7 +42,7 @@ from vkchi.target.shader import (
     split_grid,
 )
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array, Scalar, Tensor, cell_of
+from vkchi.types import Array, Scalar, Tensor, cell_of, scalar_named
 from vkchi.vk.pipelines import BufferFills, Runnable, with_work
 from vkchi.vk.timing import DispatchWork
 
@@ -73,20 +73,9 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 MOST_FOUND = 64  # memoized grid parts per dispatch
 SEED_AT = 1  # index in the flat list, after the address of the trash
 
-FORMATS = {
-    "ptr": "Q", "trash": "Q", "dim": "i", "size": "i", "count": "i", "base": "i",
-    **dict.fromkeys(MAGIC, "I"),
-}  # fmt: skip
-VALUE_FORMATS = {
-    "f64": "d", "f32": "f", "f16": "e", "i64": "q", "u64": "Q", "u32": "I", "u16": "I", "u8": "I",
-    "u1": "I", "i32": "i", "i16": "i", "i8": "i",
-}  # fmt: skip
-
 
 def slot_format(slot: ArgumentSlot) -> str:
-    if slot.kind == "value":
-        return VALUE_FORMATS[slot.dtype]
-    return "q" if slot.dtype in ("i64", "u64") else FORMATS[slot.kind]
+    return "Q" if slot.kind in ("ptr", "trash") else scalar_named(slot.dtype).code
 
 
 def block_format(slots: tuple[ArgumentSlot, ...], size_bytes: int) -> str:

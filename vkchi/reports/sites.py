@@ -44,10 +44,6 @@ LINE_WORDS = 1 << 21
 RECORD_HEAD = 2  # site and invocation
 
 Shape = tuple[int, ...]
-CARRIERS = {
-    "i8": "i4", "i16": "i4", "i32": "i4", "u1": "u4", "u8": "u4", "u16": "u4", "u32": "u4",
-    "f16": "f4", "f32": "f4", "i64": "i8", "u64": "u8", "f64": "f8",
-}  # fmt: skip
 _FORMAT_OF_C = r"(?P<head>[-+ #0]*\d*(\.\d+)?)(hh?|ll?|[Lqjzt])?(?P<letter>[difFeEgG])"
 
 
@@ -172,7 +168,7 @@ def is_finite(x: Any) -> bool:
 
 
 def count_words(name: str, shape: Shape) -> int:
-    return prod(shape) * (int(CARRIERS[name][1:]) // 4)
+    return prod(shape) * (scalar_named(name).carrier.size_bytes // 4)
 
 
 def show_numbers(x: Any, name: str, shape: Shape, spec: str) -> str:
@@ -256,7 +252,8 @@ def read_records(words: Any, site: ReportSite, starts: Sequence[int]) -> list[Re
     columns, at = [], RECORD_HEAD
     for name, shape in site.values:
         size = count_words(name, shape)
-        column = np.ascontiguousarray(rows[:, at : at + size]).view(CARRIERS[name])
+        column = np.ascontiguousarray(rows[:, at : at + size])
+        column = column.view(scalar_named(name).carrier.dtype)
         columns.append(column.reshape(-1, *shape).tolist())
         at += size
     values = zip(*columns) if columns else [()] * len(rows)

@@ -2,7 +2,7 @@
 
 `target/shader.py` defines the meaning of slots. Arguments are push constants;
 `module_rewriting.in_memory` reads them from a buffer instead. Scalars narrower than 32 bits are
-passed in 32 bits, and converted in the shader.
+passed in 32 bits (`Scalar.carrier`), and converted in the shader.
 
 Methods such as `pointer` return the id of a value at once. Offsets and loads are determined by
 `finish`, because pointers and 8-byte values come first.
@@ -22,7 +22,7 @@ from vkchi.spirv.module_builder import Words, encode_instruction
 from vkchi.spirv.spec import Decoration, StorageClass
 from vkchi.target.magic import MAGIC
 from vkchi.target.shader import ArgumentSlot
-from vkchi.types import Array, Scalar, f16, f32, i32, scalar_named, scalar_of, u1, u32
+from vkchi.types import Array, Scalar, scalar_named, scalar_of, u1, u32
 
 if TYPE_CHECKING:
     from vkchi.spirv.emitter import Emitter
@@ -30,14 +30,6 @@ if TYPE_CHECKING:
 POINTER_BYTES = 8
 POINTERS = frozenset({"ptr", "trash"})
 Key = tuple[str, str, int, str]
-
-
-def carrier_of(t: Scalar) -> Scalar:
-    """Return the type in which a scalar argument is passed: t, or for narrow types f32, i32 or
-    u32."""
-    if t is f16:
-        return f32
-    return {"i": i32, "u": u32, "b": u32}[t.kind] if t.bits < 32 else t
 
 
 class Arguments:
@@ -101,14 +93,13 @@ class Arguments:
     def value(self, param: Param) -> tuple[int, ...]:
         """Return the ids of the components of a scalar or tensor parameter, in its own type."""
         t = scalar_of(param.type)
-        carrier = carrier_of(t)
         size = getattr(param.type, "size", 1)
-        raw = [self._ask("value", param.name, k, carrier.name) for k in range(size)]
-        return tuple([self._narrow(carrier, t, v) for v in raw])
+        raw = [self._ask("value", param.name, k, t.carrier.name) for k in range(size)]
+        return tuple([self._narrow(t, v) for v in raw])
 
-    def _narrow(self, carrier: Scalar, t: Scalar, value: int) -> int:
+    def _narrow(self, t: Scalar, value: int) -> int:
         em = self.em
-        if carrier is t:
+        if t.carrier is t:
             return value
         if t is u1:
             return em.once(spec.OpINotEqual, em.type_id(u1), value, em.const(u32, 0))

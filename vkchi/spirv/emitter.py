@@ -121,11 +121,6 @@ REQUIREMENTS: dict[str, tuple[int, str]] = {
     "subgroup_size": (Capability.GroupNonUniform, ""),
     "signed_zero_inf_nan_f32": (Capability.SignedZeroInfNanPreserve, ""),
 }  # fmt: skip
-TYPE_NEEDS = {
-    "i8": "int8", "u8": "int8", "i16": "int16", "u16": "int16", "i64": "int64", "u64": "int64",
-    "f16": "float16", "f64": "float64",
-}  # fmt: skip
-STORAGE_NEEDS = {8: "storage8", 16: "storage16"}
 
 
 class Ids(dict[Value, tuple[int, ...]]):
@@ -194,15 +189,15 @@ class Emitter:
         """Return the id of a scalar type for arithmetic; records the Caps field that it needs."""
         found = self.types.get(t)
         if found is None:
-            if t.name in TYPE_NEEDS:
-                self.need(TYPE_NEEDS[t.name])
+            if t.arithmetic_cap:
+                self.need(t.arithmetic_cap)
             found = self.types[t] = self._declare(t)
         return found
 
     def stored_id(self, t: Scalar) -> int:
         """Return the id of a scalar type for buffers; records the Caps fields that it needs."""
-        if t.bits in STORAGE_NEEDS:
-            self.need(STORAGE_NEEDS[t.bits])
+        if t.storage_cap:
+            self.need(t.storage_cap)
         return self.type_id(t)
 
     def _declare(self, t: Scalar) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from vkchi.tuples import NamedTuple
+from vkchi.types.core import SCALARS
 
 N = TypeVar("N", int, float)
 
@@ -148,19 +149,14 @@ class Caps(NamedTuple):
 
     def has_type(self, name: str) -> bool:
         """True if the device has arithmetic on the scalar type called `name`."""
-        return {
-            "i8": self.int8, "u8": self.int8, "i16": self.int16, "u16": self.int16,
-            "i64": self.int64, "u64": self.int64, "f16": self.float16, "f64": self.float64,
-        }.get(name, True)  # fmt: skip
+        needed = SCALARS[name].arithmetic_cap
+        return not needed or bool(getattr(self, needed))
 
     def can_store(self, name: str) -> bool:
         """True if buffers can hold scalars of the type called `name`."""
-        bits = int(name[1:])
-        if bits == 8:
-            return self.storage8 and self.int8  # spirv-val requires both for pointers to bytes
-        if bits == 16:
-            return self.storage16 and self.has_type(name)
-        return bits == 1 or self.has_type(name)
+        needed = SCALARS[name].storage_cap
+        has_storage = not needed or bool(getattr(self, needed))
+        return has_storage and self.has_type(name)  # spirv-val requires both for pointers to bytes
 
 
 SMALLEST = Caps()

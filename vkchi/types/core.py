@@ -46,15 +46,26 @@ class Type:
 
 
 class Scalar(Type):
-    """A scalar type: `kind` is i, u, f or b (bool), `bits` its width."""
+    """A scalar type, a row of the table below.
 
-    __slots__ = ("bits", "dtype", "kind", "name", "numpy_name")
+    - kind: i, u, f or b (bool); bits: its width;
+    - code: its format in memoryviews and Python's `struct`, "" if memoryviews have none;
+    - arithmetic_cap, storage_cap: fields of `target.caps.Caps` that are true for devices that
+      compute with such scalars, and store them; "" for all devices.
+    """
+
+    __slots__ = (
+        "arithmetic_cap", "bits", "code", "dtype", "kind", "name", "numpy_name", "storage_cap",
+    )  # fmt: skip
     _make = Hook("scalar")
     name: str
     kind: str
     bits: int
     dtype: np.dtype[Any]
     numpy_name: str
+    code: str
+    arithmetic_cap: str
+    storage_cap: str
 
     def __getattr__(self, name: str) -> Any:
         """Create the attribute `dtype`, the numpy dtype, on first use. Raises AttributeError for
@@ -76,25 +87,40 @@ class Scalar(Type):
         """Size in memory in bytes; a u1 takes one byte, like numpy's bool."""
         return max(1, self.bits // 8)
 
+    @property
+    def carrier(self) -> Scalar:
+        """The type in which shaders get values from launches, and report them: a scalar of less
+        than 32 bits is converted to 32."""
+        return self if self.bits >= 32 else SCALARS[f"{self.kind.replace('b', 'u')}32"]
 
-def _make_scalar(name: str, numpy_name: str) -> Scalar:
+
+def _make_scalar(name: str, row: tuple[str, str, str, str]) -> Scalar:
     t = Scalar()
     t._text = t.name = name
-    t.kind = "b" if name == "u1" else name[0]
-    t.bits, t.numpy_name = int(name[1:]), numpy_name
+    t.kind, t.bits = "b" if name == "u1" else name[0], int(name[1:])
+    t.numpy_name, t.code, t.arithmetic_cap, t.storage_cap = row
     return t
 
 
-i8, i16, i32, i64 = (_make_scalar(f"i{n}", f"i{n // 8}") for n in (8, 16, 32, 64))
-u8, u16, u32, u64 = (_make_scalar(f"u{n}", f"u{n // 8}") for n in (8, 16, 32, 64))
-f16, f32, f64 = (_make_scalar(f"f{n}", f"f{n // 8}") for n in (16, 32, 64))
-u1 = _make_scalar("u1", "?")
+# Name -> `numpy_name`, `code`, `arithmetic_cap`, `storage_cap`.
+_ROWS = {
+    "i8": ("i1", "b", "int8", "storage8"),
+    "i16": ("i2", "h", "int16", "storage16"),
+    "i32": ("i4", "i", "", ""),
+    "i64": ("i8", "q", "int64", ""),
+    "u8": ("u1", "B", "int8", "storage8"),
+    "u16": ("u2", "H", "int16", "storage16"),
+    "u32": ("u4", "I", "", ""),
+    "u64": ("u8", "Q", "int64", ""),
+    "f16": ("f2", "", "float16", "storage16"),
+    "f32": ("f4", "f", "", ""),
+    "f64": ("f8", "d", "float64", ""),
+    "u1": ("?", "?", "", ""),
+}
+SCALARS = {name: _make_scalar(name, row) for name, row in _ROWS.items()}
+i8, i16, i32, i64, u8, u16, u32, u64, f16, f32, f64, u1 = SCALARS.values()
 int8, int16, int32, int64, uint8, uint16, uint32, uint64 = i8, i16, i32, i64, u8, u16, u32, u64
 float16, float32, float64, uint1 = f16, f32, f64, u1
-
-SCALARS: dict[str, Scalar] = {
-    t.name: t for t in (i8, i16, i32, i64, u8, u16, u32, u64, f16, f32, f64, u1)
-}
 
 
 def scalar_named(name: str) -> Scalar:

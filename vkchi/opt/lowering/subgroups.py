@@ -12,18 +12,17 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Value, bits_of
 from vkchi.ir.num import Num
 from vkchi.ir.op_table.invocation_ops import IDENTITIES
-from vkchi.types import Scalar, f32, i32, i64, scalar_of, u1, u32, u64
+from vkchi.types import Scalar, i32, i64, scalar_of, u1, u32, u64
 
 Args = tuple[Value, ...]
 WARP = 32  # lanes of a warp
-WIDER = {"i": i32, "u": u32, "f": f32}
 # Scans whose 32-bit identity does not fit the narrow type -> op and limit that clamp it.
 LIMITS = {"subgroup_exclusive_min": ("min", 1), "subgroup_exclusive_max": ("max", -1)}
 
 
 def widen(b: Builder, v: Value) -> Value:
     t = scalar_of(v.type)
-    return b.emit("cast", v, type=WIDER.get(t.kind, u32))
+    return b.emit("cast", v, type=t.carrier)
 
 
 def reduce_narrow(b: Builder, op: Op, args: Args) -> Value:
@@ -41,7 +40,7 @@ def reduce_narrow(b: Builder, op: Op, args: Args) -> Value:
 def _limit(t: Scalar, sign: int) -> int:
     """Bits of the largest (sign 1) or smallest integer of a narrow type, in its wider type."""
     lowest = -(1 << (t.bits - 1)) if t.kind == "i" else 0
-    return bits_of(lowest + (1 << t.bits) - 1 if sign > 0 else lowest, WIDER[t.kind])
+    return bits_of(lowest + (1 << t.bits) - 1 if sign > 0 else lowest, t.carrier)
 
 
 def exchange_narrow(b: Builder, op: Op, args: Args) -> Value:
