@@ -47,7 +47,7 @@ from vkchi.frontend.values.struct_values import (
     record_in,
 )
 from vkchi.frontend.values.targets import VariableTarget
-from vkchi.frontend.values.trees import StructValue, leaves, records_in
+from vkchi.frontend.values.trees import StructValue, is_made, leaves, records_in
 from vkchi.hooks import PYTHON_SCOPE
 from vkchi.ir.core import Value
 from vkchi.lang.compile_time import static
@@ -160,11 +160,6 @@ def lower_call(cx: Lowering, n: ast.Call) -> Any:
         value = call_object(cx, n, reference(cx, n.func) if is_made(callee) else callee)
     cx.call_node = outer
     return value
-
-
-def is_made(x: Any) -> bool:
-    """True if x is an object of a user's class, constructed in the kernel."""
-    return isinstance(x, StructValue) and x.cls is not None
 
 
 def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:

@@ -16,7 +16,7 @@ from vkchi.frontend.values.kinds import kind_of, name_of
 from vkchi.frontend.values.objects import SuperProxy
 from vkchi.frontend.values.places import attribute_of
 from vkchi.frontend.values.struct_values import is_of_class
-from vkchi.frontend.values.trees import StructValue
+from vkchi.frontend.values.trees import StructValue, is_made
 from vkchi.ir.core import Value
 from vkchi.types import Type
 
@@ -51,8 +51,7 @@ def _super(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return cx.run_python(super, args, kwargs)
     cls, names = cx.peek_captured("__class__"), cx.act.fn.__code__.co_varnames
     me = cx.act.find(names[0]) if names else None
-    is_made = me is not None and isinstance(me.value, StructValue) and me.value.cls is not None
-    if isinstance(cls, type) and is_made:
+    if isinstance(cls, type) and me is not None and is_made(me.value):
         return SuperProxy(cx, cls, me)
     if not isinstance(cls, type) or me is None or isinstance(me.value, Value | StructValue):
         raise cx.fail("`super()` is for methods of Python classes", kind=KernelSyntaxError)

@@ -521,7 +521,8 @@ def lower_iterations(cx: Lowering, n: ast.While) -> None:
             lower_block(cx, n.body)
         return loop
 
-    if assigns_in_test(n):
+    # the condition assigns variables: `while (left := left - 1) > 0:`
+    if any(isinstance(inner, ast.NamedExpr) for inner in ast.walk(n.test)):
         loop_while(
             cx, n, carried_variables(cx, n), lambda: True, lambda: test_and_run(cx, n, goes_on),
             may_leave=True,
@@ -529,11 +530,6 @@ def lower_iterations(cx: Lowering, n: ast.While) -> None:
         return
     leaves = first_break(source, n) is not None or returns(source, n)
     loop_while(cx, n, carried_variables(cx, n), goes_on, lower, may_leave=leaves)
-
-
-def assigns_in_test(n: ast.While) -> bool:
-    """True if the condition assigns variables: `while (left := left - 1) > 0:`."""
-    return any(isinstance(inner, ast.NamedExpr) for inner in ast.walk(n.test))
 
 
 def test_and_run(cx: Lowering, n: ast.While, goes_on: Callable[[], Any]) -> LoopScope:

@@ -81,8 +81,8 @@ def lower_augassign(cx: Lowering, n: ast.AugAssign) -> None:
     Exception: a target that is a subscript with calls is evaluated before the value, as in Python.
     """
     op = operator_text(n.op)
-    has_call = any(isinstance(part, ast.Call) for part in ast.walk(n.target))
-    if isinstance(n.target, ast.Subscript) and has_call:
+    is_item = isinstance(n.target, ast.Subscript)
+    if is_item and any(isinstance(part, ast.Call) for part in ast.walk(n.target)):
         target = augmented_target(cx, n.target)
         augment(cx, n.target, target, op, cx.expr(n.value))
         return

@@ -97,14 +97,6 @@ def _outer_product(cx: Context, v: Value, other: Any) -> Value:
     return cx.b.emit("outer", numbers(cx, a), numbers(cx, b))
 
 
-def _cast(cx: Context, v: Value, dtype: Any) -> Value:
-    return operator_lowering.cast(cx, v, dtype)
-
-
-def _get_shape(cx: Context, v: Value) -> tuple[int, ...]:
-    return shape_of(_tensor(cx, v, "get_shape").type)
-
-
 def _to_list(cx: Context, v: Value) -> list[Any]:
     parts: list[Any] = list(components(cx, v))
     shape = shape_of(_tensor(cx, v, "to_list").type)
@@ -136,8 +128,8 @@ _OWN: dict[str, Handler] = {
     "all": has_all,
     "transpose": _transpose,
     "outer_product": _outer_product,
-    "cast": _cast,
-    "get_shape": _get_shape,
+    "cast": lambda cx, v, dtype: operator_lowering.cast(cx, v, dtype),
+    "get_shape": lambda cx, v: shape_of(_tensor(cx, v, "get_shape").type),
     "to_list": _to_list,
     "to_numpy": _to_numpy,
     "fill": _fill,

@@ -126,12 +126,8 @@ def _vote(kind: str) -> Handler:
     return emit
 
 
-def _ballot(cx: Context, predicate: Any) -> Value:
-    return cx.b.emit("subgroup_ballot", operator_lowering.as_condition(cx, predicate))
-
-
-def _wide_ballot(cx: Context, predicate: Any) -> Value:
-    return cx.b.emit("subgroup_ballot_wide", operator_lowering.as_condition(cx, predicate))
+def _ballot(kind: str) -> Handler:
+    return lambda cx, predicate: cx.b.emit(kind, operator_lowering.as_condition(cx, predicate))
 
 
 def _all_equal(cx: Context, value: Any) -> Value:
@@ -193,8 +189,8 @@ _SUBGROUP: dict[str, Handler] = {
     "all_true": _vote("subgroup_all"),
     "any_true": _vote("subgroup_any"),
     "all_equal": _all_equal,
-    "ballot": _ballot,
-    "ballot64": _wide_ballot,
+    "ballot": _ballot("subgroup_ballot"),
+    "ballot64": _ballot("subgroup_ballot_wide"),
     "broadcast_first": _first,
     "broadcast": lambda cx, value, index: exchange(cx, "broadcast", value, index),
     "shuffle": lambda cx, value, index: exchange(cx, "shuffle", value, index),

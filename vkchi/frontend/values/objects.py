@@ -21,8 +21,7 @@ from vkchi.frontend.state.scope import VARIABLE
 from vkchi.frontend.values.kinds import Kind, function_kind, name_of
 from vkchi.frontend.values.struct_values import Receiver, StructMethod, as_record
 from vkchi.frontend.values.targets import VariableTarget
-from vkchi.frontend.values.trees import StructValue
-from vkchi.ir.core import Value
+from vkchi.frontend.values.trees import StructValue, is_made
 
 _IN_CLASSES = (FunctionType, staticmethod, classmethod, property)
 _NEW = inspect.getattr_static(object, "__new__")
@@ -121,7 +120,7 @@ def add_member(cx: Lowering, held: VariableTarget, name: str, x: Any) -> bool:
     Returns True if it did. Raises KernelTypeError for a property.
     """
     record = held.get()
-    if not isinstance(record, StructValue) or record.cls is None or name in record.members:
+    if not is_made(record) or name in record.members:
         return False
     if isinstance(record.methods.get(name), property):
         raise cx.fail(f"`{name}` is a property, which kernels cannot assign")
@@ -176,10 +175,10 @@ def method_called(x: Any, name: str) -> Any:
 
     x is an object of the kernel, or of a class that kernels can construct.
     """
-    if isinstance(x, StructValue) and x.cls is not None:
+    if is_made(x):
         item = x.methods.get(name)
         return None if item is None else StructMethod(item, x, is_copy=True)
-    if isinstance(x, Value | StructValue) or not is_makeable(type(x)):
+    if not is_makeable(type(x)):  # which no class of vkchi is
         return None
     item = inspect.getattr_static(type(x), name, None)
     is_ours = isinstance(item, FunctionType) or function_kind(item) is not None

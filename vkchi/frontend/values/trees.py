@@ -55,6 +55,11 @@ class StructValue:
         return type(self)(dict(self.members), self.methods, self.type, self.objects)
 
 
+def is_made(x: Any) -> bool:
+    """True if x is an object of a user's class, constructed in the kernel."""
+    return isinstance(x, StructValue) and x.cls is not None
+
+
 def refilled(tree: Any, items: Sequence[Any]) -> Any:
     """Return a list, tuple or dict of the same class with these items.
 
