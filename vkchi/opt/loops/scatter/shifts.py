@@ -397,7 +397,7 @@ class ScatterAnalysis:
         `atomic_add`s with unused results."""
         base, ptrs = base_memory(sums[0].args[0]), {op.args[0]: None for op in sums}
         return all(
-            self.is_plain_sum(op) or self.are_apart(op.args[0], ptr)
+            self.is_plain_sum(op) or self.are_disjoint(op.args[0], ptr)
             for other, ops in self.accesses.items()
             if bases_may_alias(other, base)
             for op in ops
@@ -408,7 +408,7 @@ class ScatterAnalysis:
         """True if an op is an `atomic_add` whose result is unused."""
         return op.kind == "atomic_add" and op not in self.used
 
-    def are_apart(self, a: Value, b: Value) -> bool:
+    def are_disjoint(self, a: Value, b: Value) -> bool:
         """True if two locations are certainly disjoint in any pair of iterations.
 
         They have bases that cannot alias, different components, or invariant subscripts that differ
@@ -434,7 +434,7 @@ class ScatterAnalysis:
         outside serial loops, and the write is not before the read.
         """
         a, b = read.args[0], write.args[0]
-        if self.are_apart(a, b):
+        if self.are_disjoint(a, b):
             return True
         one, other = element_under(a), element_under(b)
         if one is None or other is None or base_memory(a) is not base_memory(b):
