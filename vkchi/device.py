@@ -33,7 +33,7 @@ from vkchi.interrupts.local import suppress
 from vkchi.interrupts.locks import restoring
 from vkchi.interrupts.weak import Finalizer, WeakGroup
 from vkchi.logs import logger
-from vkchi.target.devices import KINDS, RANKS, DeviceInfo, list_names, select_device
+from vkchi.target.devices import RANKS, SELECTORS, DeviceInfo, list_names, select_device
 from vkchi.target.memory_handles import Payload
 from vkchi.target.shader import Shader
 from vkchi.vk.instance import Instance, open_instance
@@ -131,15 +131,17 @@ def choose_device(
         if lacks[index]:
             raise DeviceError(f"{infos[index].name} {lack_text(lacks[index], infos[index].vendor)}")
         return index
-    if kind not in KINDS:
-        raise DeviceError(f"no kind of device is called {kind!r}: it is one of {', '.join(KINDS)}")
+    if kind not in SELECTORS:
+        raise DeviceError(
+            f"no kind of device is called {kind!r}: it is one of {', '.join(SELECTORS)}"
+        )
     usable = [info for info, lack in zip(infos, lacks, strict=True) if not lack]
     if not usable:
         rows = zip(infos, lacks, strict=True)
         reasons = (f"{i.name} {lack_text(k, i.vendor)}" for i, k in rows)
         raise DeviceError("no Vulkan device here can be used: " + "; ".join(reasons))
     usable.sort(key=lambda info: RANKS[info.kind])
-    wanted = [info for info in usable if KINDS[kind](info)]
+    wanted = [info for info in usable if SELECTORS[kind](info)]
     if not wanted and not fallback:
         raise DeviceError(f"no {kind} device here; there {list_names(infos)}")
     if not wanted:

@@ -27,8 +27,14 @@ from vkchi.hooks import Hook, python_scope
 from vkchi.interrupts.background import run_in_background
 from vkchi.interrupts.weak import WeakGroup
 from vkchi.logs import log_info, set_logging_level
-from vkchi.target.config import DEFAULTS, Config, options_without_effect, read_options
-from vkchi.target.options import CodeStore, Options
+from vkchi.target.options import (
+    DEFAULTS,
+    CodeStore,
+    Config,
+    Options,
+    options_without_effect,
+    read_options,
+)
 from vkchi.tuples import NamedTuple
 from vkchi.types import SCALARS, Defaults, Scalar, cook, f32, f64, i32, i64
 
@@ -328,7 +334,7 @@ def init(
         cache_dir: folder of compiled kernels (docs/cache.md).
         host_arrays: "immediate": a call waits for its work in memory of numpy and torch;
             "deferred": `ti.sync()` does (docs/interop.md).
-        **others: further options of Taichi (`config`).
+        **others: further options of Taichi (`target.options`).
 
     Raises:
         DeviceError: if there is no such device, or none of that kind and enable_fallback is False.
@@ -430,19 +436,19 @@ def arch_of(device: Device, wanted: list[Arch | Arches]) -> Arch:
 
     If none matches, the host's arch for a software device, else `ti.vulkan`.
     """
-    from vkchi.target.devices import KINDS
+    from vkchi.target.devices import SELECTORS
 
     for arch in wanted:
-        if isinstance(arch, Arch) and KINDS[arch.kind](device.info):
+        if isinstance(arch, Arch) and SELECTORS[arch.kind](device.info):
             return arch
-    return HOST_ARCH if KINDS["cpu"](device.info) else GPUS["vulkan"]
+    return HOST_ARCH if SELECTORS["cpu"](device.info) else GPUS["vulkan"]
 
 
 def asks_for_cpu(device: Device, wanted: list[Arch | Arches]) -> bool:
     """True if the device is a software device and the user selected one."""
-    from vkchi.target.devices import KINDS
+    from vkchi.target.devices import SELECTORS
 
-    return KINDS["cpu"](device.info) and any(arch.kind == "cpu" for arch in wanted)
+    return SELECTORS["cpu"](device.info) and any(arch.kind == "cpu" for arch in wanted)
 
 
 def log_idle_options(config: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from vkchi.opt.cost_model import choose_tile, is_worth_sharing, least_threads, m
 from vkchi.opt.mapping.map_grid import map_grid
 from vkchi.opt.pipeline import find_fills
 from vkchi.target.caps import FULL, SMALLEST, Caps
-from vkchi.target.described import find_described
+from vkchi.target.devices import find_described
 
 PLANE = """\
 func @f(%x: array<f32[1024,1024]>) {

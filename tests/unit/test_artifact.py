@@ -6,9 +6,8 @@ import pickle
 
 import pytest
 
-from vkchi.cache.codec import Malformed, decode, encode
+from vkchi.cache.codec import Malformed, decode, encode, is_plain_test
 from vkchi.cache.content import numbers_to_spans, spans_to_numbers
-from vkchi.cache.safe_eval import is_plain_test
 from vkchi.compiler import build_artifact
 from vkchi.ir.core import walk
 from vkchi.ir.text import ir_text, parse_func

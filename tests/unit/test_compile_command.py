@@ -17,7 +17,7 @@ from vkchi.__main__ import main
 from vkchi.cache.inspection import radv
 from vkchi.errors import DeviceError
 from vkchi.target.caps import Caps
-from vkchi.target.described import (
+from vkchi.target.devices import (
     AMD_FAMILIES,
     find_described,
     known_names,

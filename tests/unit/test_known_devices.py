@@ -26,7 +26,7 @@ from vkchi.compiler import build_artifact
 from vkchi.errors import DeviceError, SubgroupWarning
 from vkchi.frontend.lowering import Lowered
 from vkchi.target.caps import Caps
-from vkchi.target.described import find_described, known_names
+from vkchi.target.devices import find_described, known_names
 from vkchi.target.options import Options
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -12,7 +12,7 @@ import vkchi as ti
 from vkchi import compiler, env, runtime
 from vkchi.errors import DeviceError
 from vkchi.ir.core import Func, Region
-from vkchi.target.config import Config, read_options
+from vkchi.target.options import Config, read_options
 
 
 @pytest.mark.parametrize(

@@ -21,14 +21,14 @@ import runpy
 import sys
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 from vkchi.cache.inspection.driver_report import compile_on
 from vkchi.cache.inspection.radv import CompileOutcome, compile_all, read_caps
-from vkchi.cli.shader_recorder import ShaderRecord, recording_shaders
 from vkchi.cli.tree import FAILURE, SUCCESS, WrongCommandLine
-from vkchi.device import list_devices
+from vkchi.device import Device, list_devices
 from vkchi.errors import ArgumentError, DeviceError, SerialLoopWarning, VkchiError
 from vkchi.kernel import BoundKernel, Kernel
 from vkchi.ndarray import ndarray as make_array
@@ -42,11 +42,22 @@ from vkchi.signature import (
     TensorParameter,
     read_parameters,
 )
-from vkchi.target.described import DeviceDescription, find_described, known_names, names_of_family
-from vkchi.target.devices import select_device
+from vkchi.target.devices import (
+    DeviceDescription,
+    DeviceInfo,
+    find_described,
+    known_names,
+    names_of_family,
+    select_device,
+)
 from vkchi.target.shader import Shader
 from vkchi.types import SCALARS, shape_of, with_shape
 from vkchi.types.lazy_numpy import np
+from vkchi.vk.instance import Instance
+from vkchi.vk.logical import Logical
+from vkchi.vk.physical import Physical
+from vkchi.vk.pipelines import Pipeline, Pipelines, Runnable
+from vkchi.vk.sequence import Command, CommandSequence
 
 EXIT_STATUS = """exit status: 0 success; 1 a kernel is rejected, the file fails, or nothing was
 compiled; 2 wrong command line or device description; 130 interrupted"""
@@ -428,3 +439,81 @@ def find_name(path: str, names: Mapping[str, Any]) -> Any:
             raise ArgumentError(f"{path}: there is no {name!r}")
         found = getattr(found, name)
     return found
+
+
+# --- devices that record shaders in place of running them ----------------------------------------
+
+
+class ShaderRecord:
+    """Recorded shaders by their SPIR-V words, in order. `device`: the last one opened, or None."""
+
+    def __init__(self, described: DeviceDescription | None) -> None:
+        self.described = described
+        self.shaders: dict[bytes, Shader] = {}
+        self.device: NotingDevice | None = None
+
+
+class NotingPipelines(Pipelines):
+    """Pipelines that record shaders in `noted`; `make` compiles none."""
+
+    def __init__(self, logical: Logical, noted: ShaderRecord) -> None:
+        super().__init__(logical)
+        self._noted = noted
+
+    def make(self, shader: Shader, subgroup_size: int) -> Pipeline:
+        """Record the shader, and return a pipeline that cannot run."""
+        self._noted.shaders.setdefault(shader.words, shader)
+        return Pipeline(shader, [None], None)
+
+
+class NotingDevice(Device):
+    """A device that drops dispatches; its memory, fills and copies work."""
+
+    noted: ShaderRecord
+
+    def __init__(
+        self, instance: Instance, physical: Physical, info: DeviceInfo, *, staged: bool
+    ) -> None:
+        super().__init__(instance, physical, info, staged=staged)
+        described = self.noted.described
+        self.noted.device = self
+        self.pipelines: Pipelines = NotingPipelines(self._logical, self.noted)
+        if described is not None:
+            self.caps = described.caps
+            self.info = info._replace(name=described.name, kind="other")
+
+    def record(self, pipeline: Runnable, *rest: Any) -> None:
+        """Drop the dispatch."""
+        self.require_open()
+
+    def sequence(
+        self, commands: list[Command], like: CommandSequence | None = None
+    ) -> CommandSequence:
+        """Return an empty sequence."""
+        return super().sequence([])
+
+    def execute(self, sequence: CommandSequence) -> None:
+        """Drop the sequence."""
+        self.require_open()
+
+
+@contextmanager
+def recording_shaders(described: DeviceDescription | None, select: str) -> Iterator[ShaderRecord]:
+    """Context manager in which devices opened by `ti.init` record shaders and drop dispatches.
+
+    Their capabilities are those of `described`, or of the present device that `select` names.
+    Replaces `vkchi.device.open_device` meanwhile.
+    """
+    noted = ShaderRecord(described)
+    own = type("NotingDevice", (NotingDevice,), {"noted": noted})
+    names = vars(sys.modules["vkchi.device"])  # `vkchi.device` itself is a function
+    before: Callable[..., Device] = names["open_device"]
+
+    def open_noting(*_: Any, **others: Any) -> Device:
+        return before("any", select or None, staged=bool(others.get("staged")), opened_as=own)
+
+    names["open_device"] = open_noting
+    try:
+        yield noted
+    finally:
+        names["open_device"] = before

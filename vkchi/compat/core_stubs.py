@@ -25,7 +25,7 @@ from vkchi.runtime import (
     python,
     sync,
 )
-from vkchi.target.config import Config
+from vkchi.target.options import Config
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
     SCALARS,

@@ -24,8 +24,8 @@ from vkchi.runtime import (
     current_runtime,
     innermost_context,
 )
-from vkchi.target.config import Config
 from vkchi.target.devices import is_selected_by
+from vkchi.target.options import Config
 
 
 class DeviceBlock(SafeContext):
@@ -85,7 +85,7 @@ def device(name: str | int) -> DeviceBlock:
 
 
 def _runtime_on(name: str | int) -> Runtime:
-    from vkchi.device import open_device  # here, because `cli.shader_recorder` replaces it
+    from vkchi.device import open_device  # here, because `cli.compile` replaces it
 
     base = RuntimeState.runtime or current_runtime()
     with restoring(RuntimeState.opening), RuntimeState.opening:

@@ -13,7 +13,7 @@ from vkchi.cache.store import CacheStore
 from vkchi.errors import VkchiError
 from vkchi.target.artifact import Artifact
 from vkchi.target.caps import Caps
-from vkchi.target.described import find_described
+from vkchi.target.devices import find_described
 from vkchi.target.shader import Shader
 from vkchi.tuples import NamedTuple
 

@@ -26,7 +26,7 @@ from vkchi.errors import DeviceError
 from vkchi.interrupts.local import is_file, local
 from vkchi.span import PACKAGE
 from vkchi.target.caps import Caps
-from vkchi.target.described import names_of_family
+from vkchi.target.devices import names_of_family
 from vkchi.target.shader import Shader
 from vkchi.tuples import NamedTuple
 from vkchi.vk.statistics import PipelineExecutable
