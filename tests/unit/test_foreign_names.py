@@ -7,7 +7,7 @@ import re
 import pytest
 
 import vkchi as ti
-from vkchi.compat.foreign_names import MEMBERS, NAMES, help_for_member, help_for_name
+from vkchi.compat.foreign_names import MEMBERS, NAMES, help_for_name
 from vkchi.errors import MissingNameError
 from vkchi.public_members import MEMBERS as PUBLIC
 
@@ -51,5 +51,5 @@ def test_help() -> None:
     assert help_for_name("zeros", ["zero"]) == NAMES["zeros"]
     assert help_for_name("feild", ["field", "func"]) == "did you mean `field`?"
     assert help_for_name("xyzzy", ["field"]) == ""
-    assert help_for_member("T", []) == MEMBERS["T"]
-    assert help_for_member("to_nunpy", ["to_numpy"]) == "did you mean `to_numpy`?"
+    assert help_for_name("T", [], MEMBERS) == MEMBERS["T"]
+    assert help_for_name("to_nunpy", ["to_numpy"], MEMBERS) == "did you mean `to_numpy`?"

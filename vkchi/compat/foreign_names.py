@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from vkchi.errors import nearest_name
 
@@ -186,21 +186,12 @@ MEMBERS: dict[str, str] = {
 }
 
 
-def help_for_name(name: str, known: Iterable[str]) -> str:
-    """Help for a name that the module lacks: from NAMES, or the nearest of `known`; "" if none."""
-    if name in NAMES:
-        return NAMES[name]
-    close = nearest_name(name, known)
-    return f"did you mean `{close}`?" if close else ""
+def help_for_name(name: str, known: Iterable[str], table: Mapping[str, str] = NAMES) -> str:
+    """Help for a name that the module lacks, or a field or ndarray with `table=MEMBERS`.
 
-
-def help_for_member(name: str, known: Iterable[str]) -> str:
-    """The help for a missing attribute of a field or ndarray: from MEMBERS, or the nearest of
-    `known`.
-
-    "" if there is none.
+    It is from the table, or the nearest of `known`; "" if there is none.
     """
-    if name in MEMBERS:
-        return MEMBERS[name]
+    if name in table:
+        return table[name]
     close = nearest_name(name, known)
     return f"did you mean `{close}`?" if close else ""

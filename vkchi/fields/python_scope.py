@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from vkchi.compat.foreign_names import MEMBERS, help_for_member
+from vkchi.compat.foreign_names import MEMBERS, help_for_name
 from vkchi.errors import ArgumentError, MissingNameError
 
 # Special method -> (symbol, reflected method).
@@ -89,7 +89,7 @@ class MissingMember:
 def missing_member(owner: type, name: str, known: Iterable[str] = ()) -> MissingNameError:
     """The error for a missing attribute `name` of an array. `known` are names to suggest."""
     sentence = f"{owner.__name__!r} object has no attribute {name!r}"
-    return MissingNameError(sentence, name, lambda: help_for_member(name, known))
+    return MissingNameError(sentence, name, lambda: help_for_name(name, known, MEMBERS))
 
 
 class PythonScope:
