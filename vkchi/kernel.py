@@ -48,10 +48,11 @@ if TYPE_CHECKING:
     from inspect import Signature
 
     from vkchi.cache.compiled import Compiled
+    from vkchi.cache.store import CacheStore
     from vkchi.frontend.argspec import ArgSpec
     from vkchi.signature.bound import ImportedArray
     from vkchi.target.caps import Caps
-    from vkchi.target.options import CodeStore, Options
+    from vkchi.target.options import Options
     from vkchi.target.remarks import Log
 
 C = TypeVar("C", bound=type)
@@ -369,7 +370,7 @@ class Kernel:
         return f"{self.__vkchi_func__.__name__}({', '.join(names) or 'nothing'}): {why}{hint}"
 
 
-def load_ahead(cache: CodeStore | None) -> None:
+def load_ahead(cache: CacheStore | None) -> None:
     """Import the modules that fields and the first kernel call need.
 
     Imports the compiler too, if the cache is off or empty.

@@ -29,7 +29,6 @@ from vkchi.interrupts.weak import WeakGroup
 from vkchi.logs import log_info, set_logging_level
 from vkchi.target.options import (
     DEFAULTS,
-    CodeStore,
     Config,
     Options,
     options_without_effect,
@@ -39,6 +38,7 @@ from vkchi.tuples import NamedTuple
 from vkchi.types import SCALARS, Defaults, Scalar, cook, f32, f64, i32, i64
 
 if TYPE_CHECKING:
+    from vkchi.cache.store import CacheStore
     from vkchi.device import Device
     from vkchi.fields.trees.fields_builder import GlobalRoot
     from vkchi.reports.delivery import ReportBuffer
@@ -402,7 +402,7 @@ POLICIES = ("never", "version", "lru", "fifo")
 
 def _open_cache(
     config: dict[str, Any], cache_dir: str | os.PathLike[str] | None
-) -> CodeStore | None:
+) -> CacheStore | None:
     """Cache of compiled kernels according to Taichi's options; None if disabled.
 
     None too if the version of vkchi's sources cannot be determined. Raises ArgumentError for an

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vkchi.target.artifact import Artifact, Interface
-from vkchi.target.options import CodeStore
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
+    from vkchi.cache.store import CacheStore
     from vkchi.frontend.state.captured_values import Read
     from vkchi.frontend.state.dependencies import Dependencies
     from vkchi.frontend.state.methods_seen import Seen
@@ -28,7 +28,7 @@ class CacheLocation(NamedTuple):
     - places: current source locations of the kernel's functions.
     """
 
-    shelf: CodeStore
+    shelf: CacheStore
     key: str
     header: dict[str, Any]
     places: Places

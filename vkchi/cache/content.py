@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.cache.codec import Malformed, decode, encode
 from vkchi.cache.compiled import CacheLocation
-from vkchi.cache.store import digest
+from vkchi.cache.store import CacheStore, digest
 from vkchi.cache.version import is_changed
 from vkchi.interrupts.local import local
 from vkchi.span import Span
 from vkchi.target.artifact import Artifact
 from vkchi.target.caps import Caps
-from vkchi.target.options import IN_CODE, CodeStore, Options
+from vkchi.target.options import IN_CODE, Options
 from vkchi.target.shader import Check
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ Make = Callable[["Func", Options, Caps], Artifact]
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def get_or_build(fn: Func, options: Options, caps: Caps, shelf: CodeStore, make: Make) -> Artifact:
+def get_or_build(fn: Func, options: Options, caps: Caps, shelf: CacheStore, make: Make) -> Artifact:
     """Return the artifact of `fn`, from the cache or from `make`. Raises the errors of `make`.
 
     An artifact from `make` is stored, unless it cannot be encoded or the compiler's sources have
@@ -70,14 +70,14 @@ def setting_parts(options: Options, caps: Caps) -> dict[str, str]:
     }
 
 
-def remove_unreadable(shelf: CodeStore, key: str, fault: Exception) -> None:
+def remove_unreadable(shelf: CacheStore, key: str, fault: Exception) -> None:
     """Remove an entry that cannot be decoded, with a warning."""
     shelf.warn(f"the entry {key[:12]} cannot be read ({fault}): it is made anew")
     shelf.remove(key)
 
 
 def _store(
-    shelf: CodeStore, key: str, fn: Func, made: Artifact, parts: dict[str, str], seconds: float
+    shelf: CacheStore, key: str, fn: Func, made: Artifact, parts: dict[str, str], seconds: float
 ) -> None:
     """Store an artifact with its IR, unless it cannot be encoded or the compiler's sources have
     changed."""
@@ -95,7 +95,7 @@ def _store(
 
 
 def header_of(
-    made: Artifact, parts: dict[str, str], seconds: float, shelf: CodeStore
+    made: Artifact, parts: dict[str, str], seconds: float, shelf: CacheStore
 ) -> dict[str, Any]:
     """Return the fields of an entry's header that do not depend on its kind."""
     return {

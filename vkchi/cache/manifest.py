@@ -16,7 +16,7 @@ from typing import Any
 from vkchi.cache.codec import Malformed, add_records, decode, encode
 from vkchi.cache.compiled import CacheLocation, Compiled, Places
 from vkchi.cache.content import header_of, remove_unreadable, setting_parts
-from vkchi.cache.store import digest
+from vkchi.cache.store import CacheStore, digest
 from vkchi.cache.survey.kernel_survey import KernelSurvey, NoDigestError
 from vkchi.cache.survey.provenance import is_vkchi_module
 from vkchi.cache.version import is_changed
@@ -36,7 +36,7 @@ from vkchi.interrupts.local import local
 from vkchi.span import PACKAGE, Span
 from vkchi.target.artifact import Artifact, Interface
 from vkchi.target.caps import Caps
-from vkchi.target.options import CodeStore, Options
+from vkchi.target.options import Options
 from vkchi.tuples import NamedTuple
 from vkchi.types import Type
 from vkchi.types.struct_types import StructType
@@ -94,7 +94,7 @@ class SurveyedKernel(NamedTuple):
 
 
 def get_or_compile(
-    fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps, shelf: CodeStore,
+    fn: FunctionType, args: tuple[ArgSpec, ...], options: Options, caps: Caps, shelf: CacheStore,
     make: Make,
 ) -> Compiled:  # fmt: skip
     """Return the compiled kernel, from the cache or from `make`. Raises the errors of `make`.
@@ -203,7 +203,7 @@ def check_reached(made: Compiled, survey: KernelSurvey) -> None:
 
 
 def decode_kernel(
-    entry: tuple[dict[str, Any], bytes], found: SurveyedKernel, shelf: CodeStore
+    entry: tuple[dict[str, Any], bytes], found: SurveyedKernel, shelf: CacheStore
 ) -> Compiled | None:
     """Decode an entry's kernel. If that fails, warn, remove the entry and return None."""
     try:

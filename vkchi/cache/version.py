@@ -11,26 +11,19 @@ import os
 import time
 from collections.abc import Iterator
 from functools import cache
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from vkchi import platform
 from vkchi.interrupts.local import local
+
+if TYPE_CHECKING:
+    from vkchi.cache.store import CacheStore
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 IMPORTED = time.time() - 1  # s; minus 1 for modules imported before this one
 APART = ("tools", "__pycache__")  # folders that do not affect compiled code
 NOTE = "compiler"
 JUST_NOW_S = 2.0
-
-
-class Notes(Protocol):
-    """Storage of short strings by name."""
-
-    def note(self, name: str) -> str: ...
-
-    def leave_note(self, name: str, text: str) -> None: ...
-
-    def warn(self, text: str) -> None: ...
 
 
 @cache
@@ -43,7 +36,7 @@ def compiler_version() -> str:
         return ""
 
 
-def noted_version(notes: Notes, package: str = PACKAGE, since: float = IMPORTED) -> str:
+def noted_version(store: CacheStore, package: str = PACKAGE, since: float = IMPORTED) -> str:
     """Return the version, from a note if the sources are unchanged since it was written, else from
     the sources.
 
@@ -54,16 +47,16 @@ def noted_version(notes: Notes, package: str = PACKAGE, since: float = IMPORTED)
         state, newest = state_of(package)
         if newest > since:
             return ""
-        noted_state, _, version = notes.note(NOTE).partition(" ")
+        noted_state, _, version = store.note(NOTE).partition(" ")
         if noted_state == state and len(version) == len(state):
             return version
         version = digest_of(package)
         if version and newest < time.time() - JUST_NOW_S and state_of(package)[0] == state:
-            notes.leave_note(NOTE, f"{state} {version}")
+            store.leave_note(NOTE, f"{state} {version}")
     except local(OSError):
         return ""
     except local(Exception) as e:  # the cache never stops a program
-        notes.warn(f"{package} cannot be read: {type(e).__name__}: {e}")
+        store.warn(f"{package} cannot be read: {type(e).__name__}: {e}")
         return ""
     return version
 

@@ -9,12 +9,15 @@ Most compile options are settings of `ti.init`. Those in `IN_CODE` are in cache 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError, OptionError
 from vkchi.interrupts.local import local
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, f32, i32
+
+if TYPE_CHECKING:
+    from vkchi.cache.store import CacheStore
 
 # Options that compiled code depends on.
 IN_CODE = (
@@ -29,39 +32,6 @@ IN_CODE = (
     "nan",
     "python",
 )
-
-
-class CodeStore(Protocol):
-    """Protocol of a store of compiled code: a header and bytes for each key."""
-
-    @property
-    def version(self) -> str:
-        """Version of the compiler."""
-
-    @property
-    def device(self) -> str:
-        """Name of the device that new entries name."""
-
-    def is_empty(self) -> bool:
-        """True if the store has no entries."""
-
-    def of_device(self, name: str) -> CodeStore:
-        """Return the same store for another device."""
-
-    def get(self, key: str) -> tuple[dict[str, Any], bytes] | None:
-        """Return header and bytes of a key, or None if they are missing or damaged."""
-
-    def peek(self, key: str) -> tuple[dict[str, Any], bytes] | None:
-        """Like `get`, without counting a use."""
-
-    def put(self, key: str, header: dict[str, Any], body: bytes) -> bool:
-        """Store an entry; True on success."""
-
-    def remove(self, key: str) -> bool:
-        """Remove an entry; True if it existed."""
-
-    def warn(self, text: str) -> None:
-        """Warn the user. The store may drop later warnings."""
 
 
 class Options(NamedTuple):
@@ -98,7 +68,7 @@ class Options(NamedTuple):
     strict: bool = False
     nan: bool = False
     python: bool = False
-    cache: CodeStore | None = None
+    cache: CacheStore | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Options) and self[:-1] == other[:-1]

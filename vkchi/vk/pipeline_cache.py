@@ -1,4 +1,4 @@
-"""VkPipelineCache of a device, persisted in the disk cache (`CodeStore`).
+"""VkPipelineCache of a device, persisted in the disk cache (`CacheStore`).
 
 The store has one checksummed entry per device and driver version. The entry is read when the first
 pipeline is created. It is written when the device is closed, and whenever the number of newly
@@ -15,13 +15,15 @@ leaves no entry. The header of an entry is checked before the driver reads it.
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vkchi import env
 from vkchi.errors import DeviceError
-from vkchi.target.options import CodeStore
 from vkchi.vk.logical import Logical
 from vkchi.vk.raw import SUCCESS
+
+if TYPE_CHECKING:
+    from vkchi.cache.store import CacheStore
 
 HEADER = struct.Struct(
     "<IIII16s"
@@ -37,7 +39,7 @@ class PipelineCache:
 
     def __init__(self, logical: Logical) -> None:
         self._logical = logical
-        self._shelf: CodeStore | None = None
+        self._shelf: CacheStore | None = None
         self._cell: Any = None
         self._key, self._parts = "", dict[str, str]()
         self._header = b""
@@ -49,7 +51,7 @@ class PipelineCache:
             "VkPipelineCreationFeedbackCreateInfo", pPipelineCreationFeedback=self._feedback
         )
 
-    def keep_on(self, shelf: CodeStore | None) -> None:
+    def keep_on(self, shelf: CacheStore | None) -> None:
         """Persist the cache in `shelf`, unless that is None or VKCHI_PIPELINE_CACHE=0. Call it
         before the first use of the cache, which loads the stored data."""
         self._shelf = shelf if env.is_on("VKCHI_PIPELINE_CACHE") else None
@@ -90,7 +92,7 @@ class PipelineCache:
         elif len(data) > HEADER.size and data != self._kept:
             self._put(self._shelf, data)
 
-    def _put(self, shelf: CodeStore, data: bytes) -> None:
+    def _put(self, shelf: CacheStore, data: bytes) -> None:
         physical = self._logical.physical
         header = {
             "kind": "pipelines", "name": "", "signature": physical.driver,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from vkchi.errors import DeviceError
 from vkchi.interrupts.local import local
@@ -45,50 +45,13 @@ class AllocationIdentity(NamedTuple):
     start: int
 
 
-class CudaDriver(Protocol):
-    """Operations on one CUDA device. Streams are CUDA's handles as integers; 0 is the default
-    stream. Work on a stream is asynchronous and in order."""
+class CudaDriver:
+    """Operations on one CUDA device, over a module like `cuda.bindings.driver`. They raise
+    DeviceError on failure.
 
-    ordinal: int
-
-    def import_memory(self, payload: Payload) -> Any:
-        """Import a handle as a memory object; takes ownership of the handle."""
-
-    def map(self, memory: Any, size_bytes: int) -> int:
-        """Map a whole memory object; return its address."""
-
-    def unmap(self, pointer: int) -> None:
-        """Free an address that `map` returned; waits for the device."""
-
-    def destroy_memory(self, memory: Any) -> None: ...
-
-    def import_timeline(self, kind: int, handle: int) -> Any:
-        """Import a Vulkan timeline semaphore; takes ownership of the handle."""
-
-    def destroy_timeline(self, timeline: Any) -> None:
-        """Destroy a timeline that no stream will access any more."""
-
-    def signal(self, timeline: Any, value: int, stream: int) -> None: ...
-
-    def wait(self, timeline: Any, value: int, stream: int) -> None:
-        """Make a stream wait until a timeline reaches a value."""
-
-    def copy(self, target: int, source: int, size_bytes: int, stream: int) -> None: ...
-
-    def identify(self, pointer: int) -> AllocationIdentity | None:
-        """Return the allocation that contains an address; None if CUDA does not report it."""
-
-    def find_exportable(self, pointer: int) -> ExportableAllocation | None:
-        """Return the allocation that contains an address, with a new handle. None if it is not
-        exportable or on another device, or if the address range has several allocations."""
-
-    def synchronize(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class Driver:
-    """`CudaDriver` over a module like `cuda.bindings.driver`; raises DeviceError on failure."""
+    Streams are CUDA's handles as integers; 0 is the default stream. Work on a stream is
+    asynchronous and in order.
+    """
 
     def __init__(self, module: Any, ordinal: int) -> None:
         self._cu, self.ordinal = module, ordinal
@@ -110,6 +73,7 @@ class Driver:
     # --- memory ----------------------------------------------------------------------------
 
     def import_memory(self, payload: Payload) -> Any:
+        """Import a handle as a memory object; takes ownership of the handle."""
         cu, types = self._cu, self._cu.CUexternalMemoryHandleType
         kinds = {
             OPAQUE_FD: types.CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
@@ -143,12 +107,14 @@ class Driver:
         return made
 
     def map(self, memory: Any, size_bytes: int) -> int:
+        """Map a whole memory object; return its address."""
         info = self._cu.CUDA_EXTERNAL_MEMORY_BUFFER_DESC()
         info.offset, info.size, info.flags = 0, size_bytes, 0
         with self._entered():
             return int(self._call("cuExternalMemoryGetMappedBuffer", memory, info))
 
     def unmap(self, pointer: int) -> None:
+        """Free an address that `map` returned; waits for the device."""
         with self._entered():
             self._call("cuCtxSynchronize")
             self._call("cuMemFree", pointer)
@@ -162,6 +128,7 @@ class Driver:
             self._call("cuMemcpyDtoDAsync", target, source, size_bytes, stream)
 
     def identify(self, pointer: int) -> AllocationIdentity | None:
+        """Return the allocation that contains an address; None if CUDA does not report it."""
         names = self._cu.CUpointer_attribute
         wanted = (
             names.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, names.CU_POINTER_ATTRIBUTE_BUFFER_ID,
@@ -175,6 +142,8 @@ class Driver:
         return AllocationIdentity(*found)
 
     def find_exportable(self, pointer: int) -> ExportableAllocation | None:
+        """Return the allocation that contains an address, with a new handle. None if it is not
+        exportable or on another device, or if the address range has several allocations."""
         with self._entered():
             held: list[Any] = []
             try:
@@ -205,6 +174,7 @@ class Driver:
     # --- synchronization -------------------------------------------------------------------
 
     def import_timeline(self, kind: int, handle: int) -> Any:
+        """Import a Vulkan timeline semaphore; takes ownership of the handle."""
         types = self._cu.CUexternalSemaphoreHandleType
         kinds = {
             OPAQUE_FD: types.CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD,
@@ -216,6 +186,7 @@ class Driver:
         return self._take(kind, handle, "cuImportExternalSemaphore", info)
 
     def destroy_timeline(self, timeline: Any) -> None:
+        """Destroy a timeline that no stream will access any more."""
         with self._entered():
             self._call("cuDestroyExternalSemaphore", timeline)
 
@@ -226,6 +197,7 @@ class Driver:
             self._call("cuSignalExternalSemaphoresAsync", [timeline], [info], 1, stream)
 
     def wait(self, timeline: Any, value: int, stream: int) -> None:
+        """Make a stream wait until a timeline reaches a value."""
         info = self._cu.CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS()
         info.params.fence.value, info.flags = value, 0
         with self._entered():
@@ -270,7 +242,7 @@ def open_driver(uuid: bytes, module: Any = None) -> CudaDriver:
     count = call_cuda(cu, "cuDeviceGetCount")
     for ordinal in range(count):
         if bytes(call_cuda(cu, ask, call_cuda(cu, "cuDeviceGet", ordinal)).bytes)[:16] == uuid:
-            return Driver(cu, ordinal)
+            return CudaDriver(cu, ordinal)
     raise DeviceError(
         f"none of CUDA's {count} devices is this Vulkan device: CUDA_VISIBLE_DEVICES may hide it, "
         "and slices of a device (MIG) have no Vulkan"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ctypes
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from vkchi import platform
 from vkchi.errors import DeviceError
@@ -37,31 +37,36 @@ class Win32Info(ctypes.Structure):
     )  # fmt: skip
 
 
-class HandleExporter(Protocol):
+class HandleExporter:
     """Conversion of a device's memory and semaphores to operating-system handles of type `kind`."""
 
     kind: int
+
+    def __init__(self, logical: Logical) -> None:
+        self._logical = logical
 
     def export_memory(self, memory: Any, size_bytes: int, type_index: int) -> Payload:
         """Export memory that was allocated for export and is dedicated to one buffer.
 
         Returns a new handle with the parameters that the importer must repeat. Raises DeviceError.
         """
+        handle = self._export_memory(memory)
+        return Payload(handle, self.kind, size_bytes, type_index, is_dedicated=True)
+
+    def _export_memory(self, memory: Any) -> int:
+        raise NotImplementedError
 
     def export_semaphore(self, semaphore: Any) -> int:
         """Return a new handle of a semaphore that was created for export. Raises DeviceError."""
+        raise NotImplementedError
 
 
-class FdExporter:
+class FdExporter(HandleExporter):
     kind = OPAQUE_FD
 
-    def __init__(self, logical: Logical) -> None:
-        self._logical = logical
-
-    def export_memory(self, memory: Any, size_bytes: int, type_index: int) -> Payload:
+    def _export_memory(self, memory: Any) -> int:
         info = self._logical.vk.new("VkMemoryGetFdInfoKHR", memory=memory, handleType=OPAQUE_FD)
-        handle = self._get(self._logical.calls.vkGetMemoryFdKHR, info)
-        return Payload(handle, OPAQUE_FD, size_bytes, type_index, is_dedicated=True)
+        return self._get(self._logical.calls.vkGetMemoryFdKHR, info)
 
     def export_semaphore(self, semaphore: Any) -> int:
         vk = self._logical.vk
@@ -75,18 +80,14 @@ class FdExporter:
         return int(out[0])
 
 
-class Win32Exporter:
+class Win32Exporter(HandleExporter):
     """Exporter of NT handles. An importer does not take them over: the exporting side closes
     them."""
 
     kind = OPAQUE_WIN32
 
-    def __init__(self, logical: Logical) -> None:
-        self._logical = logical
-
-    def export_memory(self, memory: Any, size_bytes: int, type_index: int) -> Payload:
-        handle = self._get(b"vkGetMemoryWin32HandleKHR", MEMORY_WIN32, memory)
-        return Payload(handle, OPAQUE_WIN32, size_bytes, type_index, is_dedicated=True)
+    def _export_memory(self, memory: Any) -> int:
+        return self._get(b"vkGetMemoryWin32HandleKHR", MEMORY_WIN32, memory)
 
     def export_semaphore(self, semaphore: Any) -> int:
         return self._get(b"vkGetSemaphoreWin32HandleKHR", SEMAPHORE_WIN32, semaphore)
@@ -113,10 +114,7 @@ class Win32Exporter:
         return found
 
 
-EXPORTERS: dict[str, type[FdExporter | Win32Exporter]] = {
-    "fd": FdExporter,
-    "win32": Win32Exporter,
-}
+EXPORTERS: dict[str, type[HandleExporter]] = {"fd": FdExporter, "win32": Win32Exporter}
 
 
 def find_exporter(logical: Logical) -> HandleExporter | None:
