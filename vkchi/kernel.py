@@ -188,7 +188,7 @@ class Kernel:
         """Launch outside of tapes, and note the call."""
         runtime, signer = cache.runtime, cache.signer
         args, shared = signer.share(signer.adopt(args), runtime, is_launch=True)
-        entry = cache.find(args) if shared or cache.is_shared else None
+        entry = cache.find(args)  # of shared arrays, or of the device that was just changed to
         cache.is_shared = bool(shared)
         if entry is not None:
             return entry.launch(args, shared)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -204,3 +205,83 @@ def test_numbers_of_iterations_that_change():
         before = x.to_numpy()
         count_up(x, n, 1.0)
         assert (x.to_numpy() - before).tolist() == [101.0] * n + [100.0] * (6 - n)
+
+
+def test_objects_have_the_key_of_their_entry(monkeypatch):
+    from vkchi.launch import call_cache
+
+    class Other:
+        pass
+
+    @ti.data_oriented
+    class Model:
+        def __init__(self, k):
+            self.k = k
+
+        @ti.kernel
+        def add(self, x: ti.types.ndarray()):
+            for i in x:
+                x[i] += self.k
+
+    def is_identified(kind, arg):  # other weak references take the addresses of freed ones
+        others.extend(Other() for _ in range(20))
+        refs.extend(weakref.ref(other) for other in others[-20:])
+        return is_plainly(kind, arg)
+
+    ti.init(arch=ti.vulkan)
+    others, refs, is_plainly = [], [], call_cache.is_identified
+    monkeypatch.setattr(call_cache, "is_identified", is_identified)
+    repeats = count_repeats(Model.add, monkeypatch)
+    x, models = array([0, 0]), [Model(1), Model(10)]
+    for _ in range(3):
+        for model in models:
+            model.add(x)
+    assert x.to_numpy().tolist() == [33, 33]
+    assert len(repeats) == 4
+
+
+def test_template_arguments_with_any_attribute():
+    class Options(dict):
+        __getattr__ = dict.__getitem__
+
+    class Lists:
+        a = 2
+
+        def __getattr__(self, name):
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return []
+
+    @ti.kernel
+    def add(what: ti.template(), x: ti.types.ndarray()):
+        for i in x:
+            x[i] += 1
+
+    @ti.kernel
+    def add_option(what: ti.template(), x: ti.types.ndarray()):
+        for i in x:
+            x[i] += what["a"]
+
+    ti.init(arch=ti.vulkan)
+    f, x = ti.field(ti.f32, ()), array([0, 0])
+    for what in (f, Lists(), f, Options(a=1)):
+        add(what, x)
+    add_option(Options(a=3), x)
+    assert x.to_numpy().tolist() == [7, 7]
+
+
+def test_calls_on_devices_in_turn(monkeypatch):
+    ti.init(arch=ti.vulkan)
+    repeats = []
+    x, y = array([1, 2]), array([0, 0])
+    scale(2.0, 0, x, y)
+    from vkchi.launch.call_cache import RepeatedCall
+
+    launch = RepeatedCall.launch
+    monkeypatch.setattr(
+        RepeatedCall, "launch", lambda self, *args: repeats.append(args) or launch(self, *args)
+    )
+    for _ in range(3):
+        monkeypatch.setattr(scale, "_cache", None)  # as after a call on another device
+        scale(2.0, 0, x, y)
+    assert len(repeats) == 3 and y.to_numpy().tolist() == [2, 4]

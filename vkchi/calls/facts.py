@@ -127,7 +127,7 @@ class PlanCaches:
 
     def __init__(self, title: str, home: CacheLocation | None) -> None:
         self.title, self.answers = title, Answers(home)
-        self.repeated: dict[Key, RepeatedTapedCall] = {}
+        self.repeated: dict[Key | None, RepeatedTapedCall] = {}  # None is no key of an entry
         self.notes_left = MOST_NOTES
         self.warned: dict[Any, Any] = {}
         self.found: dict[tuple[str, Hashable], Any] = {}

@@ -118,8 +118,7 @@ def buffers_of(arrays: Arrays) -> Buffers | None:
 
 
 def find_repeated(plan: Plan, args: tuple[Any, ...]) -> RepeatedTapedCall | None:
-    known, key = plan.derived.repeated, plan.signer.key(args)
-    return None if key is None else known.get(key)
+    return plan.derived.repeated.get(plan.signer.key(args))
 
 
 def note_repeated(
@@ -132,11 +131,10 @@ def note_repeated(
     derived = plan.derived
     if not derived.notes_left or any(isinstance(a, HostNdarray) for a in arrays.values()):
         return None
-    key = plan.signer.key(args)
-    call = None if key is None else cache_call(plan, args)
-    if key is None or call is None:
+    call = cache_call(plan, args)
+    if call is None:
         return None
     derived.notes_left -= 1
     made = RepeatedTapedCall(plan, call, arrays, constants)
-    insert_bounded(derived.repeated, key, made, MOST_REPEATED)
+    insert_bounded(derived.repeated, call.key, made, MOST_REPEATED)
     return made

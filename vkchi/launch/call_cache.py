@@ -52,22 +52,17 @@ class CallCache:
         return entry if entry is not None and entry.plan.guard.holds(args) else None
 
     def note(self, plan: Plan, args: tuple[Any, ...]) -> None:
-        """Add an entry for a call that has a key, if `cache_call` supports it.
-
-        No effect after MOST_NOTES such calls.
+        """Add an entry for a call, if `cache_call` supports it. No effect after MOST_NOTES entries.
 
         At MOST_KEPT entries the cache is emptied first.
         """
-        key = self.signer.key(args)
-        if key is None or not self.notes_left:
-            return
-        self.notes_left -= 1
-        entry = cache_call(plan, args)
+        entry = cache_call(plan, args) if self.notes_left else None
         if entry is None:
             return
+        self.notes_left -= 1
         if len(self.entries) >= MOST_KEPT:
             self.entries.clear()
-        self.entries[key] = entry
+        self.entries[entry.key] = entry
 
 
 class RepeatedCall(RepeatedCommands):
@@ -75,10 +70,12 @@ class RepeatedCall(RepeatedCommands):
 
     def __init__(self, plan: Plan, args: tuple[Any, ...]) -> None:
         self.plan = plan
+        pairs = zip(plan.parameters, args, strict=True)
+        # Kept alive, and made before the key, which has their ids.
+        self.tokens = [weakref.ref(arg) for p, arg in pairs if p.kind == "self"]
+        self.key = plan.signer.key(args)
         scalars = [(k, p.name) for k, p in enumerate(plan.parameters) if p.kind == "scalar"]
         super().__init__(plan, plan.bind_arguments(args), scalars)
-        pairs = zip(plan.parameters, args, strict=True)
-        self.tokens = [weakref.ref(arg) for p, arg in pairs if p.kind == "self"]  # kept alive
         self._begin_to_hold()
         self.changed: list[int] | None = None  # indices of foreign arrays that are written
 
@@ -137,13 +134,13 @@ class RepeatedCall(RepeatedCommands):
 
 
 def cache_call(plan: Plan, args: tuple[Any, ...]) -> RepeatedCall | None:
-    """Return an entry for calls with the key of these arguments. Precondition: they have one.
+    """Return an entry for calls with the key of these arguments.
 
-    None if launches have effects besides recording, may need race detection, or take an array that
-    stands for another one during this call only.
+    None if they have none, or if launches have effects besides recording, may need race detection,
+    or take an array that stands for another one during this call only.
     """
     is_plain = type(plan) is Plan and plan.is_plain and plan.watch is None
-    if not is_plain or plan.given:
+    if not is_plain or plan.given or plan.signer.key(args) is None:
         return None
     if not all(is_identified(p.kind, arg) for p, arg in zip(plan.parameters, args, strict=True)):
         return None

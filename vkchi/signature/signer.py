@@ -140,6 +140,8 @@ def key_function(parameters: Sequence[Parameter]) -> Callable[[tuple[Any, ...]],
         x = f"a[{k}]"
         if p.kind in TOKENS:
             tokens.append(TOKENS[p.kind].format(x=x) + ",")
+            if p.kind != "self":
+                tests.append(f"isinstance({x}, Storage)")
         else:
             tests.append(scalar_test(p.type, x) if p.kind == "scalar" else "False")
     return compile_key(" and ".join(tests) or "True", f"({''.join(tokens)})")
@@ -162,7 +164,7 @@ def compile_key(test: str, tokens: str) -> Callable[[tuple[Any, ...]], Key | Non
         f" try: return {tokens} if {test} else None\n"
         " except local(AttributeError, TypeError): return None\n"
     )
-    made: dict[str, Any] = {"local": local, "ref": weakref.ref}
+    made: dict[str, Any] = {"Storage": Storage, "local": local, "ref": weakref.ref}
     exec(compile(text, "<vkchi key>", "exec"), made)
     return made["key"]  # type: ignore[no-any-return]
 
