@@ -6,6 +6,7 @@ A recording observes every kernel call, and every access by Python to the arrays
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,8 @@ class Recording(SafeContext):
     inside a `with` block, and observes the program through `launch` and `on_access`.
 
     - `entries`: recorded steps.
-    - `unfinished`: names of calls, and arrays of writes by Python, that have begun and not ended.
+    - `unfinished`: by thread, names of calls and arrays of Python's writes that have begun and not
+      ended.
     - `inside`: by thread, the function that is recorded as a whole or not at all.
     - `solving`: work vectors of the gradients of solvers.
     """
@@ -87,7 +89,7 @@ class Recording(SafeContext):
         self.solving: dict[Any, tuple[Any, ...]] = {}
         self.inside: dict[int, FunctionContext] = {}
         self.state = "new"
-        self.unfinished: list[str | Storage] = []
+        self.unfinished: dict[int, list[str | Storage]] = {}
         self.entries: list[TapeStep] = []
         ledger = self.ledger = Ledger(self.on_access, runtime.exported)
         self.breaks, self.constants = LostGradients(ledger), ConstantArrays(ledger)
@@ -127,18 +129,28 @@ class Recording(SafeContext):
         If it fails a check or is interrupted, it stays `unfinished`. In another thread, its results
         become unknown instead.
         """
-        self.unfinished.append(name)
+        begun, before = self.begin(name)
         try:
             result = self.run(name, plan, args)
         except BaseException as error:
             if isinstance(error, VkchiError) and not isinstance(error, KernelAssertionError):
-                self.unfinished.remove(name)  # it was refused, and did not run
+                del begun[before:]  # it was refused, and did not run
             elif get_ident() != self.thread:
                 self.breaks.lose_results(LaunchRequest(name, plan, args), self.kind)
-                self.unfinished.remove(name)
+                del begun[before:]
             raise
-        self.unfinished.remove(name)
+        del begun[before:]
         return result
+
+    def begin(self, what: str | Storage) -> tuple[list[str | Storage], int]:
+        """Add a call or write to those of this thread that are `unfinished`.
+
+        Returns their list, and its length before. Once the call or write has ended, whoever calls
+        this drops the list's end: what ended with an exception inside is then finished, too.
+        """
+        begun = self.unfinished.setdefault(get_ident(), [])
+        begun.append(what)
+        return begun, len(begun) - 1
 
     def run(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
         """Run a kernel and return its result.
@@ -163,7 +175,7 @@ class Recording(SafeContext):
         holds an unknown value or was last written by Python.
         """
         with restoring(self.runtime.lock), self.runtime.lock:  # other threads may launch
-            for what in self.unfinished:
+            for what in chain(*self.unfinished.values()):
                 who = f"the write to {what!r}" if isinstance(what, Storage) else f"{what}()"
                 raise KernelRuntimeError(
                     f"{who} ended with an exception inside {self.title}: how far it came is "
@@ -273,16 +285,16 @@ class Recording(SafeContext):
     def store(self, array: Storage, access: ArrayAccess, act: Callable[[], None]) -> None:
         """Run `act`, a write from Python, after its report. See `Elements.store`."""
         with restoring(self.runtime.lock), self.runtime.lock:  # other threads may launch
-            self.unfinished.append(array)
+            begun, before = self.begin(array)
             try:
                 array.tell(access)
             except VkchiError:
-                self.unfinished.remove(array)  # nothing was written
+                del begun[before:]  # nothing was written
                 raise
             act()
             if self.runtime.exported:
                 self.ledger.show_again((array,))
-            self.unfinished.remove(array)
+            del begun[before:]
 
     def on_access(self, array: Storage, access: ArrayAccess) -> None:
         """Hook before Python accesses an array. Values that Python writes have no derivative.

@@ -376,8 +376,7 @@ class Tape(Recording):
         has_ended, name = False, function.__name__
         skipped = f"{name}(), which is not differentiated" if custom is None else None
         is_own = custom is not None or get_ident() == self.thread  # others record kernels singly
-        if is_own:
-            self.unfinished.append(name)
+        begun, before = self.begin(name) if is_own else ([], 0)
         self.inside[get_ident()] = FunctionContext(custom, skipped)
         try:
             yield
@@ -390,8 +389,8 @@ class Tape(Recording):
             if custom is not None:
                 custom.steps += self.snapshots.take_rewritten()
                 custom.end_call()
-            if has_ended and is_own:
-                self.unfinished.remove(name)
+            if has_ended:
+                del begun[before:]
 
 
 @python_scope

@@ -3,6 +3,7 @@ aliases, gradients as data, host memory, reports, gradients of one's own."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -489,3 +490,35 @@ def test_a_gradient_with_other_indices_raises() -> None:
         ti.ad.Tape(loss),
     ):
         run()
+
+
+@pytest.mark.parametrize("is_caught_inside", [True, False])
+def test_a_failed_check_in_a_function_of_no_grad(own_runtime: None, is_caught_inside: bool) -> None:
+    """The tape goes on: the function is not differentiated."""
+    ti.init(debug=True)
+    x, loss = numbers(3), numbers()
+
+    @ti.kernel
+    def check():
+        for i in x:
+            assert x[i] < 0, "positive"
+
+    @ti.kernel
+    def square():
+        for i in x:
+            loss[None] += x[i] ** 2
+
+    @ti.ad.no_grad
+    def look() -> None:
+        try:
+            check()
+        except AssertionError:
+            if not is_caught_inside:
+                raise
+
+    x.fill(2)
+    with ti.ad.Tape(loss):
+        with suppress(AssertionError):
+            look()
+        square()
+    np.testing.assert_allclose(x.grad.to_numpy(), 4)
