@@ -17,7 +17,7 @@ from vkchi.device import open_device
 from vkchi.errors import DeviceError
 from vkchi.interop.cuda import driver as driver_module
 from vkchi.interop.cuda import link as link_module
-from vkchi.interop.cuda.driver import Driver, open_driver
+from vkchi.interop.cuda.driver import CudaDriver, open_driver
 from vkchi.runtime import Runtime, current_runtime, install_runtime
 from vkchi.target.memory_handles import OPAQUE_FD, OPAQUE_WIN32, Payload
 from vkchi.target.options import Options
@@ -71,7 +71,7 @@ def cu(monkeypatch, own_runtime):
     monkeypatch.setattr(recorder, "make_timeline", plain)
     monkeypatch.setattr(queue, "make_timeline", plain)
     monkeypatch.setattr(queue, "can_export_timelines", lambda logical, kind: True)
-    monkeypatch.setattr(link_module, "open_driver", lambda uuid: Driver(module, 0))
+    monkeypatch.setattr(link_module, "open_driver", lambda uuid: CudaDriver(module, 0))
     opened = open_device(staged=True)
     install_runtime(Runtime(opened, Options()))
     if opened.heap.exporter is None:
@@ -594,7 +594,7 @@ def test_torch_tensors_go_through_torch_where_they_are_not_in_order(cu, monkeypa
             used.append("copy_")
             self.values[...] = other.values
 
-    for place in ("host_views.is_torch", "cuda.foreign_arrays.is_torch"):
+    for place in ("host_views.is_torch", "cuda.arrays.is_torch"):
         monkeypatch.setattr(f"vkchi.interop.{place}", lambda x: isinstance(x, Tensor))
     stream = SimpleNamespace(cuda_stream=0)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: stream)
@@ -646,7 +646,7 @@ def test_devices_are_matched_by_uuid():
 
 def test_a_handle_that_was_not_taken_is_closed():
     module = StandIn()
-    cuda = Driver(module, 0)
+    cuda = CudaDriver(module, 0)
     for name, act in (
         ("cuImportExternalMemory", lambda fd: cuda.import_memory(Payload(fd, OPAQUE_FD, 4096))),
         ("cuImportExternalSemaphore", lambda fd: cuda.import_timeline(OPAQUE_FD, fd)),
@@ -670,7 +670,7 @@ def test_nt_handles_are_closed_in_any_case(monkeypatch):
     module.cuImportExternalSemaphore = lambda info: seen.append(
         (info.type, info.handle.win32.handle)
     ) or (cuda_stand_in.CUresult.CUDA_SUCCESS, 2)  # fmt: skip
-    cuda = Driver(module, 0)
+    cuda = CudaDriver(module, 0)
     assert cuda.import_memory(Payload(0x10, OPAQUE_WIN32, 4096, 0, True)) == 1
     assert cuda.import_timeline(OPAQUE_WIN32, 0x20) == 2
     assert seen == [(2, 0x10, 0, 1), (10, 0x20)]
