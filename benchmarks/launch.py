@@ -14,11 +14,13 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import vkchi as ti
+from vkchi.launch.replay import RecordedLaunch
 
 ti.init(arch=ti.vulkan, offline_cache=False, host_arrays="deferred")
 
@@ -62,9 +64,13 @@ class Driver:
 
     def __init__(self, kernel: Any, *args: Any) -> None:
         self.device = kernel.inspect(lambda plan, given: plan.runtime.device, *args)
-        (step,) = kernel.inspect(lambda plan, given: plan.steps, *args)
-        bound = kernel.inspect(lambda plan, given: plan.bind_arguments(given), *args)
-        ((self.pipeline, self.block, self.groups, _, _),) = step.prepare(bound)
+        launch = kernel.inspect(partial(RecordedLaunch, "launch"), *args)
+        (command,) = launch.commands
+        self.pipeline, self.block, self.groups = (
+            command.pipeline,
+            bytes(command.args),
+            command.groups,
+        )
 
     def record(self, commands: Any, count: int) -> None:
         """Record `count` dispatches, each after a barrier."""

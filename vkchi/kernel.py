@@ -197,7 +197,9 @@ class Kernel:
             found = plan.launch_in_place(args, shared)  # more checks than `entry`
             cache.note(plan, args)
             return found
-        cache.note(plan, args)
+        entry = cache.note(plan, args)
+        if entry is not None:  # bound once
+            return entry.launch(args)
         return launch_or_record(self.__vkchi_func__.__name__, plan, args)
 
     def _act(

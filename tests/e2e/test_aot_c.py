@@ -22,6 +22,7 @@ import vulkan
 import vkchi as ti
 import vkchi.aot.kernel_module
 from tests.devices import like_gpu
+from vkchi.launch.commands import CommandList
 from vkchi.runtime import current_runtime
 from vkchi.target.caps import SMALLEST
 
@@ -310,7 +311,9 @@ def compare(
                 check(bound.flat)
         except ti.TaichiRuntimeError as e:
             return [own, str(e)]
-        return [own, plan.prepare(bound)]
+        commands = CommandList(plan.steps, bound.flat, bound.arrays)
+        commands.refresh()
+        return [own, commands.commands]
 
     own, expected = loaded.inspect(look, *args)
     text = (tmp_path / "module.txt").read_text().splitlines()

@@ -45,10 +45,16 @@ def count_repeats(kernel, monkeypatch) -> list[tuple]:
     """The calls from now on that take the shorter way."""
     from vkchi.launch.call_cache import RepeatedCall
 
-    found, launch = [], RepeatedCall.launch
-    monkeypatch.setattr(
-        RepeatedCall, "launch", lambda self, args: found.append(args) or launch(self, args)
-    )
+    found, known, launch = [], [], RepeatedCall.launch
+
+    def count(self, args):
+        if self in known:
+            found.append(args)
+        else:  # the first call of an entry
+            known.append(self)
+        return launch(self, args)
+
+    monkeypatch.setattr(RepeatedCall, "launch", count)
     return found
 
 

@@ -51,18 +51,19 @@ class CallCache:
         entry = self.entries.get(self.signer.key(args))
         return entry if entry is not None and entry.plan.guard.holds(args) else None
 
-    def note(self, plan: Plan, args: tuple[Any, ...]) -> None:
-        """Add an entry for a call, if `cache_call` supports it. No effect after MOST_NOTES entries.
+    def note(self, plan: Plan, args: tuple[Any, ...]) -> RepeatedCall | None:
+        """Add and return an entry for a call, if `cache_call` supports it. None after MOST_NOTES
+        entries.
 
         At MOST_KEPT entries the cache is emptied first.
         """
         entry = cache_call(plan, args) if self.notes_left else None
-        if entry is None:
-            return
-        self.notes_left -= 1
-        if len(self.entries) >= MOST_KEPT:
-            self.entries.clear()
-        self.entries[entry.key] = entry
+        if entry is not None:
+            self.notes_left -= 1
+            if len(self.entries) >= MOST_KEPT:
+                self.entries.clear()
+            self.entries[entry.key] = entry
+        return entry
 
 
 class RepeatedCall(RepeatedCommands):

@@ -11,6 +11,7 @@ Precondition: the caller holds the runtime's lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from vkchi.vk.sequence import Command
@@ -27,6 +28,9 @@ Part = tuple[
     Any, Callable[..., bytes], Callable[[list[Any]], tuple[Any, ...]], list[Any],
     tuple[int, int, int], frozenset[int], frozenset[int],
 ]  # fmt: skip
+
+
+SEED_AT = 1  # index in the flat list, after the address of the trash
 
 
 class CommandList:
@@ -65,6 +69,12 @@ class CommandList:
         for pipeline, pack, pick, flat, groups, reads, writes in self.parts:
             record(pipeline, pack(*pick(flat)), groups, reads, writes)
 
+    def reseed(self, seeds: Callable[[], int]) -> None:
+        """Take a new random seed, from `seeds`, for each step."""
+        drawn = {step: seeds() for step, _, _ in self.steps}
+        for part, step in zip(self.parts, self.step_of, strict=True):
+            part[3][SEED_AT] = drawn[step]
+
     # --- sequences -------------------------------------------------------------------------------
 
     def refresh(self) -> None:
@@ -89,11 +99,11 @@ class CommandList:
 
     def dispatches(self) -> list[Command]:
         """Return commands equivalent to `commands`, with dispatches in place of fills."""
-        return [
-            Command(*found)
-            for step, reads, writes in self.steps
-            for found in step.as_dispatch().commands(self.flat, reads, writes)
-        ]
+        made = copy(self)
+        made.steps = [(step.as_dispatch(), reads, writes) for step, reads, writes in self.steps]
+        made.commands = []
+        CommandList.refresh(made)
+        return made.commands
 
     def in_memory(self, command: int) -> Runnable:
         """Return the variant of a command's pipeline that reads its arguments from memory.

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import InternalError
 from vkchi.fields.storage import Storage
+from vkchi.launch.commands import CommandList
 from vkchi.launch.fitting import Fitted
 from vkchi.runtime import Runtime
 from vkchi.signature.bound import BoundArguments
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
     from vkchi.signature import Parameter
 
 Place = tuple[str, str, int]  # (kind of slot, parameter, axis)
-# (pipeline, argument bytes, workgroups, keys of buffers read, keys of buffers written)
-Recorded = tuple[Any, bytes, tuple[int, int, int], frozenset[int], frozenset[int]]
 # (pipeline, [(counts and first iterations along the axes, workgroups) of each dispatch])
 Parts = tuple[Any, list[tuple[tuple[int, ...], tuple[int, int, int]]]]
 Fixed = Mapping[str, "Storage | ReportBuffer"]
@@ -71,7 +70,6 @@ class BufferRef(NamedTuple):
 Homes = Mapping[str, BufferRef]
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 MOST_FOUND = 64  # memoized grid parts per dispatch
-SEED_AT = 1  # index in the flat list, after the address of the trash
 
 
 def slot_format(slot: ArgumentSlot) -> str:
@@ -248,19 +246,15 @@ class Executable:
             self.runtime, artifact, self.parameters, args, fixed=fixed, limits=self.limits
         )
 
-    def prepare(self, bound: BoundArguments) -> list[Recorded]:
-        """Return the commands of a launch, of the unspecialized code, without recording them."""
-        return [command for step in self.steps for command in step.prepare(bound)]
-
     def record(self, bound: BoundArguments, seeds: Callable[[], int] | None = None) -> None:
         """Record the dispatches, of the variant for these shapes; does not wait.
 
-        `seeds` is called for the random seed of each dispatch.
+        `seeds` is called for the random seed of each step.
         """
-        for step in self.form_for(bound).steps:
-            if seeds is not None:
-                bound.flat[SEED_AT] = seeds()
-            step.record(bound)
+        commands = CommandList(self.form_for(bound).steps, bound.flat, bound.arrays)
+        if seeds is not None:
+            commands.reseed(seeds)
+        commands.record(self.runtime.device)
 
 
 class DispatchStep:
@@ -317,30 +311,6 @@ class DispatchStep:
     def as_dispatch(self) -> DispatchStep:
         """Return this step, or an equivalent dispatch if it is a fill command."""
         return self if self._dispatch is None else self._dispatch()
-
-    def record(self, bound: BoundArguments) -> None:
-        """Record the dispatch; nothing if it has no iterations."""
-        for command in self.prepare(bound):
-            self.runtime.device.record(*command)
-
-    def prepare(self, bound: BoundArguments) -> list[Recorded]:
-        """Return the arguments of `Device.record` for this launch, one tuple per command.
-
-        There are none without iterations, and several if an axis exceeds the device's workgroup
-        count.
-        """
-        return self.commands(bound.flat, *self.keys(bound.arrays))
-
-    def commands(
-        self, flat: list[Any], reads: frozenset[int], writes: frozenset[int]
-    ) -> list[Recorded]:
-        """Like `prepare`, from the flat list and the keys of the buffers read and written."""
-        pack, pick = self.pack, self.pick
-        pipeline, parts = self.parts(flat)
-        return [
-            (pipeline, pack(*pick([*flat, *numbers])), groups, reads, writes)
-            for numbers, groups in parts
-        ]
 
     def parts(self, flat: list[Any]) -> Parts:
         """Return the pipeline and the grid parts of a launch. Memoized by iteration counts and

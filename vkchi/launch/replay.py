@@ -10,14 +10,12 @@ often, the commands read their arguments from memory, and are not recorded again
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.fields.storage import Storage
 from vkchi.launch.commands import CommandList
-from vkchi.launch.executable import SEED_AT
 from vkchi.launch.merging import Merged, merge_launches
 from vkchi.signature.bound import BoundArguments
 from vkchi.target.shader import depends_on_argument
@@ -60,13 +58,6 @@ class RecordedLaunch(CommandList):
     def is_current(self) -> bool:
         """True if the Python values that were read at compile time are unchanged."""
         return self.plan.guard.holds(self._known)
-
-    def reseed(self, seeds: Callable[[], int]) -> None:
-        """Write a new random seed, from `seeds`, into the argument blocks of each step."""
-        drawn = {step: seeds() for step, _, _ in self.steps}
-        for part, step in zip(self.parts, self.step_of, strict=True):
-            part[3][SEED_AT] = drawn[step]
-        self.pack()
 
     def _bind(self, args: tuple[Any, ...]) -> BoundArguments:
         try:
@@ -224,6 +215,7 @@ class Replay:
                 self._forget_numbers()
                 for one in self._drawing:
                     one.reseed(self._runtime.seeds(None))
+                    one.pack()
             self._run(at_once if k < many else 1)
 
     def _run(self, times: int) -> None:
