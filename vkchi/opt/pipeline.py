@@ -78,15 +78,21 @@ class PassEntry(NamedTuple):
 
 
 class PassStep(NamedTuple):
-    """A pass in the pipeline and the reason for its position.
-
-    If `after` is not empty, the step runs only if one of these passes changed the Func earlier in
-    the same stage. Changes that `is_mapped_alone` accepts do not count.
-    """
+    """A pass in the pipeline and the reason for its position."""
 
     name: str
     why: str
-    after: tuple[str, ...] = ()
+
+
+class Cleanup(NamedTuple):
+    """Passes that run in turn, if a step of the same stage changed the Func since the last cleanup.
+
+    Changes that `is_mapped_alone` accepts do not count. With `always`, the passes run in any case.
+    """
+
+    names: tuple[str, ...]
+    why: str
+    always: bool = False
 
 
 ENTRIES: dict[str, PassEntry] = {
@@ -167,78 +173,52 @@ ENTRIES: dict[str, PassEntry] = {
 }
 
 # On the whole kernel, before it is split into dispatches.
-BEFORE_SPLIT: tuple[PassStep, ...] = (
-    PassStep(
-        "simplify", "folds static shapes and known branches: fewer dispatches, fewer live values"
+TIDY = ("simplify", "dce")
+BEFORE_SPLIT: tuple[PassStep | Cleanup, ...] = (
+    Cleanup(
+        TIDY,
+        "folds static shapes and known branches: fewer dispatches; dead values must not be passed"
+        " between dispatches",
+        always=True,
     ),
-    PassStep("dce", "dead values must not be passed between dispatches"),
     PassStep("fusion", "iteration spaces are known; each dispatch loads less"),
     PassStep("expand", "before distribute and gather, which cannot transform the values it stores"),
     PassStep("distribute", "before coarsen, which strip-mines the new loops"),
     PassStep("gather", "before peel, which removes the bounds checks this pass adds"),
-    PassStep(
-        "simplify",
-        "merges values that several iterations recompute",
-        ("expand", "distribute", "gather"),
-    ),
-    PassStep(
-        "dce", "removes the remains of gathered iterations", ("expand", "distribute", "gather")
-    ),
-    PassStep(
-        "peel", "conditions are canonical; boundary iterations become dispatches of their own"
-    ),
-    PassStep("simplify", "folds branches that are constant in the interior", ("peel",)),
-    PassStep("dce", "removes the operands of folded branches", ("peel",)),
+    Cleanup(TIDY, "merges values that several iterations recompute; peel reads conditions"),
+    PassStep("peel", "boundary iterations become dispatches of their own"),
+    Cleanup(TIDY, "folds branches that are constant in the interior"),
     PassStep("fission", "last before the split: each loop is a dispatch"),
 )
 
 # On each dispatch.
-PER_DISPATCH: tuple[PassStep, ...] = (
+CLEANUP = ("simplify", "licm", "forward")
+PER_DISPATCH: tuple[PassStep | Cleanup, ...] = (
     PassStep("unroll_sums", "before reduce, which needs constant accumulator addresses"),
-    PassStep("simplify", "folds these addresses to constants", ("unroll_sums",)),
+    Cleanup(CLEANUP, "folds these addresses to constants"),
     PassStep("demote", "licm and forward handle plain loads and stores, not atomics"),
-    PassStep("licm", "before forward, which merges hoisted loads with existing ones"),
     PassStep("jump_threading", "before forward: branches can reuse loads of their condition"),
-    PassStep("forward", "replaces loads by values that the rules can match"),
-    PassStep(
-        "simplify",
-        "folds extracted components and known conditions",
-        ("jump_threading", "forward"),
-    ),
-    PassStep(
-        "dce",
-        "removes unread private memory; reduce examines all uses of an address",
-        ("jump_threading", "forward"),
+    Cleanup(
+        ("licm", "forward", *TIDY),
+        "the rules match forwarded values; reduce examines all uses of an address",
+        always=True,
     ),
     PassStep("bounds", "before reduce and map_grid, which hide the range of loop indices"),
     PassStep("coarsen", "before reduce, which hoists reductions out of the serial loops it makes"),
-    PassStep("simplify", "folds constants in strips and merges equal ops", ("coarsen",)),
-    PassStep("licm", "hoists accumulator addresses out of the reduction loop", ("coarsen",)),
+    Cleanup(CLEANUP, "hoists accumulator addresses out of the reduction loop"),
     PassStep("jam_sums", "before reduce, which separates the terms of a reduction"),
     PassStep("bins", "before reduce, which would hoist the same atomics"),
     PassStep("reduce", "needs final loops and addresses, and makes new ones"),
     PassStep("demote_all", "hoisted accumulators may be private; reduce did not take the rest"),
-    PassStep("forward", "merges the new accesses with others of the same address", ("reduce",)),
     PassStep(
         "promote", "after forward, which handles straight code; before jam, which copies addresses"
     ),
     PassStep("indices", "canonicalises indices, from which jam reads how addresses vary"),
     PassStep("jam", "after reduce, which makes serial loops; before map_grid, which maps the axes"),
-    PassStep(
-        "indices",
-        "canonicalises indices of jam; before map_grid, which hides their terms",
-        ("jam",),
-    ),
-    PassStep("simplify", "merges equal indices of jammed iterations", ("jam",)),
-    PassStep("forward", "merges loads of jammed iterations", ("jam",)),
     PassStep("unroll_loads", "after jam, which shares loads of short loops"),
-    PassStep("simplify", "folds addresses of unrolled iterations", ("unroll_loads",)),
-    PassStep("licm", "hoists loads that are invariant in the outer loop", ("unroll_loads",)),
-    PassStep("forward", "merges loads of several unrolled loops", ("unroll_loads",)),
-    PassStep(
-        "bounds",
-        "proves addresses of unrolled iterations; before map_grid, which hides index ranges",
-        ("unroll_loads",),
+    Cleanup(
+        ("indices", *CLEANUP, "bounds"),
+        "before map_grid, which hides terms and ranges of indices; proves addresses of reduce",
     ),
     PassStep("commoning", "after jam: loads of adjacent iterations become loop-carried values"),
     PassStep(
@@ -246,56 +226,38 @@ PER_DISPATCH: tuple[PassStep, ...] = (
     ),
     PassStep("lanes", "like map_grid, for code without a grid; after reduce and bounds"),
     PassStep("map_grid", "after reduce, demote and bounds: it hides the loop indices they need"),
-    PassStep(
-        "simplify",
-        "folds and merges ops that reduce and map_grid emitted",
-        ("bins", "reduce", "jam", "indices", "lanes", "map_grid"),
-    ),
-    PassStep(
-        "licm",
-        "hoists values that all iterations of an invocation share",
-        ("bins", "reduce", "jam", "indices", "lanes", "map_grid"),
-    ),
+    Cleanup(CLEANUP, "hoists values that all iterations of an invocation share"),
     PassStep(
         "predicate",
         "after bounds, which reads branches; before unroll, which needs loops without them",
     ),
     PassStep("unroll", "trip counts are known; before neighbours, which vectorizes loads"),
     PassStep("unroll_words", "like unroll, for other devices and loops"),
-    PassStep(
-        "simplify", "folds indices of unrolled iterations", ("predicate", "unroll", "unroll_words")
+    Cleanup(
+        ("simplify", "forward", "bounds"),
+        "forwards stores to the next unrolled iteration; proves addresses that predicate moved",
     ),
-    PassStep("forward", "forwards stores to the next unrolled iteration", ("unroll_words",)),
-    PassStep("bounds", "proves the addresses that reduce made", ("reduce",)),
     PassStep("roots", "all other uses of roots are known; before legalize, which may emit roots"),
     PassStep("combine", "before legalize, which expands the remaining atomics to loops"),
     PassStep("legalize", "later passes emit no op that a device may lack"),
     PassStep("strength", "last: bounds and map_grid match the unreduced forms"),
     PassStep("reciprocals", "after strength, which emits divisions"),
-    PassStep(
-        "dce",
-        "removes unused ops",
-        ("reduce", "jam", "indices", "lanes", "map_grid", "legalize", "roots"),
-    ),
+    PassStep("dce", "removes unused ops"),
 )
 
 # On each dispatch, before it is emitted: expands the ops marked `LOWERED` in the op table.
 # Passes that analyze elements run before.
-LOWERING: tuple[PassStep, ...] = (
+LOWERING: tuple[PassStep | Cleanup, ...] = (
     PassStep("access", "turns element pointers into address arithmetic"),
-    PassStep("licm", "hoists loop-invariant address terms", ("access",)),
+    Cleanup(("licm",), "hoists loop-invariant address terms"),
     PassStep("broadcast", "after licm: invariant terms are outside of the loop"),
-    PassStep("dce", "removes addresses of loads that other lanes make", ("broadcast",)),
-    PassStep(
-        "neighbours", "equal offsets are merged, and loads have their final position", ("access",)
-    ),
+    Cleanup(("dce",), "removes addresses of loads that other lanes make"),
+    PassStep("neighbours", "equal offsets are merged, and loads have their final position"),
     PassStep("stores_last", "the accesses are final"),
     PassStep("streams", "no later pass tests for random numbers"),
     PassStep("records", "until here, reports access no memory"),
     PassStep("arithmetic", "no later pass reads divisions and trip counts"),
     PassStep("rounds", "after neighbours: vectorized loads share offsets; before bases"),
-    PassStep("licm", "hoists invariant terms of offsets", ("rounds",)),
-    PassStep("dce", "removes the former offsets", ("rounds",)),
     PassStep("bases", "last: it marks addresses for the emitter"),
 )
 
@@ -539,24 +501,29 @@ def run_verified(
     raise failure
 
 
-def run_passes(fn: Func, steps: Sequence[PassStep], given: Given, check: Check) -> Func:
+def run_passes(fn: Func, steps: Sequence[PassStep | Cleanup], given: Given, check: Check) -> Func:
     """Run these steps on a Func, each on the result of the last. `check` is called with each
     result.
 
-    A step is skipped if its pass is disabled, or if it has passes in `after` and none of them
-    changed the Func. With `fast_math`, `simplify_fast` replaces `simplify`.
+    Disabled passes are skipped, and so are cleanups of an unchanged Func. With `fast_math`,
+    `simplify_fast` replaces `simplify`.
     """
-    changed: set[str] = set()
+    is_changed = False
     is_fast, missing = given["options"].fast_math, disabled_passes()
     for step in steps:
-        if step.name in missing or (step.after and changed.isdisjoint(step.after)):
+        names = step.names if isinstance(step, Cleanup) else (step.name,)
+        if isinstance(step, Cleanup) and not (is_changed or step.always):
             continue
-        name = "simplify_fast" if is_fast and step.name == "simplify" else step.name
-        new = run_pass(name, fn, given)
-        check(new, name)
-        if new is not fn and not is_mapped_alone(fn, new):
-            changed.add(step.name)
-        fn = new
+        for name in names:
+            if name in missing:
+                continue
+            name = "simplify_fast" if is_fast and name == "simplify" else name
+            new = run_pass(name, fn, given)
+            check(new, name)
+            is_changed |= new is not fn and not is_mapped_alone(fn, new)
+            fn = new
+        if isinstance(step, Cleanup):
+            is_changed = False
     return fn
 
 

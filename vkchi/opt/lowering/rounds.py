@@ -24,18 +24,22 @@ from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, Value, walk
 from vkchi.opt.lowering.offsets import ArithmeticBuilder, Offset
+from vkchi.opt.rewrite.dce import remove_dead
+from vkchi.opt.rewrite.licm import hoist_invariants
 from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.types import Scalar, scalar_of
 
 
 def spell_rounds(fn: Func, caps: Caps) -> Func:
-    """Reassociate offsets shared between iterations, on CPUs."""
+    """Reassociate offsets shared between iterations, on CPUs; hoist their invariant terms."""
     if not caps.scalar_lanes:
         return fn
     rounds = short_loops(fn)
     shared = shared_offsets(fn, rounds) if rounds else {}
-    return OffsetReassociator(shared, rounds).run(fn) if shared else fn
+    if not shared:
+        return fn
+    return remove_dead(hoist_invariants(OffsetReassociator(shared, rounds).run(fn)))
 
 
 def short_loops(fn: Func) -> dict[Value, int]:
