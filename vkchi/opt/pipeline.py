@@ -43,7 +43,11 @@ if TYPE_CHECKING:
 
 Change = Callable[[Func], "Func | Program"]
 Given = Mapping[str, Any]  # caps, options, memo, tier, log
+# The Func that each pass last left. A cleanup with one pass of CLEANUP counts for those of them
+# that ran before.
+Left = dict[str, Func]
 Check = Callable[[Func, str], None]  # called with the result of a pass and its name
+CLEANUP = {"simplify", "licm", "forward"}
 BRANCHES = LOOPS | {"if"}
 
 
@@ -85,14 +89,10 @@ class PassStep(NamedTuple):
 
 
 class Cleanup(NamedTuple):
-    """Passes that run in turn, if a step of the same stage changed the Func since the last cleanup.
-
-    Changes that `is_mapped_alone` accepts do not count. With `always`, the passes run in any case.
-    """
+    """Passes that run in turn, and the reason for their position."""
 
     names: tuple[str, ...]
     why: str
-    always: bool = False
 
 
 ENTRIES: dict[str, PassEntry] = {
@@ -179,7 +179,6 @@ BEFORE_SPLIT: tuple[PassStep | Cleanup, ...] = (
         TIDY,
         "folds static shapes and known branches: fewer dispatches; dead values must not be passed"
         " between dispatches",
-        always=True,
     ),
     PassStep("fusion", "iteration spaces are known; each dispatch loads less"),
     PassStep("expand", "before distribute and gather, which cannot transform the values it stores"),
@@ -192,20 +191,19 @@ BEFORE_SPLIT: tuple[PassStep | Cleanup, ...] = (
 )
 
 # On each dispatch.
-CLEANUP = ("simplify", "licm", "forward")
+TERMS = ("simplify", "licm", "forward")
 PER_DISPATCH: tuple[PassStep | Cleanup, ...] = (
     PassStep("unroll_sums", "before reduce, which needs constant accumulator addresses"),
-    Cleanup(CLEANUP, "folds these addresses to constants"),
+    Cleanup(("simplify",), "folds these addresses to constants"),
     PassStep("demote", "licm and forward handle plain loads and stores, not atomics"),
     PassStep("jump_threading", "before forward: branches can reuse loads of their condition"),
     Cleanup(
-        ("licm", "forward", *TIDY),
-        "the rules match forwarded values; reduce examines all uses of an address",
-        always=True,
+        ("licm", "forward", *TIDY, "bounds"),
+        "the rules match forwarded values; reduce examines all uses of an address; bounds knows"
+        " the ranges of source loops",
     ),
-    PassStep("bounds", "before reduce and map_grid, which hide the range of loop indices"),
     PassStep("coarsen", "before reduce, which hoists reductions out of the serial loops it makes"),
-    Cleanup(CLEANUP, "hoists accumulator addresses out of the reduction loop"),
+    Cleanup(TERMS, "hoists accumulator addresses out of the reduction loop"),
     PassStep("jam_sums", "before reduce, which separates the terms of a reduction"),
     PassStep("bins", "before reduce, which would hoist the same atomics"),
     PassStep("reduce", "needs final loops and addresses, and makes new ones"),
@@ -217,7 +215,7 @@ PER_DISPATCH: tuple[PassStep | Cleanup, ...] = (
     PassStep("jam", "after reduce, which makes serial loops; before map_grid, which maps the axes"),
     PassStep("unroll_loads", "after jam, which shares loads of short loops"),
     Cleanup(
-        ("indices", *CLEANUP, "bounds"),
+        ("indices", *TERMS, "bounds"),
         "before map_grid, which hides terms and ranges of indices; proves addresses of reduce",
     ),
     PassStep("commoning", "after jam: loads of adjacent iterations become loop-carried values"),
@@ -226,7 +224,7 @@ PER_DISPATCH: tuple[PassStep | Cleanup, ...] = (
     ),
     PassStep("lanes", "like map_grid, for code without a grid; after reduce and bounds"),
     PassStep("map_grid", "after reduce, demote and bounds: it hides the loop indices they need"),
-    Cleanup(CLEANUP, "hoists values that all iterations of an invocation share"),
+    Cleanup(("simplify", "licm"), "hoists values that all iterations of an invocation share"),
     PassStep(
         "predicate",
         "after bounds, which reads branches; before unroll, which needs loops without them",
@@ -234,8 +232,8 @@ PER_DISPATCH: tuple[PassStep | Cleanup, ...] = (
     PassStep("unroll", "trip counts are known; before neighbours, which vectorizes loads"),
     PassStep("unroll_words", "like unroll, for other devices and loops"),
     Cleanup(
-        ("simplify", "forward", "bounds"),
-        "forwards stores to the next unrolled iteration; proves addresses that predicate moved",
+        ("simplify", "forward"),
+        "folds indices of unrolled iterations; forwards stores to the next one",
     ),
     PassStep("roots", "all other uses of roots are known; before legalize, which may emit roots"),
     PassStep("combine", "before legalize, which expands the remaining atomics to loops"),
@@ -251,7 +249,6 @@ LOWERING: tuple[PassStep | Cleanup, ...] = (
     PassStep("access", "turns element pointers into address arithmetic"),
     Cleanup(("licm",), "hoists loop-invariant address terms"),
     PassStep("broadcast", "after licm: invariant terms are outside of the loop"),
-    Cleanup(("dce",), "removes addresses of loads that other lanes make"),
     PassStep("neighbours", "equal offsets are merged, and loads have their final position"),
     PassStep("stores_last", "the accesses are final"),
     PassStep("streams", "no later pass tests for random numbers"),
@@ -347,11 +344,15 @@ def count_up_to_two(region: Region, kinds: Collection[str]) -> int:
 
     An op in a serial loop counts at least twice. Counting stops early once there are two.
     """
-    count = sum(op.kind in kinds for op in region.ops)
+    count = 0
     for op in region.ops:
+        if op.kind in kinds:
+            count += 1
         if op.regions and count < 2:
-            inside = sum(count_up_to_two(r, kinds) for r in op.regions)
+            inside = sum([count_up_to_two(r, kinds) for r in op.regions])
             count += 2 * inside if op.kind in LOOPS else inside
+        if count >= 2:
+            break
     return count
 
 
@@ -405,7 +406,10 @@ def cut_dispatches(fn: Func, given: Given, clock: PassTimer, check: Check) -> Bu
     Also finds the fills and sizes of dispatches, right after the split, and records dispatches in
     the log if there is one.
     """
-    program, temps = load_pass("split")(run_passes(fn, BEFORE_SPLIT, given, check))
+    left: Left = {}
+    whole = run_passes(fn, BEFORE_SPLIT, given, check, left)
+    clean = [name for name, last in left.items() if is_mapped_alone(last, whole)]
+    program, temps = load_pass("split")(whole)
     clock.tick("split")
     fills = find_fills(program, given["caps"])
     sizes = {f.name: size_of(f) for f in program.funcs}
@@ -413,7 +417,10 @@ def cut_dispatches(fn: Func, given: Given, clock: PassTimer, check: Check) -> Bu
         note_dispatches(program, given["log"])
     clock.tick("sizes")
     return BuiltDispatches(
-        [run_passes(f, PER_DISPATCH, given, check) for f in program.funcs], temps, fills, sizes
+        [run_passes(f, PER_DISPATCH, given, check, dict.fromkeys(clean, f)) for f in program.funcs],
+        temps,
+        fills,
+        sizes,
     )
 
 
@@ -462,7 +469,7 @@ def lower_dispatch(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
     given = given_to(fn, caps, Options(), memo or Memo())
     clock = PassTimer(f"{fn.name}, lowered")
     made = run_verified(
-        lambda check: BuiltDispatches([run_passes(fn, LOWERING, given, check)]), given, clock
+        lambda check: BuiltDispatches([run_passes(fn, LOWERING, given, check, {})]), given, clock
     )
     clock.show()
     return made.funcs[0]
@@ -501,39 +508,40 @@ def run_verified(
     raise failure
 
 
-def run_passes(fn: Func, steps: Sequence[PassStep | Cleanup], given: Given, check: Check) -> Func:
+def run_passes(
+    fn: Func, steps: Sequence[PassStep | Cleanup], given: Given, check: Check, left: Left
+) -> Func:
     """Run these steps on a Func, each on the result of the last. `check` is called with each
     result.
 
-    Disabled passes are skipped, and so are cleanups of an unchanged Func. With `fast_math`,
-    `simplify_fast` replaces `simplify`.
+    A pass is skipped if it is disabled, or if the Func is the one in `left`, which this function
+    updates. With `fast_math`, `simplify_fast` replaces `simplify`.
     """
-    is_changed = False
     is_fast, missing = given["options"].fast_math, disabled_passes()
     for step in steps:
         names = step.names if isinstance(step, Cleanup) else (step.name,)
-        if isinstance(step, Cleanup) and not (is_changed or step.always):
-            continue
         for name in names:
-            if name in missing:
+            if name in missing or (name in left and is_mapped_alone(left[name], fn)):
                 continue
-            name = "simplify_fast" if is_fast and name == "simplify" else name
-            new = run_pass(name, fn, given)
-            check(new, name)
-            is_changed |= new is not fn and not is_mapped_alone(fn, new)
-            fn = new
+            fn = run_pass("simplify_fast" if is_fast and name == "simplify" else name, fn, given)
+            check(fn, name)
         if isinstance(step, Cleanup):
-            is_changed = False
+            names = (*names, *(CLEANUP & left.keys()))
+        left.update(dict.fromkeys(names, fn))
     return fn
 
 
 def is_mapped_alone(old: Func, new: Func) -> bool:
     """True if the bodies have the same ops, except that `parallel` ops may differ in arguments,
     attributes and parameters. Their regions must share one list of ops."""
-    return len(old.body.ops) == len(new.body.ops) and all(
-        a is b or (a.kind == b.kind == "parallel" and a.regions[0].ops is b.regions[0].ops)
-        for a, b in zip(old.body.ops, new.body.ops)
-    )
+    if len(old.body.ops) != len(new.body.ops):
+        return False
+    for a, b in zip(old.body.ops, new.body.ops):
+        if a is not b and not (
+            a.kind == b.kind == "parallel" and a.regions[0].ops is b.regions[0].ops
+        ):
+            return False
+    return True
 
 
 class PassTimer:

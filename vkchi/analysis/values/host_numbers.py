@@ -159,7 +159,7 @@ def combine_counts(kind: str, args: Sequence[BoundedCount]) -> BoundedCount | No
     None if the result has more than LARGEST_COUNT nodes.
     """
     low, high = limits(kind, args)
-    if low == high and all(n.lo == n.hi for n in args):
+    if low == high and all([n.lo == n.hi for n in args]):
         return constant_count(low)
     if kind in SUMS and args[-1].expr == ("const", 0):
         return args[0]

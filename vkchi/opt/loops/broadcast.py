@@ -42,6 +42,7 @@ from vkchi.ir.ops import (
 from vkchi.ir.rebuild import Rebuilder, rebuild_chosen
 from vkchi.opt.cost_model import subgroup_width
 from vkchi.opt.loops.tiles import split_into_tiles
+from vkchi.opt.rewrite.dce import remove_dead
 from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
@@ -56,7 +57,8 @@ def broadcast_loads(fn: Func, caps: Caps) -> Func:
     width = subgroup_width(caps)
     if width == 1 or not (caps.scalar_lanes and caps.subgroup_ballot and caps.subgroup_vote):
         return fn
-    return load_cooperatively(fn, width)
+    made = load_cooperatively(fn, width)
+    return made if made is fn else remove_dead(made)  # addresses that other lanes compute
 
 
 def load_cooperatively(fn: Func, width: int) -> Func:

@@ -326,7 +326,7 @@ class AccessVectorizer(ArithmeticBuilder):
         self.chunks = plan.chunks
         self.parts: dict[AccessChunk, list[Value]] = {}
         self.waiting: dict[AccessChunk, dict[int, Value]] = {}
-        uses = Counter(v for op in walk(fn.body) for v in op.args)
+        uses = Counter([v for op in walk(fn.body) for v in op.args])
         uses.subtract(op.args[0] for op in self.chunks)
         self.unused = {op.args[0] for op in self.chunks if not uses[op.args[0]]}
 

@@ -28,6 +28,8 @@ from vkchi.ir.rebuild import Rebuilder
 from vkchi.target import tuning
 from vkchi.target.caps import Caps
 
+CONCERNED = WRITES | SYNCS | EXITS | {"load"}
+
 
 def keep_stores_back(fn: Func, caps: Caps) -> Func:
     """Move stores below loads, unless the device is a CPU."""
@@ -52,6 +54,9 @@ class StoreSinker(Rebuilder):
         out = dict.fromkeys(ops[:0])  # ordered; ops that move are removed and inserted again
         waiting = list[Op]()
         for op in ops:
+            if op.kind not in CONCERNED and not op.regions:
+                out[op] = None
+                continue
             if is_load(op):
                 waiting = behind_last(waiting, op)
                 for store in waiting:
