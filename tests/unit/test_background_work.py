@@ -109,6 +109,24 @@ else:
         assert subprocess.check_output(run, env=env, text=True, timeout=60).split() == ["0"]
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_the_exit_of_a_child_does_not_wait_for_its_parents_task() -> None:
+    program = """
+import os, sys, time
+from vkchi import platform
+from vkchi.interrupts import background
+platform.count_processors, background.LONGEST_S = lambda: 2, 0.01
+background.run_in_background(lambda: time.sleep(60))
+child = os.fork()
+if child:
+    print(os.waitpid(child, 0)[1], flush=True)
+    os._exit(0)
+"""
+    run = [sys.executable, "-c", program]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert subprocess.check_output(run, env=env, text=True, timeout=30).split() == ["0"]
+
+
 @pytest.mark.parametrize("begins", ["before the exit", "in an exit handler"])
 def test_the_exit_waits(begins: str) -> None:
     """Python 3.11 crashes if it ends between a thread's request and its start."""

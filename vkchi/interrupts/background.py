@@ -78,6 +78,11 @@ def wait_at_exit() -> None:
         platform.end_interrupted()
 
 
-platform.at_fork(before=wait_before_fork)
+def forget_in_child() -> None:
+    """Forget the task: its thread is not in the child, which would wait for it forever."""
+    BackgroundTask.begun = lambda: None
+
+
+platform.at_fork(before=wait_before_fork, in_child=forget_in_child)
 for _ in range(2):  # twice: an interrupt at the start of one call would be lost
     atexit.register(wait_at_exit)
