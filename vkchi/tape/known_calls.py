@@ -148,7 +148,7 @@ class KnownCalls:
                 account.history.save(box, self.snapshots.copy)
         result = bound.repeated.call.launch(call.args)
         for name, part in facts.stores:
-            accounts[name].held[part.box] = part
+            accounts[name].held.put(part)
         for name in facts.constants:
             accounts[name].fills = NO_FILLS
         if id(facts) not in self.used:
@@ -170,12 +170,12 @@ class KnownCalls:
         assert repeated is not None
         accounts = {name: self.ledger.open(array) for name, array in call.arrays.items()}
         written = sorted(call.plan.written & accounts.keys())
-        parts = {name: boxes.get(name) or box_at(call.arrays[name]) for name in stores}
+        parts = [(name, boxes.get(name) or box_at(call.arrays[name])) for name in stores]
         facts = CallFacts(
             entry.plan,
             tuple([(name, box, point_of(box)) for name, box in entry.plan.needs(call).items()]),
             tuple([(name, boxes.get(name, ())) for name in written]),
-            tuple([(name, accounts[name].held[box]) for name, box in parts.items()]),
+            tuple([(name, accounts[name].held.group(point_of(box))[box]) for name, box in parts]),
             tuple(uses_of(call, call.case, kind)),
             tuple([name for name in written if accounts[name].fills is not None]),
         )  # fmt: skip

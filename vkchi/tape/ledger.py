@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from vkchi.analysis.memory.boxes import Box, boxes_may_intersect
+from vkchi.analysis.memory.boxes import Box
 from vkchi.errors import GradientError
 from vkchi.fields.array_versions import BoxIndex, History, point_of
 from vkchi.fields.elements import ArrayAccess
@@ -182,7 +182,7 @@ class MemoryAccount:
 
     def __init__(self) -> None:
         self.escapes: dict[Any, Definition] = {}
-        self.held: dict[Box, Definition] = {}
+        self.held: BoxIndex[Definition] = BoxIndex()
         self.uses: BoxIndex[Definition] = BoxIndex()
         self.loss: Definition | None = None
         self.writes: dict[Box, LoggedWrite] = {}
@@ -191,13 +191,9 @@ class MemoryAccount:
     def escaping(self) -> list[Definition]:
         return [one for one in self.escapes.values() if not one.is_constant]
 
-    def holds(self, box: Box = ()) -> Definition | None:
-        """Return a part that holds a derivative and may intersect the box, or None."""
-        return next((p for p in self.held.values() if boxes_may_intersect(p.box, box)), None)
-
     def finds(self, box: Box = ()) -> Definition | None:
         """Return a part that holds a derivative, or a used input, that may intersect the box."""
-        return self.holds(box) or self.uses.find(box)
+        return self.held.find(box) or self.uses.find(box)
 
     def use(self, part: Definition) -> None:
         """Record a used input, unless one with this box is known."""

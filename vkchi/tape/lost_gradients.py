@@ -126,16 +126,16 @@ class LostGradients:
         """
         if isinstance(memory, Storage):
             box = box or box_at(memory)
-            self.ledger.open(memory).held[box] = held_part(name, who, span, box)
+            self.ledger.open(memory).held.put(held_part(name, who, span, box))
             return
         account = self.ledger.open(host_views.array_of_torch(memory))
-        if not account.held:
-            account.held[()] = held_part(name, who, span)
+        if not account.held.groups:
+            account.held.put(held_part(name, who, span))
             account.follow(memory)
 
     def holds(self, array: Storage) -> Definition | None:
         account = self.ledger.find(array)
-        return account.holds() if account is not None else None
+        return account.held.find(()) if account is not None else None
 
     # --- kernels ---------------------------------------------------------------------------------
 

@@ -206,7 +206,7 @@ class Recording(SafeContext):
             view = call.hosts[name]
             for array in self.ledger.exports(view):
                 account = self.ledger.open(array)
-                held = account.holds() if account.fills is None else None
+                held = account.held.find(()) if account.fills is None else None
                 origins = [one.origin for one in account.escaping]
                 origins += [held.origin] if held is not None else []
                 found += [(name, Definition(view, name, origin)) for origin in origins]
@@ -433,7 +433,8 @@ class Recording(SafeContext):
             origin = (f"{array!r} has a {WORDS[self.kind]}", None) if held is None else held.origin
             found = [*found, Definition(array.whole, repr(array), origin)]
         if not isinstance(array, Storage):
-            origins = [held.origin for one in self.ledger.near(array) for held in one.held.values()]
+            groups = [group for one in self.ledger.near(array) for _, group in one.held.near(())]
+            origins = [held.origin for group in groups for held in group.values()]
             account = self.ledger.find(array)
             if account is not None and account.slope is not None:
                 origins += [("the matrix is made of values with a derivative", None)]
