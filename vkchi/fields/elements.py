@@ -24,7 +24,6 @@ from vkchi.errors import (
     ArrayIndexTypeError,
     DeviceError,
     KernelBoundsError,
-    NotIterableError,
 )
 from vkchi.fields.async_writes import write_later
 from vkchi.fields.python_scope import PythonScope
@@ -263,11 +262,6 @@ class Elements(PythonScope):
     # Count of recorded overwrites, except writes of single elements.
     overwritten = 0
     shape: tuple[int, ...] = property(attrgetter("_shape"))  # type: ignore[assignment]
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes. For fields of vectors and matrices: that of an element, as in Taichi."""
-        return len(self.shape)
 
     __dir__ = visible_names
 
@@ -542,11 +536,6 @@ class Elements(PythonScope):
                 self._numbers[place] = value
                 return
         self.write(self.index(key), value)
-
-    def __iter__(self) -> Any:
-        raise NotIterableError(
-            "an array is not iterated in Python: use to_numpy(), or loop in a kernel"
-        )
 
     def read(self, index: tuple[int, ...]) -> Any:
         """The scalar at an index that `index` returned, with the component's indices for tensor

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from vkchi.compat.foreign_names import MEMBERS, help_for_name
-from vkchi.errors import ArgumentError, MissingNameError
+from vkchi.errors import ArgumentError, MissingNameError, NotIterableError
 
 # Special method -> (symbol, reflected method).
 BINARY = {
@@ -97,6 +97,16 @@ class PythonScope:
     `bool` is True."""
 
     shape: tuple[int, ...]
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes. For fields of vectors and matrices: that of an element, as in Taichi."""
+        return len(self.shape)
+
+    def __iter__(self) -> Any:
+        raise NotIterableError(
+            "an array is not iterated in Python: use to_numpy(), or loop in a kernel"
+        )
 
     def __len__(self) -> int:
         instead = "x.shape[0]" if self.shape else "x[None], its one element"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from vkchi.compat.unsupported import add_unsupported_members
-from vkchi.errors import ArgumentError, NotIterableError, nearest_name
+from vkchi.errors import ArgumentError, nearest_name
 from vkchi.fields import display
 from vkchi.fields.constructors import ComponentOrder, field, matrix_field, vector_field
 from vkchi.fields.field import Field
@@ -91,11 +91,6 @@ class StructArrays(PythonScope):
         return self._first().shape
 
     @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
-
-    @property
     def keys(self) -> list[str]:
         """The names of the members."""
         return list(self.__vkchi_arrays__)
@@ -131,11 +126,6 @@ class StructArrays(PythonScope):
         whole = StructHook.fit(self.__vkchi_type__, value)
         for path, array in self._leaves():
             array[key] = _part(whole, path)
-
-    def __iter__(self) -> Any:
-        raise NotIterableError(
-            "an array is not iterated in Python: use to_numpy(), or loop in a kernel"
-        )
 
     # --- whole contents --------------------------------------------------------------------
 

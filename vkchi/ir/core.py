@@ -104,8 +104,8 @@ class Result(Value):
 
     __slots__ = ("index", "op")
 
-    def __init__(self, op: Op, index: int, type: Type, name: str = "") -> None:
-        self.op, self.index, self.type, self.name = op, index, type, name
+    def __init__(self, op: Op, index: int, type: Type) -> None:
+        self.op, self.index, self.type, self.name = op, index, type, ""
 
 
 class Region:

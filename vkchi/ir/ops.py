@@ -209,7 +209,7 @@ def _pack(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
     return given
 
 
-def _tensor_arg(ts: tuple[Type, ...], rest: tuple[Type, ...] | None = None) -> Tensor:
+def _tensor_arg(ts: tuple[Type, ...]) -> Tensor:
     if not ts or not isinstance(ts[0], Tensor):
         raise SignatureError(f"takes a vector or matrix, not {list_types(ts)}")
     return ts[0]

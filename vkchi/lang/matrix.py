@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.errors import (
@@ -26,7 +27,6 @@ from vkchi.interrupts.local import local
 from vkchi.lang.elementwise import cast_numbers, check_unmasked, evaluate_elementwise
 from vkchi.lang.function import python_function
 from vkchi.lang.linear_algebra import linear
-from vkchi.lang.swizzle import components_of, is_name
 from vkchi.public_members import visible_names
 from vkchi.types import Scalar, cook, promote, scalar_of_dtype
 from vkchi.types.lazy_numpy import NumpyFunction, is_array_of_numpy, is_of_numpy, np
@@ -79,6 +79,29 @@ def scalar_type(dt: Any) -> Scalar | None:
     if t is not None and not isinstance(t, Scalar):
         raise KernelTypeError(f"dt must be a number type such as ti.f32, not {dt!r}")
     return t
+
+
+ALPHABETS = ("xyzw", "rgba", "stpq")
+MOST_LETTERS = 4  # of a swizzle
+
+
+def is_swizzle(name: str) -> bool:
+    """True if `name` is a swizzle of vectors with 4 components."""
+    return components_of(name, MOST_LETTERS) is not None
+
+
+@lru_cache(maxsize=1024)
+def components_of(name: str, size: int) -> tuple[int, ...] | None:
+    """Return the component indices that `name` selects from a vector of `size` components.
+
+    Swizzles are one to four letters of xyzw, rgba or stpq. None if `name` is no swizzle or exceeds
+    the vector.
+    """
+    for alphabet in ALPHABETS:
+        places = tuple(map(alphabet.find, name))
+        if 0 < len(places) <= MOST_LETTERS and min(places) >= 0:
+            return places if max(places) < size else None
+    return None
 
 
 COMPUTED = (None, b"")  # `_sum_of` of results that may depend on recorded elements
@@ -175,7 +198,7 @@ class Matrix(Arithmetic):
         if len(self.shape) != 1:
             return None
         places = components_of(name, self.n)
-        if places is None and is_name(name):
+        if places is None and is_swizzle(name):
             raise KernelSyntaxError(
                 f"`.{name}` needs a longer vector: this has {self.n} components"
             )

@@ -14,7 +14,7 @@ from typing import Any
 
 from vkchi.errors import InternalError
 from vkchi.spirv import spec
-from vkchi.spirv.module_builder import iterate_instructions
+from vkchi.spirv.module_builder import HEADER_WORDS, iterate_instructions
 from vkchi.types.lazy_numpy import np
 
 # Operands after the result's type and id: the name of an enumerant class, `id`, `number`, `string`.
@@ -75,9 +75,6 @@ ENUMERANTS: dict[str, dict[int, str]] = {
     c.__name__: {v: k.rstrip("_") for k, v in vars(c).items() if isinstance(v, int)}
     for c in [*(c for c in vars(spec).values() if isinstance(c, type)), ControlMask]
 }
-
-
-HEADER_WORDS = 5  # of a module, before its instructions
 
 
 def disassemble(words: bytes) -> str:

@@ -18,7 +18,7 @@ from vkchi.spirv import spec
 from vkchi.spirv.spec import Capability
 
 Words = list[int]
-HEADER_WORDS = 5
+HEADER_WORDS = 5  # of a module, before its instructions
 
 
 def encode_string(text: str) -> Words:

@@ -61,10 +61,24 @@ def root_of(runtime: Runtime) -> GlobalRoot:
     return runtime.root
 
 
-class CurrentRoot(ParentNode):
-    """`ti.root`: the root of the current runtime."""
+class ShownRoot(ParentNode):
+    """Base of the roots that users see: without axes and parent."""
 
     kind = "root"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ()
+
+    def parent(self, n: int = 1) -> None:
+        """Always None."""
+
+    def __repr__(self) -> str:
+        return "ti.root"
+
+
+class CurrentRoot(ShownRoot):
+    """`ti.root`: the root of the current runtime."""
 
     @property
     def runtime(self) -> Runtime:  # type: ignore[override]
@@ -78,10 +92,6 @@ class CurrentRoot(ParentNode):
     def children(self) -> list[SNode]:  # type: ignore[override]
         """Top-level nodes whose trees have no memory yet."""
         return root_of(current_runtime()).children
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return ()
 
     def adopt(self, kind: str, cells: tuple[tuple[int, int], ...] = ()) -> SNode:
         return root_of(current_runtime()).adopt(kind, cells)
@@ -99,23 +109,15 @@ class CurrentRoot(ParentNode):
     def deactivate_all(self) -> None:
         root_of(current_runtime()).deactivate_all()
 
-    def parent(self, n: int = 1) -> None:
-        """Always None."""
-
     def _get_children(self) -> list[SNode]:
         return self.children
-
-    def __repr__(self) -> str:
-        return "ti.root"
 
 
 root = CurrentRoot()
 
 
-class FieldsBuilder(ParentNode):
+class FieldsBuilder(ShownRoot):
     """Builder of field trees that can be destroyed. Their fields are usable after `finalize`."""
-
-    kind = "root"
 
     def __init__(self) -> None:
         self.runtime = current_runtime()
@@ -129,10 +131,6 @@ class FieldsBuilder(ParentNode):
         """Top-level nodes, until `finalize`."""
         return self.root.children
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return ()
-
     def adopt(self, kind: str, cells: tuple[tuple[int, int], ...] = ()) -> SNode:
         self._check_not_finalized()
         node = self.root.adopt(kind, cells)
@@ -144,9 +142,6 @@ class FieldsBuilder(ParentNode):
         `finalize`."""
         for tree in self.laid_out:
             tree.top.deactivate_all()
-
-    def parent(self, n: int = 1) -> None:
-        """Always None."""
 
     def place(self, *args: Any, offset: Any = None) -> None:
         """Place fields of one element each (args) at the top level.
@@ -181,9 +176,6 @@ class FieldsBuilder(ParentNode):
             raise KernelRuntimeError(
                 "this ti.FieldsBuilder is finalized already: make another one for more fields"
             )
-
-    def __repr__(self) -> str:
-        return "ti.root"
 
 
 class SNodeTree:

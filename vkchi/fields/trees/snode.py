@@ -162,10 +162,7 @@ class ParentNode:
         """Place the missing gradients (`kind` "grad") or duals in this subtree, each beside its
         field."""
         for node in list(self.places()):
-            field = node.field
-            companion = field.lacking(kind) if field is not None else None
-            if companion is not None:
-                node.above.place(companion, offset=node.origin or None)
+            node.place_companion(kind)
 
     # --- sparse blocks -------------------------------------------------------------------------
 
@@ -291,6 +288,12 @@ class SNode(ParentNode):
     def field(self) -> Placeable | None:
         """The field at this place; None for blocks, and if it was garbage-collected."""
         return self._field()  # type: ignore[no-any-return]
+
+    def place_companion(self, kind: str) -> None:
+        """Place the missing gradient or dual of the field at this place, if any, beside it."""
+        companion = self.field.lacking(kind) if self.field is not None else None
+        if companion is not None:
+            self.above.place(companion, offset=self.origin or None)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -512,11 +515,8 @@ class FieldTree:
         """Place gradients and duals that fields request (`needs`), if missing, each beside its
         field."""
         for node in self.places():
-            field = node.field
-            for kind in field.needs if field is not None else ():
-                companion = field.lacking(kind) if field is not None else None
-                if companion is not None:
-                    node.above.place(companion, offset=node.origin or None)
+            for kind in node.field.needs if node.field is not None else ():
+                node.place_companion(kind)
 
     def destroy(self) -> None:
         """Free the memory and the activity of sparse blocks. The fields become unusable."""

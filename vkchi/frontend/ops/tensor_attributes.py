@@ -19,7 +19,7 @@ from vkchi.frontend.values.kinds import describe, kind_of
 from vkchi.frontend.values.references import Context
 from vkchi.hooks import PACKAGE
 from vkchi.ir.core import Value
-from vkchi.lang.swizzle import components_of, is_name
+from vkchi.lang.matrix import components_of, is_swizzle
 from vkchi.types import Tensor, Type
 
 
@@ -79,7 +79,7 @@ ATTRIBUTES: dict[str, Handler] = {
 
 def find_attribute(name: str) -> Handler | None:
     """Return the handler (cx, v) of `v.name`; None if neither vectors nor matrices have it."""
-    return ATTRIBUTES.get(name) or (partial(swizzle, name=name) if is_name(name) else None)
+    return ATTRIBUTES.get(name) or (partial(swizzle, name=name) if is_swizzle(name) else None)
 
 
 # --- undefined attributes -------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.frontend.values.references import Context, MemoryTarget
-from vkchi.ir.cas_loops import updated_value
+from vkchi.ir.builder import updated_value
 from vkchi.ir.core import Value
 from vkchi.ir.num import Num
 from vkchi.ir.ops import ATOMICS, BITWISE

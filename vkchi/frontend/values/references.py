@@ -14,8 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.errors import CompilationError
-from vkchi.ir.builder import Builder
-from vkchi.ir.cas_loops import emit_cas_loop
+from vkchi.ir.builder import Builder, emit_cas_loop
 from vkchi.ir.core import Op, Value, base_memory
 from vkchi.span import Span
 from vkchi.target.options import Options

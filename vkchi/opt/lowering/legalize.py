@@ -27,8 +27,7 @@ from functools import lru_cache
 from importlib import import_module
 
 from vkchi.errors import CompilationError, DeviceError, SubgroupWarning, warn_at
-from vkchi.ir.builder import Builder
-from vkchi.ir.cas_loops import emit_cas_loop, updated_value
+from vkchi.ir.builder import Builder, emit_cas_loop, updated_value
 from vkchi.ir.control_ops import carried_params, control_of, initial_values, is_loop
 from vkchi.ir.core import Func, Op, Param, Value, base_memory, has_kind, walk
 from vkchi.ir.num import Num

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from functools import reduce
 
 from vkchi.errors import InternalError
-from vkchi.ir.builder import Builder
-from vkchi.ir.cas_loops import emit_cas_loop, updated_value
+from vkchi.ir.builder import Builder, emit_cas_loop, updated_value
 from vkchi.ir.core import Value, is_wide
 from vkchi.ir.num import Num
 from vkchi.opt.lowering.layouts import (
