@@ -36,7 +36,7 @@ from vkchi.logs import logger
 from vkchi.target.devices import RANKS, SELECTORS, DeviceInfo, list_names, select_device
 from vkchi.target.memory_handles import Payload
 from vkchi.target.shader import Shader
-from vkchi.vk.instance import Instance, open_instance
+from vkchi.vk.instance import Instance, open_instance, physical_devices
 from vkchi.vk.logical import open_logical
 from vkchi.vk.memory.blocks import LOCAL, SHARED, MemoryBlock, export_block, find_type
 from vkchi.vk.memory.external import choose_exporter
@@ -67,12 +67,7 @@ def list_devices() -> list[DeviceInfo]:
 
     Raises DeviceError if there is no Vulkan loader or no driver.
     """
-    instance = open_instance(load_vulkan())
-    try:
-        rows = read_all(instance.vk, instance.list_handles())
-        return [device_info(i, row) for i, row in enumerate(rows)]
-    finally:
-        instance.close()
+    return [device_info(i, row) for i, row in enumerate(physical_devices())]
 
 
 def open_device(

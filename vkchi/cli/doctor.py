@@ -23,11 +23,10 @@ from vkchi import env, platform
 from vkchi.cache.store import CacheStore, Damaged, find_checkout, find_folder, read_entry
 from vkchi.errors import VkchiError
 from vkchi.tuples import NamedTuple
-from vkchi.vk.instance import DRIVER_FILES, explain_broken_files, find_problem, open_instance
+from vkchi.vk.instance import DRIVER_FILES, explain_broken_files, find_problem, physical_devices
 
 if TYPE_CHECKING:
     from vkchi.target.caps import Caps
-    from vkchi.vk.physical import Physical
 
 SLOW_MESA = 24  # lavapipe of older versions is several times slower
 # Optional capabilities, and the effect of lacking them.
@@ -227,18 +226,6 @@ def cuda_devices() -> int:
         return int(call_cuda(load_bindings(), "cuDeviceGetCount"))
     except VkchiError:
         return 0
-
-
-def physical_devices() -> list[Physical]:
-    """Return the properties of each physical device. Raises DeviceError if there are none."""
-    from vkchi.vk.physical import read_all
-    from vkchi.vk.raw import load_vulkan
-
-    instance = open_instance(load_vulkan())
-    try:
-        return read_all(instance.vk, instance.list_handles())
-    finally:
-        instance.close()
 
 
 def chosen_index() -> int:

@@ -23,7 +23,8 @@ from vkchi import env, platform
 from vkchi.errors import DeviceError
 from vkchi.interrupts.callbacks import interrupt_again, run_each_once
 from vkchi.interrupts.local import local
-from vkchi.vk.raw import INCOMPATIBLE_DRIVER, NoDriver, OutOfMemory, Vulkan
+from vkchi.vk.physical import Physical, read_all
+from vkchi.vk.raw import INCOMPATIBLE_DRIVER, NoDriver, OutOfMemory, Vulkan, load_vulkan
 
 API_VERSION = (1 << 22) | (3 << 12)
 VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
@@ -145,6 +146,16 @@ def open_instance(vk: Vulkan) -> Instance:
         if why:
             raise NoDriver("no Vulkan driver was found: " + why) from None
         raise
+
+
+def physical_devices() -> list[Physical]:
+    """Return the properties of each physical device. Raises DeviceError if there is no Vulkan
+    loader, no driver or no device."""
+    instance = open_instance(load_vulkan())
+    try:
+        return read_all(instance.vk, instance.list_handles())
+    finally:
+        instance.close()
 
 
 def list_layers(vk: Vulkan) -> frozenset[str]:
