@@ -139,12 +139,8 @@ def cautions_of(lowered: Lowered, options: Options) -> tuple[Caution, ...]:
     With `options.strict`, raises KernelTypeError for conversions that lose information and for
     constants that vary.
     """
-    return (*source_cautions(lowered, options), *long_loops(lowered))
-
-
-def long_loops(lowered: Lowered) -> tuple[Caution, ...]:
-    """Warnings about serial loops whose constant trip count is above MOST_SERIAL."""
-    return tuple(c.counted(c.trips[1]) for c in serial_loops(lowered) if c.trips[0] == "const")
+    long = [c.counted(c.trips[1]) for c in serial_loops(lowered) if c.trips[0] == "const"]
+    return (*source_cautions(lowered, options), *long)
 
 
 def serial_loops(lowered: Lowered) -> Iterator[LoopCaution]:

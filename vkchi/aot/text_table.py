@@ -71,7 +71,7 @@ def kernel_lines(
             yield f"bound {array} {fields[kernel.fields[array]]}"
         elif binding[0] == "return":
             t = artifact.arrays[array]
-            yield f"return {array} {cell_word(t)} {math.prod(shape_of(t.elem))}"
+            yield f"return {array} {cell_of(t.elem).stored} {math.prod(shape_of(t.elem))}"
         elif binding[0] == "grad":
             yield f"gradient {array} {binding[1]}"
     for array, t in artifact.temps.items():
@@ -83,10 +83,6 @@ def kernel_lines(
         yield f"says {check.sentence.replace('{n}', 'so many')}{place_of(check)}"
     for dispatch in artifact.dispatches:
         yield from dispatch_lines(dispatch, files)
-
-
-def cell_word(t: Array) -> str:
-    return repr(cell_of(t.elem).stored)
 
 
 def array_bytes(t: Array) -> int:

@@ -178,14 +178,12 @@ def any_step(steps: list[Step], form: str) -> Step:
     return take
 
 
-def or_none(step: Step) -> Step:
-    return lambda value, through: None if value is None else step(value, through)
-
-
 def union(options: list[str], make: Callable[[str], Step], form: str) -> Step:
     some = [make(option) for option in options if option != "None"]
     step = some[0] if len(some) == 1 else any_step(some, form)
-    return step if len(some) == len(options) else or_none(step)
+    if len(some) == len(options):
+        return step
+    return lambda value, through: None if value is None else step(value, through)
 
 
 # --- reading -------------------------------------------------------------------------------------

@@ -107,11 +107,11 @@ class Pipelines:
         from vkchi.vk.statistics import (
             CAPTURE_STATISTICS,
             CAPTURE_TEXTS,
+            FEATURE,
             read_executables,
-            reports_statistics,
         )
 
-        if not reports_statistics(self._logical):
+        if FEATURE not in self._logical.physical.features:
             return ()
         flags, vk = CAPTURE_STATISTICS | CAPTURE_TEXTS, self._logical.vk
         cell, _ = self._compile(shader, subgroup_size, flags, vk.NULL, vk.NULL)

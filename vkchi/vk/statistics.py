@@ -57,10 +57,6 @@ class PipelineExecutable(NamedTuple):
         return self.texts[names[-1]] if names else ""
 
 
-def reports_statistics(logical: Logical) -> bool:
-    return FEATURE in logical.physical.features
-
-
 def read_executables(logical: Logical, pipeline: Any) -> tuple[PipelineExecutable, ...]:
     """Return the executables of a pipeline that was created with both capture flags. Raises
     DeviceError if the driver fails."""
