@@ -198,7 +198,7 @@ class Kernel:
             cache.note(plan, args)
             return found
         entry = cache.note(plan, args)
-        if entry is not None:  # bound once
+        if entry is not None and runtime.recording is None:  # bound once
             return entry.launch(args)
         return launch_or_record(self.__vkchi_func__.__name__, plan, args)
 

@@ -14,6 +14,7 @@ import vkchi as ti
 from tests.e2e.autodiff.slopes import X, field, is_near, make
 from vkchi.errors import KernelAssertionError
 from vkchi.fields.storage import Storage
+from vkchi.kernel import Kernel
 from vkchi.launch import Plan
 from vkchi.tape.recording import Recording
 
@@ -73,6 +74,23 @@ def test_a_launch_that_is_under_way_when_the_tape_ends(monkeypatch) -> None:
         begun.wait()
     ends.set()
     thread.join()
+    is_near(x.grad, 2 * X)
+
+
+def test_a_tape_that_opens_while_a_launch_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launch is one of the tape's."""
+    x, loss = make()
+    square, tape, plan_for = squares(x, loss), ti.ad.Tape(loss), Kernel._plan_for
+
+    def slow(*args: Any, **options: Any) -> Plan:
+        plan = plan_for(*args, **options)
+        if tape.state == "new":
+            tape.__enter__()
+        return plan
+
+    monkeypatch.setattr(Kernel, "_plan_for", slow)
+    square()
+    tape.__exit__(None, None, None)
     is_near(x.grad, 2 * X)
 
 
