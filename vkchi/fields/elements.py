@@ -170,7 +170,11 @@ def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def choose_stored(device: Device, t: Scalar) -> Scalar:
     """The scalar type that stores `t` in device memory: `t` itself; for bool u8, or u32 if the
-    device cannot store u8."""
+    device cannot store u8.
+
+    See also: `types.core.SCALARS` has a row per storage type, `opt.lowering.layouts` decodes and
+    encodes scalars in kernels (`from_stored`, `to_stored`).
+    """
     if t is not u1:
         return t
     return u8 if device.caps.can_store("u8") else u32
