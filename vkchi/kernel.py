@@ -37,8 +37,14 @@ from vkchi.launch import Plan, counts_launches
 from vkchi.launch.call_cache import CallCache, Editions
 from vkchi.launch.value_guards import Guard
 from vkchi.runtime import Runtime, current_runtime
-from vkchi.signature import read_parameters, span_of_function
-from vkchi.signature.declared import VARARGS, VARKEYWORDS, MissingAnnotation, declared_parameters
+from vkchi.signature import (
+    VARARGS,
+    VARKEYWORDS,
+    MissingAnnotation,
+    declared_parameters,
+    read_parameters,
+    span_of_function,
+)
 from vkchi.signature.signer import Signer
 from vkchi.span import place_of_line
 from vkchi.target.remarks import issue_warnings
@@ -93,7 +99,6 @@ class Kernel:
             and cache.runtime is runtime
             and runtime.recording is None
             and cache.entries
-            and not cache.is_shared
         ):
             entry = cache.entries.get(cache.signer.key(args))  # inlined `cache.find`, for speed
             if entry is not None and entry.plan.guard.holds(args):
@@ -189,7 +194,6 @@ class Kernel:
         runtime, signer = cache.runtime, cache.signer
         args, shared = signer.share(signer.adopt(args), runtime, is_launch=True)
         entry = cache.find(args)  # of shared arrays, or of the device that was just changed to
-        cache.is_shared = bool(shared)
         if entry is not None:
             return entry.launch(args, shared)
         plan = self._plan_for(cache, args)

@@ -35,16 +35,13 @@ MOST_VALUES = 8  # values of one path before a warning
 class CallCache:
     """Plans of a kernel on one runtime, by signature, and entries for calls, by `Signer.key`."""
 
-    __slots__ = (
-        "__weakref__", "by_key", "entries", "is_shared", "notes_left", "runtime", "signer",
-    )  # fmt: skip
+    __slots__ = ("__weakref__", "by_key", "entries", "notes_left", "runtime", "signer")
 
     def __init__(self, runtime: Runtime, signer: Signer) -> None:
         self.runtime, self.signer = runtime, signer
         self.by_key: dict[tuple[Any, ...], Editions] = {}
         self.entries: dict[Key | None, RepeatedCall] = {}  # None is no key of an entry
         self.notes_left = MOST_NOTES
-        self.is_shared = False  # True if the last call used arrays in place
 
     def find(self, args: tuple[Any, ...]) -> RepeatedCall | None:
         """Entry of an earlier call with the same tokens, whose guard holds; else None."""
