@@ -73,7 +73,10 @@ class RepeatedCall(RepeatedCommands):
         self.tokens = [weakref.ref(arg) for p, arg in pairs if p.kind == "self"]
         self.key = plan.signer.key(args)
         scalars = [(k, p.name) for k, p in enumerate(plan.parameters) if p.kind == "scalar"]
-        super().__init__(plan, plan.bind_arguments(args), scalars)
+        bound = plan.bind_arguments(args)
+        if plan.is_mixed:
+            bound.check_types(plan)
+        super().__init__(plan, bound, scalars)
         self._begin_to_hold()
         self.changed: list[int] | None = None  # indices of foreign arrays that are written
 
