@@ -22,7 +22,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
 from vkchi.analysis.values.sums import OffsetIndex, split_offset
 from vkchi.errors import InternalError
@@ -179,6 +179,18 @@ def accesses_by_base(ops: Iterable[Op]) -> dict[Value, list[Op]]:
         if op.kind in ACCESSES:
             found.setdefault(base_memory(op.args[0]), []).append(op)
     return found
+
+
+def shared_bases(
+    some: Mapping[Value, Sequence[Op]], others: Mapping[Value, Sequence[Op]]
+) -> list[tuple[Value, Value]]:
+    """Pairs of bases, one of each group of accesses, that may alias. One of them is written."""
+    return [
+        (a, b)
+        for a in some
+        for b in others
+        if bases_may_alias(a, b) and any(op.kind in WRITES for op in (*some[a], *others[b]))
+    ]
 
 
 def reducible(ops: Iterable[Op], used: Container[Value]) -> dict[Value, list[Op]]:

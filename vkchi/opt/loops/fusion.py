@@ -26,13 +26,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vkchi.analysis.memory.alias import shared_bases
 from vkchi.analysis.mixing import may_interleave
 from vkchi.analysis.values.forms import ExactPolynomials
 from vkchi.analysis.values.interval_analysis import Intervals
 from vkchi.ir.core import Func, Op, Region, Value, has_kind, walk, walk_ops
 from vkchi.ir.ops import LOOPS, ORDERED, TIED, WRITES
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.opt.loops.legality import accesses_in, may_fuse, shared_bases
+from vkchi.opt.loops.legality import accesses_in, may_fuse
 from vkchi.opt.mapping.axis_order import iteration_digits
 from vkchi.opt.memo import Memo
 from vkchi.opt.rewrite.dce import remove_dead

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 
-from vkchi.analysis.memory.alias import accesses_by_base, bases_may_alias, location_of
+from vkchi.analysis.memory.alias import accesses_by_base, location_of, shared_bases
 from vkchi.analysis.memory.dependence import DependenceTest
 from vkchi.analysis.memory.footprint import element_under
 from vkchi.analysis.values.interval_analysis import Intervals
 from vkchi.ir.core import Op, Value, used_in, walk_ops
-from vkchi.ir.ops import ATOMICS, COMMUTATIVE, WRITES
+from vkchi.ir.ops import ATOMICS, COMMUTATIVE
 from vkchi.tuples import NamedTuple
 
 MOST_PAIRS = 64  # pairs of elements of one array that are compared
@@ -61,16 +61,6 @@ def may_fuse(
 def accesses_in(ops: Sequence[Op]) -> Accesses:
     """Ops that read or write memory, in these ops and their regions, by base."""
     return accesses_by_base(walk_ops(ops))
-
-
-def shared_bases(some: Accesses, others: Accesses) -> list[tuple[Value, Value]]:
-    """Pairs of bases that may alias, one of each group, of which an access writes one."""
-    return [
-        (a, b)
-        for a in some
-        for b in others
-        if bases_may_alias(a, b) and any(op.kind in WRITES for op in (*some[a], *others[b]))
-    ]
 
 
 class FusedLoopBody:

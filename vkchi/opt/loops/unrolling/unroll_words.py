@@ -21,13 +21,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import cached_property
 
+from vkchi.analysis.memory.alias import accesses_by_base, shared_bases
 from vkchi.analysis.variance import is_private
 from vkchi.ir.control_ops import LoopAxis, axes_of
 from vkchi.ir.core import Func, Op, Value, find_parallel
 from vkchi.ir.ops import PLAIN_ACCESSES, TABLE, Effect
 from vkchi.opt.cost_model import subgroup_width
 from vkchi.opt.loops.broadcast import LikelyDivergence
-from vkchi.opt.loops.legality import accesses_in, shared_bases
 from vkchi.opt.loops.unrolling.unroll import UnrollFactor, unroll_loops
 from vkchi.opt.memory.walks import StrideOneAccesses, bits_at
 from vkchi.target import tuning
@@ -108,5 +108,5 @@ def is_plain(op: Op) -> bool:
 
 
 def may_mix_up(accesses: Sequence[Op]) -> bool:
-    found = accesses_in(accesses)
+    found = accesses_by_base(accesses)
     return any(a is not b for a, b in shared_bases(found, found))
