@@ -13,6 +13,7 @@ import pytest
 import vkchi as ti
 from vkchi.__main__ import main
 from vkchi.errors import SerialLoopWarning
+from vkchi.opt.pipeline import REMARKS
 from vkchi.runtime import current_runtime
 
 OWN = (
@@ -31,7 +32,8 @@ def runtime() -> Iterator[None]:
 
 @pytest.fixture
 def explain(capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
-    """Lines of an explanation, with lines counted from `def`; `#`: a device's number or size."""
+    """Lines of an explanation, without sentences about changed loops; lines are counted from `def`.
+    `#`: a device's number or size."""
 
     def run(kernel: Any, *args: Any) -> list[str]:
         code = kernel.__wrapped__.__code__
@@ -41,6 +43,7 @@ def explain(capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
         assert head == f"{code.co_name}(), {code.co_filename}:{first}"
         number = lambda found: f"line {int(found[1]) - first}"  # noqa: E731
         lines = [re.sub(r"line (\d+)", number, line) for line in lines]
+        lines = [line for line in lines if line.strip() not in REMARKS.values()]  # by device
         grid = re.compile(r"^  [\d,]+ workgroups? of [\d x]+ inv")
         return [grid.sub("  # of # inv", line) for line in lines]
 
@@ -73,6 +76,20 @@ def test_parallel_and_serial_loops(explain: Callable[..., list[str]]) -> None:
     ]
     assert explain(run, 1)[3].startswith("line 4, `for i in range(n)`: serial, 1 iteration: ")
     assert x[0] == 0  # nothing was run
+
+
+def test_transformations_of_loops(capsys: pytest.CaptureFixture[str]) -> None:
+    x, total = ti.field(ti.f32, 1 << 20), ti.field(ti.f32, ())
+
+    @ti.kernel
+    def add():
+        for i in x:
+            total[None] += x[i]
+
+    if not current_runtime().device.caps.is_cpu:
+        pytest.skip("GPUs do not jam sums")
+    add.explain()
+    assert f"  {REMARKS['jam_sums']}\n" in capsys.readouterr().out
 
 
 def test_reasons_for_serial_loops(explain: Callable[..., list[str]]) -> None:

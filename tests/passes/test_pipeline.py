@@ -20,11 +20,13 @@ from vkchi.opt.pipeline import (
     LOWERING,
     PASSES,
     PER_DISPATCH,
+    REMARKS,
     optimize_kernel,
 )
 from vkchi.opt.rewrite.simplify import simplify
 from vkchi.target.caps import FULL, SMALLEST
 from vkchi.target.options import Options
+from vkchi.target.remarks import Log
 
 KERNEL = """
 func @f(%x: array<f32[8] @(1%0*1;0;8;)>, %a: f32) {
@@ -54,6 +56,22 @@ func @f(%x: array<f32[8] @(1%0*1;0;8;)>, %a: f32) {
 }
 """
 
+SUM = """
+func @f(%x: array<f32[65536] @(1%0*1;0;65536;)>, %s: array<f32[] @(;0;1;)>) {
+  %c0 = const 0 : i32
+  %n = const 65536 : i32
+  parallel %c0, %n {
+    ^(%i: i32)
+    %p = elem %x, %i : ptr<f32 global>
+    %v = load %p : f32
+    %q = elem %s : ptr<f32 global>
+    %old = atomic_add %q, %v : f32
+    yield
+  }
+  yield
+}
+"""
+
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_every_pass_can_be_loaded(name: str) -> None:
@@ -73,6 +91,18 @@ def test_steps_say_why_and_name_passes(
     for step in steps:
         names = step.names if isinstance(step, pipeline.Cleanup) else (step.name,)
         assert step.why and ENTRIES.keys() >= set(names), step
+
+
+def test_sentences_are_about_steps() -> None:
+    steps = (*BEFORE_SPLIT, *PER_DISPATCH, *LOWERING)
+    assert {s.name for s in steps if isinstance(s, pipeline.PassStep)} >= REMARKS.keys()
+
+
+def test_changed_loops_are_recorded() -> None:
+    log: Log = []
+    optimize_kernel(parse_func(SUM), pipeline.CPU, Options(), Memo(log))
+    found = [(d.name, d.reason) for d in log if d.kind == "changed"]
+    assert found == [("f", REMARKS["jam_sums"])]
 
 
 @pytest.mark.parametrize("caps", [FULL, SMALLEST], ids=["full", "smallest"])

@@ -141,6 +141,7 @@ def details(found: Explanation, span: Span | None) -> Iterator[str]:
     """Yield lines about the mapping of a span's loops to the device, and about the bytes of an
     iteration. Equal lines about one dispatch after another are yielded once."""
     parts = [tuple([d.text]) for d in found.about("fused", span)]
+    loops = {d.span for d in found.of_kind("parallel", "serial")}
     for d in found.about("dispatch", span):
         lines = []
         if d.name in found.grids:
@@ -152,7 +153,10 @@ def details(found: Explanation, span: Span | None) -> Iterator[str]:
             lines.append(f"an iteration reads {read:,} bytes and writes {written:,}")
         elif any(b.name == d.name for b in found.about("bytes", span)):
             lines.append("the bytes of an iteration depend on conditions or on values in memory")
+        made = [x for x in found.of_kind("changed") if x.name == d.name and x.span not in loops]
+        lines += [x.text for x in made]  # a loop that passes made has the location of an access
         parts.append(tuple(lines))
+    parts.append(tuple([d.text for d in found.about("changed", span)]))
     for part in dict.fromkeys(parts):
         yield from part
 

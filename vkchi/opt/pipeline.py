@@ -95,6 +95,25 @@ class Cleanup(NamedTuple):
     why: str
 
 
+# Sentences of `explain` about an outermost loop that a pass changed. `bins`, `demote_all`,
+# `fusion`, `lanes` and `reduce` record decisions of their own.
+REMARKS = {
+    "broadcast": "invocations share loads of equal addresses (cooperative loads)",
+    "coarsen": "an invocation executes a strip of iterations (thread coarsening)",
+    "commoning": "loaded values are kept for the next iteration (predictive commoning)",
+    "distribute": "updates that conflict run in a loop of their own (loop distribution)",
+    "expand": "updates run in a second loop, from stored values (scalar expansion)",
+    "fission": "it is divided into shorter loops (loop fission)",
+    "gather": "updates are summed per element that they change (scatter to gather)",
+    "jam": "an invocation executes adjacent iterations together (unroll-and-jam)",
+    "jam_sums": "an invocation sums adjacent iterations together (unroll-and-jam)",
+    "peel": "iterations at the borders run apart from the others (index-set splitting)",
+    "predicate": "short branches are executed without jumps (if-conversion)",
+    "unroll": "a serial loop executes several iterations at once (partial unrolling)",
+    "unroll_loads": "a short serial loop is unrolled, so that its loads run once",
+    "unroll_sums": "a short serial loop is unrolled, so that each of its sums has one element",
+    "unroll_words": "a serial loop executes several iterations at once (partial unrolling)",
+}
 ENTRIES: dict[str, PassEntry] = {
     "simplify": PassEntry("rewrite.simplify:simplify", "memo"),
     "simplify_fast": PassEntry("rewrite.simplify:simplify_fast", "memo"),
@@ -523,12 +542,23 @@ def run_passes(
         for name in names:
             if name in missing or (name in left and is_mapped_alone(left[name], fn)):
                 continue
-            fn = run_pass("simplify_fast" if is_fast and name == "simplify" else name, fn, given)
+            old = fn
+            fn = run_pass("simplify_fast" if is_fast and name == "simplify" else name, old, given)
             check(fn, name)
+            if given["log"] is not None and name in REMARKS:
+                note_changes(old, fn, name, given["log"])
         if isinstance(step, Cleanup):
             names = (*names, *(CLEANUP & left.keys()))
         left.update(dict.fromkeys(names, fn))
     return fn
+
+
+def note_changes(old: Func, new: Func, name: str, log: Log) -> None:
+    """Record in `log` that a pass changed outermost loops, with its sentence of REMARKS."""
+    kept = set(outermost_loops(new.body))
+    for op in outermost_loops(old.body):
+        if op not in kept:
+            record(log, Decision("changed", op.span, REMARKS[name], name=old.name))
 
 
 def is_mapped_alone(old: Func, new: Func) -> bool:
