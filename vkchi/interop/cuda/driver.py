@@ -81,21 +81,17 @@ class CudaDriver:
         }
         info = cu.CUDA_EXTERNAL_MEMORY_HANDLE_DESC()
         info.type = kinds[payload.kind]
-        self._set_handle(info.handle, payload.kind, payload.handle)
         info.size = payload.size_bytes
         info.flags = int(cu.CUDA_EXTERNAL_MEMORY_DEDICATED) if payload.is_dedicated else 0
         return self._take(payload.kind, payload.handle, "cuImportExternalMemory", info)
 
-    @staticmethod
-    def _set_handle(target: Any, kind: int, handle: int) -> None:
-        if kind == OPAQUE_WIN32:
-            target.win32.handle = handle
-        else:
-            target.fd = handle
-
     def _take(self, kind: int, handle: int, name: str, info: Any) -> Any:
         """Call `name(info)`, which imports a handle. Close the handle on failure, or if it is an NT
         handle."""
+        if kind == OPAQUE_WIN32:
+            info.handle.win32.handle = handle
+        else:
+            info.handle.fd = handle
         try:
             with self._entered():
                 made = self._call(name, info)
@@ -182,7 +178,6 @@ class CudaDriver:
         }
         info = self._cu.CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC()
         info.type, info.flags = kinds[kind], 0
-        self._set_handle(info.handle, kind, handle)
         return self._take(kind, handle, "cuImportExternalSemaphore", info)
 
     def destroy_timeline(self, timeline: Any) -> None:
