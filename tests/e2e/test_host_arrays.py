@@ -274,6 +274,10 @@ def test_reinterpreted_memory_raises_where_written(in_place):
         fill(bits, take(torch.zeros(64)))
         with pytest.raises(ArgumentError, match="`y` and `bits` overlap in memory"):
             fill(bits, take(memory.view(torch.float32)))
+    overlapping = ti.from_dlpack(memory.view(torch.float32))
+    for _ in range(2):  # a call that failed is not cached
+        with pytest.raises(ArgumentError, match="`y` and `bits` overlap in memory"):
+            fill(bits, overlapping)
     record = ti.record()
     with pytest.raises(ArgumentError, match="`y` and `bits` overlap in memory"), record:
         fill(bits, ti.from_dlpack(memory.view(torch.float32)))
