@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import lzma
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from vkchi.ir.core import Func
 from vkchi.ir.text import parse_func, print_func
+from vkchi.opt import pipeline
 from vkchi.target.caps import FULL, Caps
 from vkchi.target.options import Options
 
@@ -44,23 +43,14 @@ def read_corpus() -> Iterator[tuple[str, Func]]:
         yield name, parse_func(text)
 
 
-def pipeline() -> Any:
-    """The module of the pass pipeline, where this vkchi has it."""
-    try:
-        return import_module("vkchi.opt.pipeline")
-    except ModuleNotFoundError:
-        return import_module("vkchi.passes.pipeline")
-
-
 def lower_kernel(fn: Func, caps: Caps) -> list[tuple[Func, Func]]:
     """Dispatches of a kernel, before and after lowering."""
-    passes = pipeline()
-    program, _ = passes.optimize_kernel(fn, caps, Options())
-    return [(func, passes.lower_dispatch(func, caps)) for func in program.funcs]
+    program, _ = pipeline.optimize_kernel(fn, caps, Options())
+    return [(func, pipeline.lower_dispatch(func, caps)) for func in program.funcs]
 
 
 def canonical_text(fn: Func) -> str:
     """Text of a lowered dispatch after CANONICAL, by which dispatches are compared."""
     for name in CANONICAL:
-        fn = pipeline().PASSES[name](fn)
+        fn = pipeline.PASSES[name](fn)
     return print_func(fn)

@@ -20,7 +20,7 @@ from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
 from vkchi.opt.lowering.exchanges import out_of_range_exchanges
 from vkchi.opt.lowering.legalize import legalize
-from vkchi.opt.mapping.workgroup import pad_to_workgroup
+from vkchi.opt.mapping.padding import pad_to_workgroup
 from vkchi.target.caps import FULL, SMALLEST
 from vkchi.target.shader import Shader, row_grid
 from vkchi.types import SCALARS, Array, Scalar, i32, u1, u32
@@ -132,7 +132,7 @@ def test_a_warp_is_a_half_of_64(index: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 # --- whole workgroups ----------------------------------------------------------------------------
 
-SHORT = Path(__file__).parents[1] / "golden" / "passes" / "workgroup" / "short.chi"
+SHORT = Path(__file__).parents[1] / "golden" / "passes" / "padding" / "short.chi"
 
 
 @pytest.mark.parametrize("n", [0, 1, 31, 32, 33, 100])

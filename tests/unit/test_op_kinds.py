@@ -55,7 +55,7 @@ HANDLERS = {
     "opt/rewrite/structure:_COMPONENTS": "components of tensors",
     "opt/rewrite/structure:RULES": "simpler tensors",
     "opt/lowering/subgroups:LIMITS": "limits of scans in wider types",
-    "opt/mapping/workgroup:NEUTRAL_VOTES": "votes of invocations that pad",
+    "opt/mapping/padding:NEUTRAL_VOTES": "votes of invocations that pad",
     "reports/sites:OPERATORS": "what messages call them",
     "spirv/scalar_ops:EXTENDED": "instructions",
     "spirv/scalar_ops:OPCODES": "instructions",

@@ -154,8 +154,8 @@ ENTRIES: dict[str, PassEntry] = {
     "indices": PassEntry("rewrite.indices:order_indices", needs=("elem",)),
     "commoning": PassEntry("loops.commoning:common_loads", needs=("for",)),
     "promote": PassEntry("memory.promote:promote_elements", needs=BRANCHES),
-    "workgroup": PassEntry(
-        "mapping.workgroup:pad_to_workgroup", "caps", ("barrier",)
+    "padding": PassEntry(
+        "mapping.padding:pad_to_workgroup", "caps", ("barrier",)
     ),  # a part of map_grid
     "remainders": PassEntry("math.remainders:turn_remainders", "caps", ("mod",)),
     "predicate": PassEntry("control.predicate:predicate", "caps", ("if",)),

@@ -1,7 +1,7 @@
 """Map `parallel` loops to the device: grids of workgroups and invocations.
 
 Every loop gets one of three mappings; loops with barriers are first padded to whole workgroups
-(`workgroup`). Device preferences are in `cost_model`.
+(`padding`). Device preferences are in `cost_model`.
 
 - *Grid*: one invocation per iteration, along up to three axes, with the hardware's indices. The
   fastest axis is x (`axis_order`). With four axes or more, the slow axes are collapsed into one,
@@ -49,9 +49,9 @@ from vkchi.opt.cost_model import (
     subgroup_width,
 )
 from vkchi.opt.mapping.axis_order import find_order, iteration_digits
+from vkchi.opt.mapping.padding import pad_to_workgroup
 from vkchi.opt.mapping.rows import build_collapsed, collapse_loops, copy_body, is_one_row
 from vkchi.opt.mapping.share import ThreadBudget, WorkDistribution, partition_iterations
-from vkchi.opt.mapping.workgroup import pad_to_workgroup
 from vkchi.target import tuning
 from vkchi.target.caps import SMALLEST, Caps
 from vkchi.target.options import Options
