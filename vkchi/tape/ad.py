@@ -9,14 +9,14 @@ from vkchi.hooks import load_place
 
 if TYPE_CHECKING:
     from vkchi.tape.custom import grad_for, grad_replaced, no_grad
-    from vkchi.tape.differences import gradcheck
     from vkchi.tape.fwd_mode import FwdMode
+    from vkchi.tape.gradcheck import gradcheck
     from vkchi.tape.hvp import hvp
     from vkchi.tape.tape import Tape, clear_all_gradients
 
 PLACES = {
     "grad_for": "custom", "grad_replaced": "custom", "no_grad": "custom", "FwdMode": "fwd_mode",
-    "gradcheck": "differences", "hvp": "hvp", "Tape": "tape", "clear_all_gradients": "tape",
+    "gradcheck": "gradcheck", "hvp": "hvp", "Tape": "tape", "clear_all_gradients": "tape",
 }  # fmt: skip
 __all__ = [
     "FwdMode",

@@ -1,4 +1,4 @@
-"""Finite differences of a loss, and their comparison with gradients: `ti.ad.gradcheck`.
+"""Finite differences of a loss, and their comparison with gradients.
 
 The loss is evaluated by repeated calls of `run`:
 
@@ -7,63 +7,23 @@ The loss is evaluated by repeated calls of `run`:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError, GradientError, KernelRuntimeError
 from vkchi.fields.storage import Storage
-from vkchi.hooks import python_scope
 from vkchi.interop import host_views
 from vkchi.progress import track
-from vkchi.runtime import current_runtime
 from vkchi.tape.log import State, launches_in
-from vkchi.tape.requirements import check_alone, check_array, check_run, set_loss
-from vkchi.tape.tape import Tape
+from vkchi.tape.requirements import check_array, set_loss
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from vkchi.types.hints import Tensors
+    from vkchi.tape.tape import Tape
 
 # Differences of f32 have rounding errors that a smaller step does not reduce.
 STEP = {"f64": 1e-5, "f32": 1e-2, "f16": 5e-2}
 TOLERANCE = {"f64": 1e-5, "f32": 2e-2, "f16": 1e-1}
-
-
-@python_scope
-def gradcheck(
-    run: Callable[[], object],
-    loss: Storage | Tensors,
-    inputs: Sequence[Storage] | Storage,
-    *,
-    step: float | None = None,
-    tolerance: float | None = None,
-) -> None:
-    """Compare the gradients of `loss` with respect to `inputs` with central differences.
-
-    Args:
-        run: calls the kernels; its loss must depend only on the inputs.
-        loss: a field, ndarray or tensor of one number.
-        inputs: one or several fields or ndarrays with gradients; their contents are restored.
-        step: step of the differences, by default chosen by dtype.
-        tolerance: relative tolerance, also absolute at the scale of the largest derivative (at
-            least 1). By default chosen by dtype.
-
-    Raises:
-        GradientError: for the first element that differs.
-        ArgumentError: for an invalid `run`, `loss` or `inputs`.
-        KernelRuntimeError: if a recording is active, or for a loss that is not one number.
-    """
-    check_alone(current_runtime(), "ti.ad.gradcheck")
-    check_run("ti.ad.gradcheck", run)
-    given: Any = [inputs] if isinstance(inputs, Storage) else inputs
-    check_inputs("ti.ad.gradcheck: inputs", given)
-    saved = [x.to_numpy() for x in given]
-    with Tape(loss):
-        run()
-    gradients = [x.grad.to_numpy() for x in given]
-    for x, before, found in zip(given, saved, gradients, strict=True):
-        x.from_numpy(before)
-        check_against_differences(x, found, central_differences(run, loss, x, step), tolerance)
 
 
 def check_tape(tape: Tape) -> None:
