@@ -150,8 +150,7 @@ class OperatorSpec:
         gradients of input tensors."""
         assert self.gradient is not None
         written = self._find_written("gradient", self.gradient, arguments)
-        names = {p.name for p in parameters_of(self.gradient)}
-        wrong = written & names - {slope_of(name) for name in self.tensors}
+        wrong = written.difference(map(slope_of, self.tensors))
         if wrong:
             raise DeclarationError(
                 f"the gradient of {self.name}() writes `{min(wrong)}`, which others read as well: "
@@ -165,8 +164,8 @@ class OperatorSpec:
         """Arguments that a kernel may write, memoized under `what` per kinds of arguments."""
 
         def find(made: list[KernelValues]) -> SavedForGradient:
-            given = map(shape_on_host, arguments)
-            return SavedForGradient(analyse_plan(kernel, find_written, given, made), ())
+            written = analyse_plan(kernel, find_written, map(shape_on_host, arguments), made)
+            return SavedForGradient(written & {p.name for p in parameters_of(kernel)}, ())
 
         return self._recall((what, *map(kind_of, arguments)), find).outputs
 
