@@ -191,3 +191,38 @@ def test_unmovable_ops_keep_their_order(op: str) -> None:
 def test_func_of_one_loop_is_unchanged() -> None:
     fn = loops(KEEP)
     assert fuse_loops(fn) is fn
+
+
+def pairs(first: str, second: str) -> Func:
+    """Two loops on a private vector: one adds to two of its components, the next one reads two."""
+    fn = parse_func(f"""func @f(%x: array<f32[?]> noalias, %n: i32) {{
+  %c0 = const 0 : i32
+  %z = const [0.0, 0.0] : f32<2>
+  %v = local %z : ptr<f32<2> local>
+  parallel %c0, %n {{
+    ^(%i: i32)
+    %e = const 1.0 : f32
+    {first}
+    yield
+  }}
+  parallel %c0, %n {{
+    ^(%j: i32)
+    %p = elem %x, %j : ptr<f32 global>
+    {second}
+    store %p, %w
+    yield
+  }}
+  yield
+}}
+""")
+    verify(fn)
+    return fn
+
+
+def test_loops_that_share_one_component_of_private_memory_stay_apart() -> None:
+    a = "%a = member %v [0] : ptr<f32 local>\n    %s = atomic_add %a, %e : f32\n"
+    b = "    %b = member %v [1] : ptr<f32 local>\n    %t = atomic_add %b, %e : f32\n"
+    c = "%c = member %v [1] : ptr<f32 local>\n    %w = load %c : f32\n"
+    fn = pairs(a + b, c)
+    assert fuse_loops(fn) is fn
+    assert count_loops(fuse_loops(pairs(a, c))) == 1

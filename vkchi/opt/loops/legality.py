@@ -80,7 +80,7 @@ class FusedLoopBody:
         return all(self.is_apart(a, b) for a in some for b in others)
 
     def spots(self, ops: Sequence[Op]) -> Iterator[ElementAccesses]:
-        """Group accesses to one array by element. Accesses without an `elem` op form one group."""
+        """Group accesses to one array by element and component."""
         found: dict[Hashable, list[Op]] = {}
         for op in ops:
             found.setdefault(self.key(op), []).append(op)
@@ -89,15 +89,11 @@ class FusedLoopBody:
             yield ElementAccesses(same[0], frozenset(kinds))
 
     def key(self, op: Op) -> Hashable:
-        """Key of the element and component that an op accesses; equal keys imply the same ones.
-
-        None if there is no `elem` op.
-        """
+        """Key of the element and component that an op accesses; equal keys imply the same ones, or
+        the same component of private memory, which has no `elem` op."""
         element = element_under(op.args[0])
-        if element is None:
-            return None
-        component = location_of(op.args[0]).component
-        return component, *map(self.survey.forms.key, element.args[1:])
+        indices = element.args[1:] if element is not None else ()
+        return location_of(op.args[0]).component, *map(self.survey.forms.key, indices)
 
     def is_apart(self, a: ElementAccesses, b: ElementAccesses) -> bool:
         """True if `a` and `b` only read, or commute, or provably never conflict."""
