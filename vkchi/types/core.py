@@ -75,6 +75,11 @@ class Scalar(Type):
         self.dtype = np.dtype(self.numpy_name)
         return self.dtype
 
+    def __dir__(self) -> list[str]:
+        """The names that help lines list: without those for code generation."""
+        hidden = {"arithmetic_cap", "carrier", "code", "storage_cap"}
+        return [name for name in super().__dir__() if name not in hidden]
+
     def __reduce__(self) -> Any:
         return (scalar_named, (self.name,))
 
