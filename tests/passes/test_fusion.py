@@ -16,7 +16,7 @@ from vkchi.ir.text import parse_func, print_func
 from vkchi.ir.verify import verify
 from vkchi.opt.loops.fusion import fuse_loops
 from vkchi.target import tuning
-from vkchi.types import Array, i32
+from vkchi.types import Array, i32, with_shape
 from vkchi.types.array_attributes import Attributes
 
 PROGRAMS = 5 * int(os.environ.get("VKCHI_FUZZ", "60"))
@@ -26,7 +26,10 @@ EXTENT = 8  # of each array; loops have 6 iterations at most
 
 class Program:
     """Random loops one after the other: each writes an element per iteration, or sums up, and reads
-    arrays that it does not write at any index."""
+    arrays and private memory that it does not write, at any index.
+
+    `places` are private numbers, and components of private vectors: a `local` and None or a number.
+    """
 
     def __init__(self, seed: int) -> None:
         self.rng, self.b = random.Random(seed), Builder()
@@ -34,10 +37,13 @@ class Program:
         self.arrays = {k: Param(Array.of(i32, 1), k, attributes) for k in NAMES}
         self.arrays["x"] = Param(Array.of(i32, 1), "x", attributes._replace(like=""))
         self.numbers: list[Value] = [Param(i32, "n")]
-        self.places: list[Value] = []
+        self.places: list[tuple[Value, int | None]] = []
+        self.summed: set[tuple[Value, int | None]] = set()  # places that the current loop adds to
+        self.asked: set[tuple[Value, int | None]] = set()  # places that it reads
         params = (*self.arrays.values(), *self.numbers)
         with self.b.region() as body:
-            self.places.append(self.b.emit("local", self.b.const(1, i32)))
+            self.make_local(self.b.const(1, i32), is_vector=False)
+            self.make_local(self.b.const(2, i32), is_vector=True)
             for _ in range(self.rng.randint(2, 5)):
                 self.loop()
                 for _ in range(self.rng.choice((0, 0, 1, 2))):
@@ -57,9 +63,10 @@ class Program:
             "sub", b.emit("shape", self.arrays["y"], attr=0), self.number(2)
         )  # fmt: skip
         first = self.number(begin)
+        self.summed, self.asked = set(), set()
         with b.region(i) as body:
             target = self.rng.choice(NAMES)
-            for _ in range(self.rng.randint(1, 2)):
+            for _ in range(self.rng.randint(1, 3)):
                 self.statement(i, target)
             b.emit("yield")
         b.parallel((first, last), body)
@@ -70,15 +77,22 @@ class Program:
         own = self.index(i, random.Random(target).choice((0, 0, 0, 1, 2)))
         total = b.emit("add", self.read(i, target, own), rng.choice(self.numbers))
         choice = rng.random()
-        if choice < 0.2:
-            b.emit("atomic_add", rng.choice(self.places), total)
-        elif choice < 0.3:
-            place = b.emit("elem", self.arrays[target], own)
-            b.emit("atomic_add", place, total)
+        free = [place for place in self.places if place not in self.asked]
+        if choice < 0.35 and free:
+            place = rng.choice(free)
+            self.summed.add(place)
+            b.emit("atomic_add", self.pointer(place), total)
+        elif choice < 0.45:
+            b.emit("atomic_add", b.emit("elem", self.arrays[target], own), total)
         else:
             b.emit("store", b.emit("elem", self.arrays[target], own), total)
 
     def read(self, i: Value, target: str, own: Value) -> Value:
+        known = [place for place in self.places if place not in self.summed]
+        if known and self.rng.random() < 0.3:
+            place = self.rng.choice(known)
+            self.asked.add(place)
+            return self.b.emit("load", self.pointer(place))
         name = self.rng.choice(NAMES)
         index = own if name == target else self.index(i, self.rng.choice((0, 0, 0, 0, 1, 2, 3, 4)))
         return self.b.emit("load", self.b.emit("elem", self.arrays[name], index))
@@ -101,9 +115,9 @@ class Program:
         if choice < 0.3:
             self.numbers.append(b.emit("mul", rng.choice(self.numbers), self.number(3)))
         elif choice < 0.5:
-            self.numbers.append(b.emit("load", rng.choice(self.places)))
+            self.numbers.append(b.emit("load", self.pointer(rng.choice(self.places))))
         elif choice < 0.7:
-            self.places.append(b.emit("local", rng.choice(self.numbers)))
+            self.make_local(rng.choice(self.numbers), is_vector=rng.random() < 0.5)
         else:
             place = b.emit("elem", self.arrays[rng.choice(NAMES)], self.number(rng.randint(0, 7)))
             if rng.random() < 0.5:
@@ -111,11 +125,20 @@ class Program:
             else:
                 self.numbers.append(b.emit("load", place))
 
+    def make_local(self, first: Value, *, is_vector: bool) -> None:
+        t = with_shape(i32, (2,))
+        local = self.b.emit("local", self.b.emit("splat", first, type=t) if is_vector else first)
+        self.places += [(local, k) for k in ((0, 1) if is_vector else (None,))]
+
+    def pointer(self, place: tuple[Value, int | None]) -> Value:
+        local, k = place
+        return local if k is None else self.b.emit("member", local, attr=k)
+
     def keep_all(self) -> None:
         """Contents of private memory are results."""
         for k, place in enumerate(self.places[:EXTENT]):
             to = self.b.emit("elem", self.arrays["x"], self.number(k))
-            self.b.emit("atomic_add", to, self.b.emit("load", place))
+            self.b.emit("atomic_add", to, self.b.emit("load", self.pointer(place)))
 
 
 def count_loops(fn: Func) -> int:
