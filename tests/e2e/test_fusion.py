@@ -89,6 +89,24 @@ def test_neighbours_wait():
     assert count_dispatches(smooth) == 2
 
 
+@ti.kernel
+def centre(x: ti.types.ndarray(), y: ti.types.ndarray(), z: ti.types.ndarray()):
+    total = ti.Vector([0.0, 0.0])
+    for i in x:
+        total[0] += x[i]
+        total[1] += 2 * x[i]
+    for i in x:
+        y[i] = total[1]
+        z[i] = total[0]
+
+
+def test_sums_in_components_are_complete():
+    x, y, z = [array(np.ones(N, np.float32)) for _ in range(3)]
+    centre(x, y, z)
+    assert (y.to_numpy() == 2 * N).all()
+    assert (z.to_numpy() == N).all()
+
+
 @pytest.mark.usefixtures("as_gpu")
 def test_sums_and_updates_as_gpu():
     test_sums_and_updates()
