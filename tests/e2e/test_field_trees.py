@@ -349,3 +349,14 @@ def test_an_interrupt_while_fields_get_their_memory(monkeypatch: pytest.MonkeyPa
 
     add()
     assert x.to_numpy().tolist() == [2] * 20
+
+
+def test_a_field_is_looked_up_once_to_place_its_gradient() -> None:
+    x = ti.field(ti.f32)
+    block = ti.root.dense(ti.i, 2)
+    block.place(x)
+    found = [x]
+    x.snode._field = lambda: found.pop() if found else None  # collected from the second look on
+    block.lazy_grad()
+    x.grad[1] = 4
+    assert x.grad.to_numpy().tolist() == [0, 4]

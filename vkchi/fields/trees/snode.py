@@ -291,7 +291,8 @@ class SNode(ParentNode):
 
     def place_companion(self, kind: str) -> None:
         """Place the missing gradient or dual of the field at this place, if any, beside it."""
-        companion = self.field.lacking(kind) if self.field is not None else None
+        field = self.field
+        companion = field.lacking(kind) if field is not None else None
         if companion is not None:
             self.above.place(companion, offset=self.origin or None)
 
@@ -515,7 +516,8 @@ class FieldTree:
         """Place gradients and duals that fields request (`needs`), if missing, each beside its
         field."""
         for node in self.places():
-            for kind in node.field.needs if node.field is not None else ():
+            field = node.field
+            for kind in field.needs if field is not None else ():
                 node.place_companion(kind)
 
     def destroy(self) -> None:
