@@ -30,7 +30,7 @@ from vkchi.errors import (
 from vkchi.fields.elements import ElementHook
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.imports import run_in_thread
-from vkchi.interrupts.locks import restoring
+from vkchi.interrupts.locks import release_wholly, restoring
 from vkchi.interrupts.weak import insert_bounded
 from vkchi.lang.value_keys import has_dead_key, identity_keys
 from vkchi.launch import Plan, counts_launches
@@ -514,11 +514,16 @@ def launch_or_record(name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
 
     If a tape or forward mode is active, its `launch` does it, under the runtime's lock.
     """
-    if plan.runtime.recording is None:
-        return plan.launch(args)
-    with restoring(plan.runtime.lock), plan.runtime.lock:
-        tape = plan.runtime.tape
-        return plan.launch(args) if tape is None else tape.launch(name, plan, args)
+    lock = plan.runtime.lock
+    was_held = lock._is_owned()  # type: ignore[attr-defined]
+    try:  # inlined `locks.restoring`: a debugger would step into it
+        with lock:  # a tape may open while this thread waits
+            tape = plan.runtime.tape
+            return plan.launch(args) if tape is None else tape.launch(name, plan, args)
+    except BaseException:
+        if not was_held:
+            release_wholly(lock)
+        raise
 
 
 def show_element(storage: Storage) -> Any:

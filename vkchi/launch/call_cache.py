@@ -114,6 +114,10 @@ class RepeatedCall(RepeatedCommands):
         was_held = lock._is_owned()  # type: ignore[attr-defined]
         try:  # inlined `locks.restoring`, for speed
             with lock:
+                if plan.runtime.recording is not None and not (was_held or shared):
+                    tape = plan.runtime.tape  # opened while this thread waited for the lock
+                    if tape is not None:
+                        return tape.launch(plan.artifact.name, plan, args)
                 for life in plan.lives:
                     life.check_alive()
                 if self.met is not None:

@@ -16,6 +16,8 @@ from vkchi.errors import KernelAssertionError
 from vkchi.fields.storage import Storage
 from vkchi.kernel import Kernel
 from vkchi.launch import Plan
+from vkchi.launch.call_cache import CallCache, RepeatedCall
+from vkchi.runtime import current_runtime
 from vkchi.tape.recording import Recording
 
 pytestmark = pytest.mark.device
@@ -90,6 +92,32 @@ def test_a_tape_that_opens_while_a_launch_compiles(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(Kernel, "_plan_for", slow)
     square()
+    tape.__exit__(None, None, None)
+    is_near(x.grad, 2 * X)
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_a_tape_that_opens_while_a_launch_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch, is_cached: bool
+) -> None:
+    """The launch is one of the tape's."""
+    x, loss = make()
+    square, waits = squares(x, loss), Event()
+    square()
+    loss[None] = 0
+    for method in (RepeatedCall, Plan):
+        launch = method.launch
+        monkeypatch.setattr(method, "launch", lambda *a, f=launch: waits.set() or f(*a))
+    if not is_cached:
+        monkeypatch.setattr(CallCache, "note", lambda *args: None)
+        square._cache.entries.clear()
+    thread = Thread(target=square)
+    with current_runtime().lock:
+        thread.start()
+        waits.wait(0.3)
+        tape = ti.ad.Tape(loss)
+        tape.__enter__()
+    thread.join()
     tape.__exit__(None, None, None)
     is_near(x.grad, 2 * X)
 
