@@ -351,7 +351,7 @@ def test_an_interrupt_while_fields_get_their_memory(monkeypatch: pytest.MonkeyPa
     assert x.to_numpy().tolist() == [2] * 20
 
 
-def test_a_field_is_looked_up_once_to_place_its_gradient() -> None:
+def test_placing_a_gradient_finds_its_field_once() -> None:
     x = ti.field(ti.f32)
     block = ti.root.dense(ti.i, 2)
     block.place(x)
