@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from tests.analyses import ANALYSES
+from vkchi.autodiff.loops import strip_mine
 from vkchi.autodiff.results import GradientRequest
-from vkchi.autodiff.strip_mine import strip_mine
 from vkchi.calls.gradients import differentiate, forward_func, simplify_for_gradient
 from vkchi.cli.ir import apply_pass
 from vkchi.errors import CompilationError, InternalError

@@ -16,8 +16,13 @@ from vkchi.analysis.values.host_numbers import (
 from vkchi.autodiff.emit import saturated_i32, trip_count
 from vkchi.autodiff.primal import PrimalAnalysis
 from vkchi.autodiff.results import SaveBufferSize
-from vkchi.autodiff.sweep import CountingSweep, SavedValues, run_segment
-from vkchi.autodiff.versions import MemoryVersions, SegmentMemory
+from vkchi.autodiff.sweep import (
+    CountingSweep,
+    MemoryVersions,
+    SavedValues,
+    SegmentMemory,
+    run_segment,
+)
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value
 from vkchi.ir.iteration_space import INT_MAX

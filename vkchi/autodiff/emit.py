@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Op, Value
+from vkchi.ir.core import Op, Param, Value
 from vkchi.ir.iteration_space import INT_MAX
 from vkchi.ir.ops import PLACES
-from vkchi.types import Ptr, Scalar, Tensor, Type, i32, u32
+from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32, u32
 
 
 def place_in(b: Builder, ptr: Value, root: Value, get: Callable[[Value], Value]) -> Value:
@@ -77,3 +77,43 @@ def exchange_with_zero(b: Builder, place: Value, t: Scalar | Tensor) -> Value:
         return b.emit("atomic_exchange", place, zero(b, t))
     parts = [b.emit("member", place, attr=k) for k in range(t.size)]
     return b.emit("pack", *[exchange_with_zero(b, p, t.elem) for p in parts], type=t)
+
+
+# --- loops over arrays ---------------------------------------------------------------------------
+
+
+def copy_array(b: Builder, source: Value, target: Value, *, adds: bool = False) -> None:
+    """Emit code that copies all elements, or adds them to those of the target."""
+
+    def put(*keys: Value) -> None:
+        place, value = b.emit("elem", target, *keys), b.emit("load", b.emit("elem", source, *keys))
+        b.emit("store", place, b.emit("add", b.emit("load", place), value) if adds else value)
+
+    for_each_element(b, source, put)
+
+
+def for_each_element(b: Builder, array: Value, put: Callable[..., None]) -> None:
+    """Emit a parallel loop over all elements of an array; `put`, called with its indices, emits the
+    body.
+
+    For an array without axes, emit the body without a loop.
+    """
+    t = array.type
+    assert isinstance(t, Array)
+    if t.ndim == 0:
+        put()
+        return
+    origin = (t.layout.origin if t.layout is not None else ()) or (0,) * t.ndim
+    bounds: list[Value] = []
+    for k, first in enumerate(origin):
+        begin, extent = b.const(first, i32), b.emit("shape", array, attr=k)
+        bounds += [begin, b.emit("add", begin, extent) if first else extent]
+    keys = [Param(i32, name) for name in index_names(t.ndim)]
+    with b.region(*keys) as body:
+        put(*keys)
+        b.emit("yield")
+    b.parallel(bounds, body)
+
+
+def index_names(count: int) -> list[str]:
+    return [chr(ord("i") + k) for k in range(count)]

@@ -5,7 +5,7 @@ gradient is one Func with the kernel's arguments and an array `NAME..adjoint` fo
 differentiable array NAME that it needs. It runs on the memory from before the kernel's call; the
 launcher binds a copy where that memory has changed. An *invariant* array holds the kernel's results
 instead. The gradient reads the same values there as the kernel, and omits the kernel's writes to it
-(see `autodiff.recompute_safety`).
+(see `autodiff.instrument`).
 
 1. Recomputation: segments 1 … n-1 run again on copies of the memory that they write
    (`.scratch.N`, one copy per segment). So memory is available as each segment found it. The last
@@ -50,7 +50,7 @@ from vkchi.autodiff.emit import (
     zero,
 )
 from vkchi.autodiff.gradient_checks import check_bits, check_lost, no_derivative_error
-from vkchi.autodiff.loop_rotation import rotate_loops
+from vkchi.autodiff.loops import rotate_loops
 from vkchi.autodiff.primal import PrimalAnalysis
 from vkchi.autodiff.reaching import OutflowAnalysis
 from vkchi.autodiff.results import GradientRequest
@@ -63,8 +63,14 @@ from vkchi.autodiff.rules import (
     times_partial,
 )
 from vkchi.autodiff.scopes import ReverseScope, ReverseScopes
-from vkchi.autodiff.sweep import ForwardSweep, SavedValues, run_parallel, run_segment
-from vkchi.autodiff.versions import MemoryVersions, SegmentMemory
+from vkchi.autodiff.sweep import (
+    ForwardSweep,
+    MemoryVersions,
+    SavedValues,
+    SegmentMemory,
+    run_parallel,
+    run_segment,
+)
 from vkchi.errors import GradientError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, walk

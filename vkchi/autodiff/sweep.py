@@ -1,6 +1,7 @@
 """Forward sweep of reverse mode: recompute the kernel, saving values for the reverse sweep.
 
-It runs on copies of the memory that the kernel writes. Saved values (`kept`) are those that the
+It runs on copies of the memory that the kernel writes: `MemoryVersions` makes a copy of each root
+per segment that writes it. Saved values (`kept`) are those that the
 reverse sweep cannot recompute. Such a value becomes
 
 - an extra result of every enclosing `if`, up to its loop or invocation;
@@ -13,19 +14,66 @@ stores them in `.count.N` cells.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from vkchi.analysis.memory.alias import kinds_of_writes
 from vkchi.analysis.memory.segments import Segment
-from vkchi.autodiff.emit import as_i32, place_in, saturated_i32, trip_count, zero
+from vkchi.autodiff.emit import as_i32, copy_array, place_in, saturated_i32, trip_count, zero
 from vkchi.autodiff.primal import PrimalAnalysis
-from vkchi.autodiff.versions import MemoryVersions, SegmentMemory
 from vkchi.ir.builder import Builder
 from vkchi.ir.clone import Cloner
 from vkchi.ir.core import Op, Param, Region, Value, base_memory
 from vkchi.ir.iteration_space import linear_iteration
 from vkchi.ir.ops import ACCESSES, LOOPS, PLACES, WRITES, Effect, effect_of
-from vkchi.ir.param_names import SAVE
+from vkchi.ir.param_names import SAVE, SCRATCH
 from vkchi.types import Array, Scalar, Tensor, Type, i32, scalar_of, u1, u32
+
+
+class SegmentMemory:
+    """Memory in place of each root: `early` from before a segment, `late` as it changes it."""
+
+    def __init__(self, early: dict[Value, Value], late: dict[Value, Value]) -> None:
+        self.early, self.late = early, late
+
+
+class MemoryVersions:
+    """The current version of each root that the kernel writes.
+
+    Every segment that writes a root gets a copy, except of invariant arrays. Unread copies are
+    removed later.
+    """
+
+    def __init__(self, b: Builder, primal: PrimalAnalysis) -> None:
+        self.b, self.primal = b, primal
+        self.now: dict[Value, Value] = {}
+        self.copies: dict[str, str] = {}
+        self.params: list[Param] = []
+
+    def advance(self, ops: Iterable[Op]) -> SegmentMemory:
+        """Make new versions of the roots that these ops write; return the segment's memory."""
+        found, late = dict(self.now), self.copy_written(ops, self.now)
+        self.now.update(late)
+        return SegmentMemory(found, late)
+
+    def copy_written(self, ops: Iterable[Op], found: dict[Value, Value]) -> dict[Value, Value]:
+        """Copies of the roots that these ops write, except of invariant arrays and the ops' own
+        `local`s."""
+        late = {}
+        for root in kinds_of_writes(ops):
+            is_outer = isinstance(root, Param) or root in found
+            if is_outer and root not in self.primal.invariant:
+                late[root] = self.copy(root, found.get(root, root))
+        return late
+
+    def copy(self, root: Value, source: Value) -> Value:
+        if isinstance(root, Op):
+            return self.b.emit("local", self.b.emit("load", source), name=root.name)
+        assert isinstance(root, Param)
+        param = root.companion(f"{SCRATCH}{len(self.copies)}")
+        self.copies[param.name] = root.name
+        self.params.append(param)
+        copy_array(self.b, source, param)
+        return param
 
 
 class SavedValues:

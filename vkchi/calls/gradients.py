@@ -13,15 +13,14 @@ from vkchi.analysis.dataflow import Flow, closure
 from vkchi.analysis.memory.footprint import Footprint
 from vkchi.analysis.values.host_numbers import trips_of
 from vkchi.analysis.values.loop_bounds import nest_of, with_widest_bounds
-from vkchi.autodiff.forward import differentiate_forward
+from vkchi.autodiff.forward import differentiate_forward, serialize_extremes
 from vkchi.autodiff.gradient_checks import check_repeatable, check_second
-from vkchi.autodiff.minmax import serialize_extremes
+from vkchi.autodiff.loops import strip_mine
 from vkchi.autodiff.primal import ActivityAnalysis
 from vkchi.autodiff.replay_log import ReplayedOp, find_draws, replay_draws
 from vkchi.autodiff.results import GradientRequest, GradientSpec
 from vkchi.autodiff.reverse import GradientFunc, analyze_primal, differentiate_reverse
 from vkchi.autodiff.rules import is_smooth
-from vkchi.autodiff.strip_mine import strip_mine
 from vkchi.compiler import build_artifact, build_watched, show_stage
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, base_memory, uses_in, walk

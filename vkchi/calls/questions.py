@@ -14,10 +14,9 @@ from vkchi.analysis.memory.boxes import Box, Shaped, boxes_may_intersect, first_
 from vkchi.analysis.memory.footprint import Footprint
 from vkchi.autodiff import gradient_checks
 from vkchi.autodiff.buffers import save_buffer_size
-from vkchi.autodiff.instrument import STORES, instrument_stores
+from vkchi.autodiff.instrument import STORES, find_invariant, instrument_stores
 from vkchi.autodiff.primal import ActivityAnalysis, BitDependence, is_smooth_array, name_under
 from vkchi.autodiff.reaching import ArrayShape, OutflowAnalysis, ReachingWrites, spans_of
-from vkchi.autodiff.recompute_safety import find_invariant, find_reading
 from vkchi.autodiff.results import (
     PUT_THERE,
     CompiledGradient,
@@ -208,7 +207,7 @@ def outflow(
 
 
 def invariant(plan: Plan, spec: GradientSpec, names: Names, given: Names) -> Names | None:
-    """The arrays among `names` that may be invariant (`recompute_safety`).
+    """The arrays among `names` that may be invariant (`autodiff.instrument`).
 
     None if the simplified kernel has arrays other than those in `given`.
     """
@@ -225,7 +224,7 @@ def marked(plan: Plan, spec: GradientSpec | None, names: Names, invariant: Names
     `autodiff.instrument.instrument_stores`.
     """
     fn = plan.func if spec is None else live(plan, spec).kernel
-    made = instrument_stores(fn, names, invariant, find_reading(fn))
+    made = instrument_stores(fn, names, invariant)
     artifact = build_artifact(made.func, plan.runtime.options, plan.runtime.device.caps)
     shadows = {k: (p.name, p.type) for k, p in made.shadows.items() if isinstance(p.type, Array)}
     ops = [MarkedOp(op.kind, name_under(op), op.span) for op in made.ops]

@@ -1,6 +1,6 @@
 """Instrumented runs on copies that decide whether rerunning a kernel gives other values.
 
-The rules are in `recompute_safety`.
+The rules are in `autodiff.instrument`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def find_stale(
 ) -> MarkedOp | None:
     """Return an access after which rerunning the kernel may give other values, or None.
 
-    `written` are the parts of arrays that it may overwrite; all must be redefined, except for those
-    in `invariant` (`recompute_safety`). Of the arrays in `stored`, it overwrites only the elements
+    `written` are the parts of arrays that it may overwrite. All must be redefined, except for those
+    in `invariant` (`autodiff.instrument`). In the arrays in `stored`, it overwrites only elements
     marked there. With a `spec`, the kernel is the simplified one that its gradient is built from.
     Runs on copies; waits for the device.
     """

@@ -28,9 +28,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
-from vkchi.autodiff.emit import as_i32, place_in, places_at, scalar_components, store_if
+from vkchi.autodiff.emit import (
+    as_i32,
+    for_each_element,
+    place_in,
+    places_at,
+    scalar_components,
+    store_if,
+)
 from vkchi.autodiff.instrument import shadow_of
-from vkchi.autodiff.versions import for_each_element
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, base_memory, used_in, walk
 from vkchi.ir.iteration_space import linear_iteration

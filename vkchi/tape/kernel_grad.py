@@ -2,7 +2,7 @@
 
 The kernel has already run, so inputs that it overwrote are gone. Where the kernel writes to an
 array that the gradient reads, it must redefine the array or leave it invariant
-(`recompute_safety`). Otherwise, and if the gradient needs random numbers or results of atomics,
+(`autodiff.instrument`). Otherwise, and if the gradient needs random numbers or results of atomics,
 GradientError is raised. A gradient without effect is reported.
 """
 

@@ -304,7 +304,7 @@ def compiled_copy(array: Storage, *, adds: bool) -> Callable[..., None]:
     runtime, t = array.runtime, array.array_type
     found = runtime.movers.get((t, adds))
     if found is None:
-        from vkchi.autodiff.versions import copy_array  # imported late: few layouts are interleaved
+        from vkchi.autodiff.emit import copy_array  # imported late: few layouts are interleaved
         from vkchi.compiler import build_artifact
         from vkchi.ir.builder import Builder
         from vkchi.ir.core import Func, Param

@@ -1,6 +1,12 @@
-"""Strip-mining of gradients to save memory: fewer invocations, each running several iterations.
+"""Loop transformations around reverse mode: loop rotation before it, strip-mining after it.
 
-All iterations of an invocation save their values in the same column of the buffers.
+Loop rotation (`rotate_loops`) moves the condition of a `while` into its body if it writes memory,
+because reverse mode only reverses loop bodies:
+
+    while (x) {cond} {body}    becomes    go = cond(x); while (x, go) {go} {body; go = cond}
+
+Strip-mining (`strip_mine`) saves memory. It makes fewer invocations, each of which runs several
+iterations, and saves their values in the same column of the buffers:
 
     parallel begin, end { (i) .. save[p, i - begin] .. }    becomes
     parallel 0, W { (w) for k in 0..n { .. save[p, w] .. } }    with i = begin + w + k * W
@@ -13,10 +19,51 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vkchi.ir.builder import Builder
+from vkchi.ir.clone import Cloner
 from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.iteration_space import iteration_count, space_of
+from vkchi.ir.ops import WRITES
 from vkchi.ir.rebuild import inline, rebuild
 from vkchi.types import i32, u32
+
+
+def rotate_loops(fn: Func) -> Func:
+    """Rotate each `while` whose condition writes; returns `fn` itself if there is none."""
+    if not any(map(has_writing_condition, walk(fn.body))):
+        return fn
+    mover = LoopRotation(Builder())
+    with mover.b.region() as body:
+        mover.run(fn.body.ops)
+        mover.b.emit("yield")
+    return Func(fn.name, fn.params, body, fn.span)
+
+
+def has_writing_condition(op: Op) -> bool:
+    return op.kind == "while" and any(x.kind in WRITES for x in walk(op.regions[0]))
+
+
+class LoopRotation(Cloner):
+    def control(self, op: Op) -> Op:
+        if not has_writing_condition(op):
+            return super().control(op)
+        b, (cond, body) = self.b, op.regions
+        first = [self.get(v) for v in op.args]
+        first += self.inline(cond, first)
+        with b.region(*params_for(first)) as test:
+            b.emit("yield", test.params[-1])
+        with b.region(*params_for(first)) as inner:
+            ends = self.inline(body, inner.params[:-1])
+            b.emit("yield", *ends, *self.inline(cond, ends))
+        new = b.while_(first, test, inner)
+        self.map.update(zip(op.results, new.results))
+        return new
+
+
+def params_for(values: Sequence[Value]) -> list[Param]:
+    return [Param(v.type, v.name) for v in values]
+
+
+# --- strip-mining --------------------------------------------------------------------------------
 
 
 def strip_mine(fn: Func, saves: frozenset[str]) -> Func | None:
