@@ -17,7 +17,7 @@ from typing import Any
 from vkchi.errors import ArgumentError
 from vkchi.fields.constructors import field
 from vkchi.fields.field import Field
-from vkchi.kernel import Kernel, kernel
+from vkchi.kernel import Kernel, UserFunc, func, kernel
 from vkchi.ndarray import Ndarray, ndarray
 from vkchi.types import Scalar, template
 from vkchi.types import ndarray as ndarray_argument
@@ -59,6 +59,11 @@ def on_arrays(returns: Scalar | None = None, **numbers: Scalar) -> Callable[[Any
     returns a scalar of type `returns`, if given.
     """
     return lambda fn: ArrayKernel(fn, numbers, returns)
+
+
+def library_func(fn: Any) -> UserFunc:
+    """`ti.func` for the functions of library kernels, with an argument type that mypy accepts."""
+    return func(fn)
 
 
 def check_array(who: str, name: str, x: Any, ndim: int | None = None) -> None:

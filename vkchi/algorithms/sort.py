@@ -2,6 +2,7 @@
 
 ti.algorithms.parallel_sort(keys)
 ti.algorithms.parallel_sort(keys, values)
+order = ti.algorithms.argsort(keys)
 """
 
 from __future__ import annotations
@@ -9,49 +10,29 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.algorithms.array_kernels import check_array, on_arrays
+from vkchi.algorithms.radix_sort import store_order
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
-from vkchi.lang.math import isnan
+from vkchi.ndarray import ndarray
 from vkchi.runtime import current_runtime
 from vkchi.types import Scalar, i32
 from vkchi.types.lazy_numpy import np
 
-
-@on_arrays(at=i32, n=i32, p=i32, k=i32, count=i32)
-def exchange_stage(keys: Any, at: Any, n: Any, p: Any, k: Any, count: Any) -> None:
-    """One stage of merge exchange: swap out-of-order pairs at distance k within blocks of 2p keys.
-
-    The first of the `n` keys is keys[at]; `count` iterations handle one pair each.
-    """
-    for t in range(count):
-        i = k % p + t // k * 2 * k + t % k
-        j = i + k
-        if j < n and i // (2 * p) == j // (2 * p):
-            a, b = keys[at + i], keys[at + j]
-            if a > b or (isnan(a) and not isnan(b)):
-                keys[at + i] = b
-                keys[at + j] = a
+FEW = 1 << 14  # keys that numpy sorts faster than the launches of a radix sort take
 
 
-@on_arrays(at=i32, to=i32, n=i32, p=i32, k=i32, count=i32)
-def exchange_stage_with_values(
-    keys: Any, values: Any, at: Any, to: Any, n: Any, p: Any, k: Any, count: Any
-) -> None:
-    """`exchange_stage` that moves values along with the keys; the first is values[to].
+@on_arrays(at=i32, to=i32, n=i32)
+def gather(x: Any, order: Any, out: Any, at: Any, to: Any, n: Any) -> None:
+    """Set out[to + k] to x[at + order[k]], for n values of k."""
+    for k in range(n):
+        out[to + k] = x[at + order[k]]
 
-    In an iteration, all reads precede all writes, because keys and values may share memory.
-    """
-    for t in range(count):
-        i = k % p + t // k * 2 * k + t % k
-        j = i + k
-        if j < n and i // (2 * p) == j // (2 * p):
-            a, b = keys[at + i], keys[at + j]
-            if a > b or (isnan(a) and not isnan(b)):
-                first, second = values[to + i], values[to + j]
-                keys[at + i] = b
-                keys[at + j] = a
-                values[to + i] = second
-                values[to + j] = first
+
+@on_arrays(to=i32, n=i32)
+def copy_first(x: Any, out: Any, to: Any, n: Any) -> None:
+    """Set out[to + k] to x[k], for n values of k."""
+    for k in range(n):
+        out[to + k] = x[k]
 
 
 def sort_by_numpy(arrays: list[Storage]) -> None:
@@ -64,40 +45,77 @@ def sort_by_numpy(arrays: list[Storage]) -> None:
         x.from_numpy(values)
 
 
-def parallel_sort(keys: Storage, values: Storage | None = None) -> None:
-    """Sort a one-dimensional field or ndarray of scalars in place, ascending, nan last.
+def sort_by_kernels(arrays: list[Storage]) -> None:
+    """`sort_by_numpy` on the device."""
+    n = arrays[0].shape[0]
+    order = ndarray(i32, n)
+    store_order(arrays[0], n, order)
+    is_taped = current_runtime().is_taped
+    sorted_arrays = []  # before any array is written: they may share memory
+    for x in arrays:
+        made = ndarray(x.seen_elem, n, needs_grad=is_taped and x.compute.kind == "f")
+        gather(x, order, made, *x.origin, 0, n)
+        sorted_arrays.append(made)
+    for x, made in zip(arrays, sorted_arrays):
+        copy_first(made, x, *x.origin, n)
 
-    `values`, a one-dimensional array at least as long as `keys`, is permuted in the same way. The
-    order of equal keys is arbitrary. Raises ArgumentError for other arrays.
 
-    Numpy sorts arrays in memory that the host can address, unless a tape or `ti.record` is active.
-    Otherwise kernels sort.
-
-    Source of the kernels: K. E. Batcher, "Sorting networks and their applications", 1968, in the
-    form for any length of D. E. Knuth, The Art of Computer Programming 3, 5.2.2, algorithm M.
-    """
-    check_array("parallel_sort", "keys", keys, 1)
-    n = keys.shape[0]
+def check_keys(who: str, keys: Any) -> int:
+    """Return the number of keys. Raises ArgumentError for other arrays than keys."""
+    check_array(who, "keys", keys, 1)
     if not isinstance(keys.elem, Scalar):
-        raise ArgumentError(f"parallel_sort: keys are numbers, not {keys.elem}")
+        raise ArgumentError(f"{who}: keys are numbers, not {keys.elem}")
+    n: int = keys.shape[0]
+    return n
+
+
+def parallel_sort(keys: Storage, values: Storage | None = None) -> None:
+    """Sort a one-dimensional field or ndarray of scalars in place: ascending, stable, nan last.
+
+    Args:
+        keys: numbers or bools. -0 equals 0.
+        values: a one-dimensional array at least as long as `keys`, of numbers, vectors or matrices.
+            It is permuted like the keys.
+
+    Raises:
+        ArgumentError: for other arrays.
+
+    Tapes differentiate the permutation that was found.
+    """
+    n = check_keys("parallel_sort", keys)
     if values is not None:
         check_array("parallel_sort", "values", values, 1)
         if values.shape[0] < n:
             raise ArgumentError(f"parallel_sort: {n} keys, and {values.shape[0]} values")
-    arrays = [keys] if values is None else [keys, values]
-    if current_runtime().tape is None and all(x.host is not None for x in arrays):
+    arrays = [keys] if values is None or values is keys else [keys, values]
+    is_read = current_runtime().tape is None and all(x.host is not None for x in arrays)
+    if n <= FEW and is_read:
         sort_by_numpy(arrays)
-        return
-    p = 1
-    while p < n:
-        k = p
-        while k >= 1:
-            count = -(-(n - k % p) // (2 * k)) * k
-            if values is None:
-                exchange_stage(keys, *keys.origin, n, p, k, count)
-            else:
-                exchange_stage_with_values(
-                    keys, values, *keys.origin, *values.origin, n, p, k, count
-                )
-            k //= 2
-        p *= 2
+    else:
+        sort_by_kernels(arrays)
+
+
+def argsort(keys: Storage, order: Storage | None = None) -> Storage:
+    """Indices that sort `keys`: ascending, stable, nan last. The keys stay where they are.
+
+    Args:
+        keys: a one-dimensional field or ndarray of numbers or bools. -0 equals 0.
+        order: a field or ndarray of ti.i32 of the same length for the result; a new ndarray, if it
+            is left out.
+
+    Returns:
+        The array of indices, which count from 0 also if those of `keys` start elsewhere.
+
+    Raises:
+        ArgumentError: for other arrays.
+    """
+    n = check_keys("argsort", keys)
+    if order is None:
+        order = ndarray(i32, n)
+    check_array("argsort", "order", order, 1)
+    if order.seen_elem is not i32 or order.shape[0] != n:
+        raise ArgumentError(
+            f"argsort: `order` must hold {n} ti.i32, not {order.shape[0]} {order.type_name}"
+        )
+    store_order(keys, n, order)
+    return order
