@@ -112,10 +112,9 @@ def _compiled(
     fields = {k: b[1] for k, b in lowered.bindings.items() if b[0] == "field"}
     interface = interface_of(lowered, artifact, cautions)
     known = lowered.dependencies
-    methods = methods_seen(known.classes, known.functions)
     func = partial(_itself, lowered.func)
-    reads = known.reads(fn)
-    return Compiled(artifact, interface, func, fields, known, methods=methods, reads=reads)
+    reads = (*known.reads(fn), *methods_seen(known.classes, known.functions))
+    return Compiled(artifact, interface, func, fields, known, reads=reads)
 
 
 def lower_only(fn: FunctionType, args: tuple[ArgSpec, ...], options: Options) -> Compiled:

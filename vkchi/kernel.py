@@ -1,6 +1,6 @@
 """Decorators and their objects: `kernel`, `func`, `real_func`, `pyfunc`, `data_oriented`.
 
-A kernel has a table from signatures to launch plans, the cache of its compiled variants.
+A kernel has a table from signatures to compiled kernels.
 
     @ti.kernel
     def saxpy(a: ti.f32, x: ti.types.ndarray(), y: ti.types.ndarray()):
@@ -27,15 +27,12 @@ from vkchi.errors import (
     KernelRuntimeError,
     KernelSyntaxError,
 )
-from vkchi.fields.elements import ElementHook
-from vkchi.fields.storage import Storage
 from vkchi.interrupts.imports import run_in_thread
 from vkchi.interrupts.locks import release_wholly, restoring
 from vkchi.interrupts.weak import insert_bounded
 from vkchi.lang.value_keys import has_dead_key, identity_keys
-from vkchi.launch import Plan, counts_launches
-from vkchi.launch.call_cache import CallCache, Editions
-from vkchi.launch.value_guards import Guard
+from vkchi.launch.call_cache import CallCache, GuardedKernels
+from vkchi.launch.compiled_kernel import CompiledKernel, counts_launches, path_of
 from vkchi.runtime import Runtime, current_runtime
 from vkchi.signature import (
     VARARGS,
@@ -66,7 +63,7 @@ C = TypeVar("C", bound=type)
 
 T = TypeVar("T")
 NOTHING: Sequence[ImportedArray] = ()
-MOST_PLANS = 1024  # per kernel; signatures may contain numbers
+MOST_SIGNATURES = 1024  # per kernel; signatures may contain numbers
 
 
 class Kernel:
@@ -101,7 +98,7 @@ class Kernel:
             and cache.entries
         ):
             entry = cache.entries.get(cache.signer.key(args))  # inlined `cache.find`, for speed
-            if entry is not None and entry.plan.guard.holds(args):
+            if entry is not None and entry.kernel.guard.holds(args):
                 try:
                     return entry.launch(args)
                 except ArgumentError as e:
@@ -137,25 +134,25 @@ class Kernel:
         look = functools.partial(explain_call, self)
         print(self._run(self.arrange(args, kwargs), look, is_shared=True, is_run=False))
 
-    def compile_logged(self, plan: Plan, args: tuple[Any, ...], log: Log) -> Compiled:
+    def compile_logged(self, kernel: CompiledKernel, args: tuple[Any, ...], log: Log) -> Compiled:
         """Compile the kernel again for these arguments, without the cache; add the decisions to
         `log`."""
-        signer, runtime = self._cache_on(plan.runtime).signer, plan.runtime
+        signer, runtime = kernel.signer, kernel.runtime
         specs = signer.specs(args, signer.sign(args))
         options = runtime.options._replace(
-            first_tier=counts_launches(runtime), in_order=plan.in_order, cache=None
+            first_tier=counts_launches(runtime), in_order=kernel.in_order, cache=None
         )
         compile_kernel, _ = _load_compiler()
         return compile_kernel(self.__vkchi_func__, specs, options, runtime.device.caps, log)
 
-    def inspect(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
-        """Return `look(plan, args)` for a call with these arguments, without a launch."""
+    def inspect(self, look: Callable[[CompiledKernel, Any], T], *args: Any) -> T:
+        """Return `look(kernel, args)` for a call with these arguments, without a launch."""
         args = self.arrange(args, {})
-        found: T = self._run(args, lambda name, plan, given: look(plan, given), is_run=False)
+        found: T = self._run(args, lambda name, kernel, given: look(kernel, given), is_run=False)
         return found
 
     def dispatch(self, act: Callable[..., Any], *args: Any) -> Any:
-        """Return `act(name, plan, args)`, run in place of a launch with these arguments.
+        """Return `act(name, kernel, args)`, run in place of a launch with these arguments.
 
         Host arrays that are used in place are passed as a fourth argument.
         """
@@ -165,8 +162,7 @@ class Kernel:
         self, args: tuple[Any, ...], act: Callable[..., Any], *,
         is_shared: bool = False, is_run: bool = True,
     ) -> Any:  # fmt: skip
-        """Return `act(name, plan, args)` with the plan for these arguments, which is made if
-        necessary.
+        """Return `act(name, kernel, args)` with the kernel compiled for these arguments.
 
         `is_shared`: host arrays used in place are passed as a fourth argument. `is_run`: `act` runs
         the kernel.
@@ -196,15 +192,15 @@ class Kernel:
         entry = cache.find(args)  # of shared arrays, or of the device that was just changed to
         if entry is not None:
             return entry.launch(args, shared)
-        plan = self._plan_for(cache, args)
+        kernel = self._compiled_for(cache, args)
         if shared:
-            found = plan.launch_in_place(args, shared)  # more checks than `entry`
-            cache.note(plan, args)
+            found = kernel.launch_in_place(args, shared)  # more checks than `entry`
+            cache.note(kernel, args)
             return found
-        entry = cache.note(plan, args)
+        entry = cache.note(kernel, args)
         if entry is not None and runtime.recording is None:  # bound once
             return entry.launch(args)
-        return launch_or_record(self.__vkchi_func__.__name__, plan, args)
+        return launch_or_record(self.__vkchi_func__.__name__, kernel, args)
 
     def _act(
         self, cache: CallCache, args: tuple[Any, ...], act: Callable[..., Any], *,
@@ -214,44 +210,47 @@ class Kernel:
         args, shared = cache.signer.adopt(args), NOTHING
         if is_shared and cache.runtime.recording is None:
             args, shared = cache.signer.share(args, cache.runtime, is_launch=False)
-        plan = self._plan_for(cache, args, is_run=is_run)
+        kernel = self._compiled_for(cache, args, is_run=is_run)
         if act is not launch_or_record or cache.runtime.tape is not None:
-            device = plan.on_device(args)
-            if device is not plan and device.watch is not None:
+            device = kernel.on_device(args)
+            if device is not kernel and device.watch is not None:
                 device = self._watched(cache, device, args, cache.signer.sign(args), is_run)
-            plan = device
+            kernel = device
         given = (args, shared) if shared else (args,)
-        return act(self.__vkchi_func__.__name__, plan, *given)
+        return act(self.__vkchi_func__.__name__, kernel, *given)
 
-    def _plan_for(self, cache: CallCache, args: tuple[Any, ...], *, is_run: bool = True) -> Plan:
+    def _compiled_for(
+        self, cache: CallCache, args: tuple[Any, ...], *, is_run: bool = True
+    ) -> CompiledKernel:
+        """Return the kernel compiled for these arguments and the current Python values."""
         key = cache.signer.sign(args)
-        found = cache.by_key.get(key)
-        if found is None or not found.plans[0].guard.holds(args):
-            plan = self._find_plan(cache, args, key)
+        found = cache.compiled.get(key)
+        if found is None or not found.kernels[0].guard.holds(args):
+            kernel = self._find_compiled(cache, args, key)
         else:
-            plan = found.plans[0]
-        return plan if plan.watch is None else self._watched(cache, plan, args, key, is_run)
+            kernel = found.kernels[0]
+        return kernel if kernel.watch is None else self._watched(cache, kernel, args, key, is_run)
 
     def _watched(
         self,
         cache: CallCache,
-        plan: Plan,
+        kernel: CompiledKernel,
         args: tuple[Any, ...],
         key: tuple[Any, ...],
         is_run: bool,
-    ) -> Plan:
-        """The plan, or its variant in which the loops that race in this call are serial."""
-        watch, runtime = plan.watch, cache.runtime
+    ) -> CompiledKernel:
+        """The kernel, or its variant in which the loops that race in this call are serial."""
+        watch, runtime = kernel.watch, cache.runtime
         with restoring(runtime.lock), runtime.lock:
             assert watch is not None
-            in_order = watch.look(plan, args, is_run=is_run)
+            in_order = watch.look(kernel, args, is_run=is_run)
             if not in_order:
-                return plan
-            if in_order not in watch.plans:
-                made = self._make_plan(cache, args, key, is_kept=watch.is_kept, in_order=in_order)
+                return kernel
+            if in_order not in watch.variants:
+                made = self._compile(cache, args, key, is_kept=watch.is_kept, in_order=in_order)
                 made.watch = watch
-                watch.plans[in_order] = made
-            return watch.plans[in_order]
+                watch.variants[in_order] = made
+            return watch.variants[in_order]
 
     def __get__(self, obj: Any, owner: Any = None) -> Any:
         return self if obj is None else BoundKernel(self, obj)
@@ -266,41 +265,37 @@ class Kernel:
             self._caches = {**others, id(runtime): found}
         return found
 
-    def _find_plan(self, cache: CallCache, args: tuple[Any, ...], key: tuple[Any, ...]) -> Plan:
-        """Find or make the plan for a new signature, or for new values of Python variables."""
+    def _find_compiled(
+        self, cache: CallCache, args: tuple[Any, ...], key: tuple[Any, ...]
+    ) -> CompiledKernel:
+        """Find or compile the kernel for a new signature, or for new values of Python variables."""
         runtime, name = cache.runtime, self.__vkchi_func__.__name__
         runtime.device.require_open()  # before the lock: a thread may hold it at exit
         with restoring(runtime.lock), runtime.lock:
-            editions = cache.by_key.get(key) or Editions()
-            last, plan = editions.plans[:1], editions.find(args)
-            if plan is None:
-                editions.count(name, args)
-                make: Callable[..., Plan] = self._make_plan
-                if runtime.options.python and runs_as_python(self.__vkchi_func__):
-                    make = self._make_python_plan
-                plan = make(cache, args, key, is_kept=not editions.is_volatile)
-                editions.add(plan, args)
-            if not last:
+            guarded = cache.compiled.get(key) or GuardedKernels()
+            is_new, kernel = not guarded.kernels, guarded.find(args)
+            if kernel is None:
+                guarded.count(name, args)
+                is_python = runtime.options.python and runs_as_python(self.__vkchi_func__)
+                compile_ = self._compile_python if is_python else self._compile
+                kernel = compile_(cache, args, key, is_kept=not guarded.is_volatile)
+                guarded.add(kernel, args)
+            if is_new:
                 for part in identity_keys(key):
-                    forget = functools.partial(forget_stale_plans, weakref.ref(self))
+                    forget = functools.partial(forget_stale, weakref.ref(self))
                     part.watch(runtime.device.finalizers, forget)
-                insert_bounded(cache.by_key, key, editions, MOST_PLANS)
-            return plan
+                insert_bounded(cache.compiled, key, guarded, MOST_SIGNATURES)
+            return kernel
 
-    def _make_plan(
+    def _compile(
         self, cache: CallCache, args: tuple[Any, ...], key: tuple[Any, ...], *,
         is_kept: bool, in_order: tuple[int, ...] = (),
-    ) -> Plan:  # fmt: skip
-        """Make a plan from the cache or by compilation.
+    ) -> CompiledKernel:  # fmt: skip
+        """Load the kernel from the cache, or compile it.
 
         `is_kept`: use the cache. `in_order`: indices of parallel loops to compile as serial loops.
         """
-        runtime, signer = cache.runtime, cache.signer
-        fn, make = self.__vkchi_func__, Plan
-        path = f"{fn.__module__}.{fn.__qualname__}".replace(".<locals>", "")
-        if runtime.options.debug and not runtime.options.accepts_races(path):
-            from vkchi.races.debug import DetectingPlan as make  # 0.1 s
-
+        runtime, signer, fn = cache.runtime, cache.signer, self.__vkchi_func__
         began = perf_counter()
         specs = signer.specs(args, key)
         with compiling(fn.__name__):
@@ -309,41 +304,44 @@ class Kernel:
             )
             options = options if is_kept else options._replace(cache=None)
             compiled = find_compiled(fn, specs, options, runtime.device.caps)
-            plan = make(runtime, compiled, signer, args, show_element)
-            plan.in_order = in_order
-            plan.path = path
-            plan.guard = Guard(fn, compiled.reads, compiled.methods)
-            plan.renew = functools.partial(find_plan, weakref.ref(self), weakref.ref(cache))
-            if compiled.may_race and not in_order and (make is Plan or runtime.is_cpu_wanted):
+            kernel = CompiledKernel(runtime, compiled, signer, args, fn)
+            kernel.in_order = in_order
+            kernel.renew = functools.partial(renew_compiled, weakref.ref(self), weakref.ref(cache))
+            if runtime.options.debug and not runtime.options.accepts_races(path_of(fn)):
+                from vkchi.races.debug import launch_observed  # 0.1 s
+
+                kernel.observer = launch_observed
+            is_watched = kernel.observer is None or runtime.is_cpu_wanted
+            if compiled.may_race and not in_order and is_watched:
                 from vkchi.races.watch import RaceWatch
 
-                plan.watch = RaceWatch(is_kept)
+                kernel.watch = RaceWatch(is_kept)
         runtime.compiled.append((fn.__name__, perf_counter() - began))
-        return plan
+        return kernel
 
-    def _make_python_plan(
+    def _compile_python(
         self, cache: CallCache, args: tuple[Any, ...], key: tuple[Any, ...], *, is_kept: bool
-    ) -> Plan:
-        """Make a plan whose launches run the kernel as plain Python."""
-        make_plan = _load_python_plan()
+    ) -> CompiledKernel:
+        """Compile the kernel to run as plain Python."""
+        make_kernel = _load_python_mode()
 
-        def on_device(args: tuple[Any, ...]) -> Plan:
-            return self._make_plan(cache, args, key, is_kept=is_kept)
+        def compile_for_device(args: tuple[Any, ...]) -> CompiledKernel:
+            return self._compile(cache, args, key, is_kept=is_kept)
 
         fn, signer = self.__vkchi_func__, cache.signer
-        plan = make_plan(cache.runtime, fn, signer, args, key, on_device, show_element)
-        plan.renew = functools.partial(find_plan, weakref.ref(self), weakref.ref(cache))
-        return plan
+        kernel = make_kernel(cache.runtime, fn, signer, args, key, compile_for_device)
+        kernel.renew = functools.partial(renew_compiled, weakref.ref(self), weakref.ref(cache))
+        return kernel
 
     def __reduce__(self) -> str:
         return self.__vkchi_func__.__qualname__  # pickled by name, like functions
 
-    def forget_stale_plans(self) -> None:
-        """Drop the plans whose signatures name dead objects, and all repeated calls."""
+    def forget_stale(self) -> None:
+        """Drop the compiled kernels whose signatures name dead objects, and all entries."""
         for cache in list(self._caches.values()):
             cache.entries.clear()
-            for key in [k for k in list(cache.by_key) if has_dead_key(k)]:
-                cache.by_key.pop(key, None)
+            for key in [k for k in list(cache.compiled) if has_dead_key(k)]:
+                cache.compiled.pop(key, None)
 
     @functools.cached_property
     def _signature(self) -> Signature:
@@ -451,38 +449,38 @@ def runs_as_python(fn: FunctionType) -> bool:
 
 
 @functools.cache
-def _load_python_plan() -> Callable[..., Plan]:
-    """`python_mode.python_plan.make_plan`, loaded for the first kernel that runs as Python."""
+def _load_python_mode() -> Callable[..., CompiledKernel]:
+    """`python_mode.python_kernel.make_kernel`, loaded for the first kernel that runs as Python."""
 
-    def load() -> Callable[..., Plan]:
-        from vkchi.python_mode.python_plan import make_plan
+    def load() -> Callable[..., CompiledKernel]:
+        from vkchi.python_mode.python_kernel import make_kernel
 
-        return make_plan
+        return make_kernel
 
     return run_in_thread(load)
 
 
-def forget_stale_plans(kernel: weakref.ref[Kernel]) -> None:
-    """Call `Kernel.forget_stale_plans` if the kernel is alive.
+def forget_stale(kernel: weakref.ref[Kernel]) -> None:
+    """Call `Kernel.forget_stale` if the kernel is alive.
 
     Finalizer of the objects that are part of a signature.
     """
     found = kernel()
     if found is not None:
-        found.forget_stale_plans()
+        found.forget_stale()
 
 
-def find_plan(
+def renew_compiled(
     kernel: weakref.ref[Kernel], cache: weakref.ref[CallCache], args: tuple[Any, ...]
-) -> Plan:
-    """Find or make the current plan of a kernel for a call.
+) -> CompiledKernel:
+    """Find or compile the current version of a kernel for a call.
 
-    Raises KernelRuntimeError if the kernel or its plans are garbage.
+    Raises KernelRuntimeError if the kernel or its call cache is garbage.
     """
     found, known = kernel(), cache()
     if found is None or known is None:
         raise KernelRuntimeError("values that a kernel was compiled with changed, and it is gone")
-    return found._plan_for(known, args)
+    return found._compiled_for(known, args)
 
 
 class BoundKernel(functools.partial[Any]):
@@ -499,7 +497,7 @@ class BoundKernel(functools.partial[Any]):
         """As `Kernel.explain`, for this object."""
         self.func.explain(*self.args, *args, **kwargs)  # type: ignore[attr-defined]
 
-    def inspect(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
+    def inspect(self, look: Callable[[CompiledKernel, Any], T], *args: Any) -> T:
         """As `Kernel.inspect`, for this object."""
         found: T = self.func.inspect(look, *self.args, *args)  # type: ignore[attr-defined]
         return found
@@ -509,28 +507,21 @@ class BoundKernel(functools.partial[Any]):
         return self.func.dispatch(act, *self.args, *args)  # type: ignore[attr-defined]
 
 
-def launch_or_record(name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
-    """Launch a plan and return its result.
+def launch_or_record(name: str, kernel: CompiledKernel, args: tuple[Any, ...]) -> Any:
+    """Launch a compiled kernel and return its result.
 
     If a tape or forward mode is active, its `launch` does it, under the runtime's lock.
     """
-    lock = plan.runtime.lock
+    lock = kernel.runtime.lock
     was_held = lock._is_owned()  # type: ignore[attr-defined]
     try:  # inlined `locks.restoring`: a debugger would step into it
         with lock:  # a tape may open while this thread waits
-            tape = plan.runtime.tape
-            return plan.launch(args) if tape is None else tape.launch(name, plan, args)
+            tape = kernel.runtime.tape
+            return kernel.launch(args) if tape is None else tape.launch(name, kernel, args)
     except BaseException:
         if not was_held:
             release_wholly(lock)
         raise
-
-
-def show_element(storage: Storage) -> Any:
-    """Read a kernel's result from `storage`: a scalar, or a vector or matrix value."""
-    if storage.is_scalar:
-        return storage.read(())
-    return ElementHook.value(storage.read(()))
 
 
 def show_function(kind: str, fn: FunctionType) -> str:

@@ -606,7 +606,7 @@ def test_torch_tensors_go_through_torch_where_they_are_not_in_order(cu, monkeypa
         return Tensor(np.asarray(SimpleNamespace(__array_interface__=told)))
 
     monkeypatch.setattr("vkchi.interop.cuda.arrays.as_torch_tensor", show)
-    monkeypatch.setattr("vkchi.launch.notify_torch", lambda *args, **kw: None)
+    monkeypatch.setattr("vkchi.launch.compiled_kernel.notify_torch", lambda *args, **kw: None)
     values = np.zeros((4, 6), np.float32)
 
     @ti.kernel

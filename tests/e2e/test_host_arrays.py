@@ -118,7 +118,7 @@ def test_parts_of_arrays_are_compiled_for_twice_at_most(in_place):
     for begin in range(32):
         step(x[begin : begin + 100])
     assert x[31:100].tolist() == [33] * 69
-    assert len(step._cache.by_key) <= 2
+    assert len(step._cache.compiled) <= 2
 
 
 def test_vectors_and_matrices_are_elements(no_copies):

@@ -24,7 +24,7 @@ import vkchi as ti
 from tests.e2e.language import conftest
 from vkchi.compile_state import compiling
 from vkchi.lang import simt
-from vkchi.python_mode.python_plan import DIFFERENT, EXCLUDED, NOT_RUN
+from vkchi.python_mode.python_kernel import DIFFERENT, EXCLUDED, NOT_RUN
 from vkchi.runtime import current_runtime
 
 pytestmark = pytest.mark.usefixtures("own_runtime")

@@ -1,4 +1,4 @@
-"""Calls like one before take a shorter way (`launch/call_cache`), and do the same."""
+"""Calls like one before take a shorter way (`launch/entry`), and do the same."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def array(values) -> ti.Ndarray:
 
 def count_repeats(kernel, monkeypatch) -> list[tuple]:
     """The calls from now on that take the shorter way."""
-    from vkchi.launch.call_cache import RepeatedCall
+    from vkchi.launch.entry import Entry
 
-    found, known, launch = [], [], RepeatedCall.launch
+    found, known, launch = [], [], Entry.launch
 
     def count(self, args):
         if self in known:
@@ -54,7 +54,7 @@ def count_repeats(kernel, monkeypatch) -> list[tuple]:
             known.append(self)
         return launch(self, args)
 
-    monkeypatch.setattr(RepeatedCall, "launch", count)
+    monkeypatch.setattr(Entry, "launch", count)
     return found
 
 
@@ -214,7 +214,7 @@ def test_numbers_of_iterations_that_change():
 
 
 def test_objects_have_the_key_of_their_entry(monkeypatch):
-    from vkchi.launch import call_cache
+    from vkchi.launch import entry as entries
 
     class Other:
         pass
@@ -235,8 +235,8 @@ def test_objects_have_the_key_of_their_entry(monkeypatch):
         return is_plainly(kind, arg)
 
     ti.init(arch=ti.vulkan)
-    others, refs, is_plainly = [], [], call_cache.is_identified
-    monkeypatch.setattr(call_cache, "is_identified", is_identified)
+    others, refs, is_plainly = [], [], entries.is_identified
+    monkeypatch.setattr(entries, "is_identified", is_identified)
     repeats = count_repeats(Model.add, monkeypatch)
     x, models = array([0, 0]), [Model(1), Model(10)]
     for _ in range(3):
@@ -281,11 +281,11 @@ def test_calls_on_devices_in_turn(monkeypatch):
     repeats = []
     x, y = array([1, 2]), array([0, 0])
     scale(2.0, 0, x, y)
-    from vkchi.launch.call_cache import RepeatedCall
+    from vkchi.launch.entry import Entry
 
-    launch = RepeatedCall.launch
+    launch = Entry.launch
     monkeypatch.setattr(
-        RepeatedCall, "launch", lambda self, *args: repeats.append(args) or launch(self, *args)
+        Entry, "launch", lambda self, *args: repeats.append(args) or launch(self, *args)
     )
     for _ in range(3):
         monkeypatch.setattr(scale, "_cache", None)  # as after a call on another device

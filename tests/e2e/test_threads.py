@@ -111,7 +111,7 @@ class TestStress:
             assert triple(k) == 3 * k
 
         run_threads(work, 8)
-        assert len(triple._cache.by_key) == 1
+        assert len(triple._cache.compiled) == 1
 
     def test_many_kernels_compile_at_once(self) -> None:
         def make(k: int) -> Any:

@@ -69,7 +69,7 @@ def test_a_new_field_never_meets_the_plan_of_a_dead_one() -> None:
         f.fill(k)
         increase(f)
         assert f.to_numpy().tolist() == [k + 1] * 4
-    assert len(increase._cache.by_key) <= 2
+    assert len(increase._cache.compiled) <= 2
 
 
 def test_objects_and_their_fields_are_freed_when_another_comes() -> None:

@@ -44,32 +44,16 @@ from vkchi.fields.trees.tree_layout import BufferView
 from vkchi.graph.graph_arguments import FACTS, Arg, ArgKind
 from vkchi.graph.graph_builder import Graph, GraphNode
 from vkchi.interrupts.local import local
-from vkchi.kernel import launch_or_record, show_element
-from vkchi.launch import Plan
+from vkchi.kernel import launch_or_record
+from vkchi.launch.compiled_kernel import CompiledKernel
 from vkchi.runtime import Runtime, current_runtime
 from vkchi.signature import Parameter
 from vkchi.signature.signer import Signer
-from vkchi.span import Span
 from vkchi.types import Array
 from vkchi.types.formats import Format
 from vkchi.types.layout import check_layout_range, shares_words
 
 T = TypeVar("T")
-
-
-class LoadedPlan(Plan):
-    """The plan of a saved kernel, without IR."""
-
-    @property
-    def has_func(self) -> bool:
-        return False
-
-    @property
-    def origin(self) -> tuple[str, Span | None]:
-        return f"{self.artifact.name}()", None
-
-    def first_write(self, name: str) -> Span | None:
-        return None
 
 
 class LoadedKernel:
@@ -91,7 +75,7 @@ class LoadedKernel:
         self.__signature__ = inspect.Signature(
             [inspect.Parameter(p.name, kind) for p in self.parameters]
         )
-        self._plan: LoadedPlan | None = None
+        self._compiled: CompiledKernel | None = None
 
     @property
     def __vkchi_func__(self) -> Any:
@@ -107,12 +91,12 @@ class LoadedKernel:
         """Not supported. Raises GradientError."""
         raise GradientError(NO_GRADIENT.format(self.__name__))
 
-    def inspect(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
-        """Return `look(plan, arguments)` for a call, without running the kernel."""
+    def inspect(self, look: Callable[[CompiledKernel, Any], T], *args: Any) -> T:
+        """Return `look(kernel, arguments)` for a call, without running the kernel."""
         found: T = self._run(args, {}, look)
         return found
 
-    def _run(self, args: Any, kwargs: Any, act: Callable[[LoadedPlan, Any], Any]) -> Any:
+    def _run(self, args: Any, kwargs: Any, act: Callable[[CompiledKernel, Any], Any]) -> Any:
         runtime = self._module.open_runtime()
         tape = runtime.tape
         if tape is not None and tape.kind != "record":
@@ -122,11 +106,11 @@ class LoadedKernel:
             args = self._signer.adopt(args)
             for p, arg, wanted in zip(self.parameters, args, self._wanted, strict=True):
                 check_signed(p, arg, wanted)
-            if self._plan is None:
+            if self._compiled is None:
                 runtime.device.require_open()
                 with runtime.lock:
-                    self._plan = self._make_plan(runtime, args)
-            return act(self._plan, args)
+                    self._compiled = self._load(runtime, args)
+            return act(self._compiled, args)
         except ArgumentError as e:
             raise ArgumentError(f"{self.__name__}(): {e}") from None
         except VkchiError:
@@ -134,11 +118,11 @@ class LoadedKernel:
         except local(*MALFORMED) as e:
             raise ModuleError(f"{self.__name__}() is none that vkchi writes: {fault_of(e)}") from e
 
-    def _make_plan(self, runtime: Runtime, args: tuple[Any, ...]) -> LoadedPlan:
+    def _load(self, runtime: Runtime, args: tuple[Any, ...]) -> CompiledKernel:
         saved, fields = self._saved, self._module.all_fields
         arrays = {name: fields[field] for name, field in saved.fields.items()}
-        compiled = Compiled(saved.artifact, saved.interface, no_func, arrays)
-        return LoadedPlan(runtime, compiled, self._signer, args, show_element)
+        compiled = Compiled(saved.artifact, saved.interface, None, arrays)
+        return CompiledKernel(runtime, compiled, self._signer, args)
 
     def arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if not kwargs and len(args) == len(self.parameters):
@@ -154,11 +138,6 @@ NO_GRADIENT = (
     "{}() is a kernel of a saved module, of which there is no gradient: save a kernel that "
     "computes it, or call the kernel outside of tapes and forward mode"
 )
-
-
-def no_func() -> Any:
-    """Placeholder for loading a saved kernel's IR. Raises ModuleError."""
-    raise ModuleError("there is no IR of a kernel in a saved module")
 
 
 LoadedGraph = Graph

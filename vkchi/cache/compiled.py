@@ -10,9 +10,8 @@ from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vkchi.cache.store import CacheStore
-    from vkchi.frontend.state.captured_values import Read
+    from vkchi.frontend.state.captured_values import PathRead
     from vkchi.frontend.state.dependencies import Dependencies
-    from vkchi.frontend.state.methods_seen import Seen
     from vkchi.ir.core import Func
 
 
@@ -38,24 +37,24 @@ class Compiled(NamedTuple):
     """A kernel compiled for one signature.
 
     - artifact, interface: the shaders, and the values that launches bind.
-    - read_func: returns the IR that was compiled.
+    - read_func: returns the IR that was compiled; None for a kernel of a saved module.
     - fields: bound fields by parameter name.
     - dependencies: objects that lowering read; None for a kernel from the disk cache.
     - home: location in the disk cache, or None.
-    - methods, reads: class methods and Python values that the code depends on.
+    - reads: the Python values, class methods among them, that the code depends on.
     - may_race: True if calls need race detection (`races.watch`).
     """
 
     artifact: Artifact
     interface: Interface
-    read_func: Callable[[], Func]
+    read_func: Callable[[], Func] | None
     fields: dict[str, Any]
     dependencies: Dependencies | None = None
     home: CacheLocation | None = None
-    methods: tuple[Seen, ...] = ()
-    reads: tuple[Read, ...] = ()
+    reads: tuple[PathRead, ...] = ()
     may_race: bool = False
 
     @property
     def func(self) -> Func:
+        assert self.read_func is not None
         return self.read_func()

@@ -25,8 +25,8 @@ from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.state.captured_values import (
     OF_PARENTS,
     Path,
+    PathRead,
     PathRoot,
-    Read,
     Step,
     repeatable_reads,
     value_of,
@@ -224,8 +224,7 @@ def decode_kernel(
         partial(read_func, kept.text, move),
         arrays,
         home=CacheLocation(shelf, found.key, entry[0], places),
-        methods=methods_seen(found.survey.classes, found.survey.functions),
-        reads=reads,
+        reads=(*reads, *methods_seen(found.survey.classes, found.survey.functions)),
         may_race=kept.may_race,
     )
 
@@ -298,14 +297,14 @@ def absolute(span: Span, places: Places) -> Span:
 # --- reads of Python values -----------------------------------------------------------------------
 
 
-def kept_reads(reads: Iterable[Read], survey: KernelSurvey) -> tuple[KeptRead, ...]:
-    """Serialize the reads of a kernel. Raises NoDigestError for a path from a function outside the
-    survey, and for a key that has no position."""
+def kept_reads(reads: Iterable[PathRead], survey: KernelSurvey) -> tuple[KeptRead, ...]:
+    """Serialize the reads of a kernel, except entries of classes. Raises NoDigestError for a path
+    from a function outside the survey, and for a key that has no position."""
     args = tuple([arg.value for arg in survey.args])
-    return tuple([kept_read(read, survey, args) for read in reads])
+    return tuple([kept_read(read, survey, args) for read in reads if read.how != "entry"])
 
 
-def kept_read(read: Read, survey: KernelSurvey, args: tuple[Any, ...]) -> KeptRead:
+def kept_read(read: PathRead, survey: KernelSurvey, args: tuple[Any, ...]) -> KeptRead:
     root, steps = read.path
     if root.fn not in survey.functions:
         raise NoDigestError(f"{root.fn.__qualname__} was reached by no name")
@@ -323,7 +322,7 @@ def kept_read(read: Read, survey: KernelSurvey, args: tuple[Any, ...]) -> KeptRe
     return KeptRead(number, root.kind, root.name, tuple(kept), read.how, read.span)
 
 
-def reads_of(kept: Iterable[KeptRead], survey: KernelSurvey) -> tuple[Read, ...]:
+def reads_of(kept: Iterable[KeptRead], survey: KernelSurvey) -> tuple[PathRead, ...]:
     """Deserialize reads: evaluate their paths in this process. Raises Malformed if that fails."""
     args, functions = tuple([arg.value for arg in survey.args]), list(survey.functions)
     try:
@@ -332,7 +331,7 @@ def reads_of(kept: Iterable[KeptRead], survey: KernelSurvey) -> tuple[Read, ...]
         raise Malformed(f"a value that the kernel reads cannot be read: {e}") from None
 
 
-def read_of(one: KeptRead, functions: list[Any], args: tuple[Any, ...]) -> Read:
+def read_of(one: KeptRead, functions: list[Any], args: tuple[Any, ...]) -> PathRead:
     root = PathRoot(one.kind, functions[one.function], one.name)  # type: ignore[arg-type]
     steps: tuple[Step, ...] = ()
     for kind, key in one.steps:
@@ -342,6 +341,6 @@ def read_of(one: KeptRead, functions: list[Any], args: tuple[Any, ...]) -> Read:
     path = Path(root, steps)
     how: Any = one.how
     if how in OF_PARENTS:
-        return Read(path, how, steps[-1][1], one.span)
+        return PathRead(path, how, steps[-1][1], one.span)
     value = value_of(path, args)
-    return Read(path, how, type(value) if how == "kind" else value, one.span)
+    return PathRead(path, how, type(value) if how == "kind" else value, one.span)

@@ -15,7 +15,7 @@ from vkchi.calls.repeated import RepeatedTapedCall, find_repeated, note_repeated
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
 from vkchi.interop import host_views
-from vkchi.launch import NOTHING_SHARED, Plan, bind_gradient
+from vkchi.launch.compiled_kernel import NOTHING_SHARED, CompiledKernel, bind_gradient
 from vkchi.ndarray import Ndarray
 from vkchi.signature import Parameter
 from vkchi.signature.bound import BoundArguments, ImportedArray
@@ -42,7 +42,7 @@ class KernelCall(NamedTuple):
     """
 
     name: str
-    plan: Plan
+    kernel: CompiledKernel
     args: tuple[Any, ...]
     arrays: dict[str, Storage]
     numbers: dict[str, int]
@@ -55,61 +55,66 @@ class KernelCall(NamedTuple):
 
     @property
     def missing(self) -> str:
-        return self.plan.runtime.options.missing_gradient
+        return self.kernel.runtime.options.missing_gradient
 
 
 def describe_call(
-    name: str, plan: Plan, args: tuple[Any, ...], shared: Sequence[ImportedArray] = NOTHING_SHARED
+    name: str,
+    kernel: CompiledKernel,
+    args: tuple[Any, ...],
+    shared: Sequence[ImportedArray] = NOTHING_SHARED,
 ) -> KernelCall:
     """Build the `KernelCall` of a launch; host arrays are copied, except for those in `shared`."""
-    bound = BoundArguments(plan.runtime, [])
+    bound = BoundArguments(kernel.runtime, [])
     bound.imports += shared
-    for parameter, arg in zip(plan.parameters, args, strict=True):
+    for parameter, arg in zip(kernel.parameters, args, strict=True):
         parameter.bind(arg, bound)
-    for gradient, argument in plan.gradients:
+    for gradient, argument in kernel.gradients:
         bind_gradient(bound, gradient, argument)
-    bound.check_written(plan)
-    bound.check_apart(plan, plan.fields(args))
-    if shared and plan.is_mixed:
-        bound.check_types(plan)
-    given = keep_arguments(plan, args, {one.name: one.array for one in bound.imports})
-    constants = constants_of(plan, args)
+    bound.check_written(kernel)
+    bound.check_apart(kernel, kernel.fields(args))
+    if shared and kernel.is_mixed:
+        bound.check_types(kernel)
+    given = keep_arguments(kernel, args, {one.name: one.array for one in bound.imports})
+    constants = constants_of(kernel, args)
     wanted = [one for one in bound.imports if one.name not in constants]
     tensors = {one.name: one.owner for one in wanted if host_views.has_grad(one.owner)}
     hosts = {one.name: one.view for one in bound.imports}
-    arrays = {**plan.fields(args), **bound.arrays}
-    numbers = integer_arguments(plan, args)
+    arrays = {**kernel.fields(args), **bound.arrays}
+    numbers = integer_arguments(kernel, args)
     return KernelCall(
-        name, plan, given, arrays, numbers, tensors, hosts, tuple(bound.imports),
+        name, kernel, given, arrays, numbers, tensors, hosts, tuple(bound.imports),
         constants, case_of(numbers, arrays),
     )  # fmt: skip
 
 
-def constants_of(plan: Plan, args: tuple[Any, ...]) -> frozenset[str]:
+def constants_of(kernel: CompiledKernel, args: tuple[Any, ...]) -> frozenset[str]:
     """Names of arrays with the annotation `needs_grad=False` that the kernel does not write."""
-    return frozenset(p.name for p, _ in leaf_arguments(plan, args) if p.is_constant) - plan.written
+    return (
+        frozenset(p.name for p, _ in leaf_arguments(kernel, args) if p.is_constant) - kernel.written
+    )
 
 
 def repeat_call(name: str, repeated: RepeatedTapedCall, args: tuple[Any, ...]) -> KernelCall:
     numbers = repeated.numbers(args)
     return KernelCall(
-        name, repeated.plan, args, repeated.arrays(args), numbers, {}, {}, (), repeated.constants,
+        name, repeated.kernel, args, repeated.arrays(args), numbers, {}, {}, (), repeated.constants,
         (tuple(numbers.items()), repeated.shapes), repeated,
     )  # fmt: skip
 
 
 def keep_arguments(
-    plan: Plan, args: tuple[Any, ...], copies: Mapping[str, Storage]
+    kernel: CompiledKernel, args: tuple[Any, ...], copies: Mapping[str, Storage]
 ) -> tuple[Any, ...]:
     """Copy the arguments that Python may mutate; host arrays are replaced by `copies`."""
-    return tuple(p.keep(a, copies) for p, a in zip(plan.parameters, args, strict=True))
+    return tuple(p.keep(a, copies) for p, a in zip(kernel.parameters, args, strict=True))
 
 
 def copied_where_read(call: KernelCall, args: tuple[Any, ...]) -> tuple[Any, ...]:
     if not call.hosts:
         return args
-    read = call.hosts.keys() & call.arrays.keys() - call.plan.written
-    return keep_arguments(call.plan, args, {name: call.arrays[name] for name in read})
+    read = call.hosts.keys() & call.arrays.keys() - call.kernel.written
+    return keep_arguments(call.kernel, args, {name: call.arrays[name] for name in read})
 
 
 class HostCopies:
@@ -125,14 +130,14 @@ class HostCopies:
     def share(self, call: KernelCall) -> KernelCall:
         found = {}
         for name, view in call.hosts.items():
-            if name not in call.plan.written:
+            if name not in call.kernel.written:
                 made = call.arrays[name]
                 key = (view.ctypes.data, view.strides, made.elem, made.shape)
                 old = self.found.setdefault(key, made)
                 if old is not made and not is_equal(old, made):
                     old = self.found[key] = made
                 found[name] = old
-        args = keep_arguments(call.plan, call.args, found)
+        args = keep_arguments(call.kernel, call.args, found)
         return call._replace(arrays={**call.arrays, **found}, args=args)
 
 
@@ -142,9 +147,11 @@ def is_equal(a: Storage, b: Storage) -> bool:
     return not host_views.changed_mask(a.host, b.host).any()
 
 
-def leaf_arguments(plan: Plan, args: tuple[Any, ...]) -> Iterator[tuple[Parameter, Any]]:
+def leaf_arguments(
+    kernel: CompiledKernel, args: tuple[Any, ...]
+) -> Iterator[tuple[Parameter, Any]]:
     """Yield parameters with their arguments; members of structs and packs separately."""
-    for parameter, arg in zip(plan.parameters, args, strict=True):
+    for parameter, arg in zip(kernel.parameters, args, strict=True):
         yield from parameter.leaves(arg)
 
 
@@ -152,44 +159,44 @@ class LaunchRequest:
     """A requested launch and the memory it accesses. Host arrays are not copied before `call` is
     used."""
 
-    def __init__(self, name: str, plan: Plan, args: tuple[Any, ...]) -> None:
-        self.name, self.plan, self.args = name, plan, args
+    def __init__(self, name: str, kernel: CompiledKernel, args: tuple[Any, ...]) -> None:
+        self.name, self.kernel, self.args = name, kernel, args
 
     @cached_property
     def constants(self) -> frozenset[str]:
-        return constants_of(self.plan, self.args)
+        return constants_of(self.kernel, self.args)
 
     @cached_property
     def arrays(self) -> dict[str, Storage]:
-        bound = BoundArguments(self.plan.runtime, [])
-        for parameter, arg in leaf_arguments(self.plan, self.args):
+        bound = BoundArguments(self.kernel.runtime, [])
+        for parameter, arg in leaf_arguments(self.kernel, self.args):
             if parameter.kind != "array" or isinstance(arg, Ndarray):
                 parameter.bind(arg, bound)
-        return {**self.plan.fields(self.args), **bound.arrays}
+        return {**self.kernel.fields(self.args), **bound.arrays}
 
     @cached_property
     def hosts(self) -> dict[str, Values]:
-        given = [(p.name, arg) for p, arg in leaf_arguments(self.plan, self.args)
+        given = [(p.name, arg) for p, arg in leaf_arguments(self.kernel, self.args)
                  if p.kind == "array" and not isinstance(arg, Ndarray)]  # fmt: skip
         return {name: view for name, arg in given if (view := host_views.view_of(arg)) is not None}
 
     @cached_property
     def written(self) -> dict[str, Memory]:
         both: dict[str, Memory] = {**self.arrays, **self.hosts}
-        return {name: memory for name, memory in both.items() if name in self.plan.written}
+        return {name: memory for name, memory in both.items() if name in self.kernel.written}
 
     @cached_property
     def call(self) -> KernelCall:
-        repeated = find_repeated(self.plan, self.args)
+        repeated = find_repeated(self.kernel, self.args)
         if repeated is not None:
             return repeat_call(self.name, repeated, self.args)
-        found = describe_call(self.name, self.plan, self.args)
-        noted = note_repeated(self.plan, self.args, found.arrays, found.constants)
+        found = describe_call(self.name, self.kernel, self.args)
+        noted = note_repeated(self.kernel, self.args, found.arrays, found.constants)
         return found._replace(repeated=noted)
 
 
-def integer_arguments(plan: Plan, args: tuple[Any, ...]) -> dict[str, int]:
-    return {p.name: arg for p, arg in leaf_arguments(plan, args) if isinstance(arg, int)}
+def integer_arguments(kernel: CompiledKernel, args: tuple[Any, ...]) -> dict[str, int]:
+    return {p.name: arg for p, arg in leaf_arguments(kernel, args) if isinstance(arg, int)}
 
 
 def types_apart(
@@ -207,18 +214,18 @@ def types_apart(
             if companion.shape != array.shape or companion.layout.origin != array.layout.origin:
                 raise GradientError(
                     f"the gradient or dual of `{name}` was placed with other indices than the "
-                    "field has", call.plan.func.span,
+                    "field has", call.kernel.func.span,
                     help="place it in a block of the same shape and offset",
                 )  # fmt: skip
             found[name + suffix] = companion.array_type
     return found
 
 
-def check_numbers(name: str, plan: Plan, args: tuple[Any, ...]) -> None:
-    for parameter, arg in leaf_arguments(plan, args):
+def check_numbers(name: str, kernel: CompiledKernel, args: tuple[Any, ...]) -> None:
+    for parameter, arg in leaf_arguments(kernel, args):
         if parameter.kind == "tensor" and host_views.is_torch(arg) and arg.requires_grad:
             raise GradientError(
                 f"{name}(): the gradient of `{parameter.name}`, which is passed by value, would be "
-                "lost", plan.func.span,
+                "lost", kernel.func.span,
                 help=f"pass {parameter.name}.detach(), or take it as ti.types.ndarray()",
             )  # fmt: skip

@@ -1,12 +1,12 @@
 """Memoization per kernel: analyses and derived kernels that tapes and debug mode need.
 
-`facts` runs the queries of `calls.questions`. A query is a function of a plan and of plain values,
-and its result is plain data. Unless the query may warn, its result is usually stored on disk
-(`cache.query_cache`). So the module that reads the IR is only imported for new queries.
-`PlanCaches` holds those results, and objects that are not stored on disk.
+`facts` runs the queries of `calls.questions`. A query is a function of a kernel and of plain
+values, and its result is plain data. Unless the query may warn, its result is usually stored on
+disk (`cache.query_cache`). So the module that reads the IR is only imported for new queries.
+`KernelCaches` holds those results, and objects that are not stored on disk.
 
-    facts.touched(plan, "writes", case_of({"t": 3}, {"x": x}))        # {"x": ((3, 3), (0, 7))}
-    call.plan.derived.find("gradient", spec, make)
+    facts.touched(kernel, "writes", case_of({"t": 3}, {"x": x}))        # {"x": ((3, 3), (0, 7))}
+    call.kernel.derived.find("gradient", spec, make)
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from vkchi.cache.compiled import CacheLocation
     from vkchi.calls import questions as facts
     from vkchi.calls.repeated import RepeatedTapedCall
-    from vkchi.launch import Plan
+    from vkchi.launch.compiled_kernel import CompiledKernel
     from vkchi.signature.signer import Key
 
-__all__ = ["CachedQueries", "Case", "PlanCaches", "Names", "case_of", "facts"]
+__all__ = ["CachedQueries", "Case", "KernelCaches", "Names", "case_of", "facts"]
 V = TypeVar("V")
-MOST_NOTES = 256  # limit on `repeated` calls examined per plan
+MOST_NOTES = 256  # limit on `repeated` calls examined per kernel
 Names = frozenset[str]
 # Key of a call for query results: its integers and the shapes of its arrays, by name.
 Case = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, tuple[int, ...]], ...]]
@@ -68,27 +68,27 @@ class CachedQueries:
                 setattr(self, name, partial(run_query, question))
 
 
-def run_query(question: CachedQuery, plan: Plan, *about: Any) -> Any:
+def run_query(question: CachedQuery, kernel: CompiledKernel, *about: Any) -> Any:
     """Return the result of a query, memoized. Exceptions of the query are raised, not memoized."""
 
     asked = (question.place[1], *about)
     try:
-        return plan.derived.answers.known[asked]
+        return kernel.derived.answers.known[asked]
     except KeyError:
-        return find_out(question, plan, about, asked)
+        return find_out(question, kernel, about, asked)
 
 
 def find_out(
-    question: CachedQuery, plan: Plan, about: tuple[Any, ...], asked: tuple[Any, ...]
+    question: CachedQuery, kernel: CompiledKernel, about: tuple[Any, ...], asked: tuple[Any, ...]
 ) -> Any:
     """Load the result of a query from disk, or run the query; memoize the result."""
 
     def answer() -> Any:
-        with compiling(plan.derived.title):
-            return load_place(question.place)(plan, *about)
+        with compiling(kernel.derived.title):
+            return load_place(question.place)(kernel, *about)
 
     is_lasting = not any(map(does_warn, about))
-    return plan.derived.answers.find(
+    return kernel.derived.answers.find(
         asked, question.form, answer, is_of_call=question.is_of_call, is_lasting=is_lasting
     )
 
@@ -118,8 +118,8 @@ if not TYPE_CHECKING:
     )  # fmt: skip
 
 
-class PlanCaches:
-    """Memoization for one kernel plan.
+class KernelCaches:
+    """Memoization for one compiled kernel.
 
     - `repeated`: data shared by calls with one key. `notes_left` more calls may be examined.
     - `warned`: a registry of Python's `warnings`.

@@ -44,7 +44,7 @@ from vkchi.target.artifact import Artifact
 from vkchi.types import Array
 
 if TYPE_CHECKING:
-    from vkchi.launch import Plan
+    from vkchi.launch.compiled_kernel import CompiledKernel
 
 Types = tuple[tuple[str, Array], ...]
 NONE: Names = frozenset()
@@ -58,55 +58,57 @@ def given_in(case: Case) -> tuple[dict[str, int], dict[str, Shaped]]:
 # --- footprints ----------------------------------------------------------------------------------
 
 
-def footprint(plan: Plan, kinds: str, spec: GradientSpec | None = None) -> Footprint:
-    """Parts of arrays that a kernel accesses by ops of these kinds; memoized per plan.
+def footprint(kernel: CompiledKernel, kinds: str, spec: GradientSpec | None = None) -> Footprint:
+    """Parts of arrays that a kernel accesses by ops of these kinds; memoized per kernel.
 
     `kinds` is `loads`, `reads` or `writes`. With a `spec`, `loads` are the gradient's reads of
     contents before the call. `writes` are those of the simplified kernel that the gradient is built
     from.
     """
     if spec is not None:
-        return live(plan, spec).needs if kinds == "loads" else live(plan, spec).writes
-    arrays = (p for p in plan.func.params if isinstance(p.type, Array))
-    return plan.derived.find("footprint", kinds, lambda: Footprint(plan.func, arrays, KINDS[kinds]))
+        return live(kernel, spec).needs if kinds == "loads" else live(kernel, spec).writes
+    arrays = (p for p in kernel.func.params if isinstance(p.type, Array))
+    return kernel.derived.find(
+        "footprint", kinds, lambda: Footprint(kernel.func, arrays, KINDS[kinds])
+    )
 
 
 def touched(
-    plan: Plan, kinds: str, case: Case, spec: GradientSpec | None = None
+    kernel: CompiledKernel, kinds: str, case: Case, spec: GradientSpec | None = None
 ) -> dict[str, Box]:  # fmt: skip
     """Box of each array that a call, or its gradient, accesses; `kinds` as in `footprint`."""
-    return footprint(plan, kinds, spec).boxes(*given_in(case))
+    return footprint(kernel, kinds, spec).boxes(*given_in(case))
 
 
-def kinds_of_writes(plan: Plan) -> dict[str, frozenset[str]]:
-    found = alias.kinds_of_writes(plan.func.body.ops).items()
+def kinds_of_writes(kernel: CompiledKernel) -> dict[str, frozenset[str]]:
+    found = alias.kinds_of_writes(kernel.func.body.ops).items()
     return {root.name: frozenset(kinds) for root, kinds in found if isinstance(root, Param)}
 
 
-def arrays_used(plan: Plan) -> Names:
+def arrays_used(kernel: CompiledKernel) -> Names:
     """Arrays whose values a kernel uses. Arrays that it only adds to or stores to are not among
     them."""
-    used = {arg for op in walk(plan.func.body) for arg in op.args}
-    reads = [op for op in walk(plan.func.body) if op.kind in READS]
+    used = {arg for op in walk(kernel.func.body) for arg in op.args}
+    reads = [op for op in walk(kernel.func.body) if op.kind in READS]
     bases = [base_memory(op.args[0]) for op in reads if op.kind != "atomic_add" or op in used]
     return frozenset(base.name for base in bases if isinstance(base, Param))
 
 
-def stores_constants(plan: Plan) -> bool:
+def stores_constants(kernel: CompiledKernel) -> bool:
     """True if a kernel writes only by stores, and no value stored depends smoothly on memory."""
-    fn = plan.func
+    fn = kernel.func
     active = ActivityAnalysis(fn, frozenset(p.name for p in fn.params if is_smooth_array(p)))
     is_store = all(kinds == {"store"} for kinds in alias.kinds_of_writes(fn.body.ops).values())
     return is_store and not (active.stores or active.escapes)
 
 
-def fixed_stores(plan: Plan) -> Names:
+def fixed_stores(kernel: CompiledKernel) -> Names:
     """Arrays that a kernel writes only by stores, to elements that a rerun writes again.
 
     Whether and where they are written depends on no array that the kernel writes. Empty if the
     kernel draws random numbers, reports, or uses results of atomics.
     """
-    fn, used = plan.func, used_in(plan.func.body)
+    fn, used = kernel.func, used_in(kernel.func.body)
     writes: dict[Param, list[Op]] = {}
     for op in walk(fn.body):
         root = base_memory(op.args[0]) if op.kind in WRITES else None
@@ -129,24 +131,24 @@ def fixed_stores(plan: Plan) -> Names:
     )
 
 
-def depends_on_order(plan: Plan) -> bool:
-    return gradient_checks.depends_on_order(plan.func)
+def depends_on_order(kernel: CompiledKernel) -> bool:
+    return gradient_checks.depends_on_order(kernel.func)
 
 
 # --- gradients -----------------------------------------------------------------------------------
 
 
-def live(plan: Plan, spec: GradientSpec) -> GradientIR:
-    """A gradient as IR, memoized per plan. Raises GradientError."""
-    options, caps = plan.runtime.options, plan.runtime.device.caps
-    return plan.derived.find(
-        "gradient_ir", spec, lambda: build_gradient(plan.func, spec, options, caps)
+def live(kernel: CompiledKernel, spec: GradientSpec) -> GradientIR:
+    """A gradient as IR, memoized per kernel. Raises GradientError."""
+    options, caps = kernel.runtime.options, kernel.runtime.device.caps
+    return kernel.derived.find(
+        "gradient_ir", spec, lambda: build_gradient(kernel.func, spec, options, caps)
     )
 
 
-def differentiated(plan: Plan, spec: GradientSpec) -> CompiledGradient:
+def differentiated(kernel: CompiledKernel, spec: GradientSpec) -> CompiledGradient:
     """The compiled gradient of a kernel. Raises GradientError."""
-    one = live(plan, spec)
+    one = live(kernel, spec)
     made, active = one.made, one.made.primal.active
     undefined = [op.span for op in walk(one.kernel.body) if op.kind == "undefined_slope"]
     return CompiledGradient(
@@ -164,68 +166,72 @@ def differentiated(plan: Plan, spec: GradientSpec) -> CompiledGradient:
     )
 
 
-def check_reached(plan: Plan, spec: GradientSpec, constants: Names) -> None:
+def check_reached(kernel: CompiledKernel, spec: GradientSpec, constants: Names) -> None:
     """Raise GradientError if a gradient called separately would have no effect.
 
     That is: no derivative reaches an array with a gradient, although one of them depends smoothly
     on an array without. Arrays in `constants` do not count.
     """
-    gradient_checks.check_reaches(live(plan, spec).made.primal, constants)
+    gradient_checks.check_reaches(live(kernel, spec).made.primal, constants)
 
 
-def strip_mined(plan: Plan, spec: GradientSpec) -> Artifact | None:
-    options, caps = plan.runtime.options, plan.runtime.device.caps
-    return build_strip_mined(live(plan, spec).made, options, caps)
+def strip_mined(kernel: CompiledKernel, spec: GradientSpec) -> Artifact | None:
+    options, caps = kernel.runtime.options, kernel.runtime.device.caps
+    return build_strip_mined(live(kernel, spec).made, options, caps)
 
 
-def along(plan: Plan, names: Names, types: Types, missing: str) -> ForwardKernel:
+def along(kernel: CompiledKernel, names: Names, types: Types, missing: str) -> ForwardKernel:
     """The kernel in forward mode for the arrays `names`.
 
     Raises GradientError if there is none, or if a derivative is lost; if `missing` is `warn`, it
     warns in the second case. `types` as in `GradientSpec`.
     """
-    for op, reader in reach(plan).losses(ActivityAnalysis(plan.func, names), names):
+    for op, reader in reach(kernel).losses(ActivityAnalysis(kernel.func, names), names):
         error = lost_derivative_error(name_under(op), reader.span, PUT_THERE, op.span, "dual")
-        raise_or_warn(error, missing, plan.derived.warned)
-    options, caps = plan.runtime.options, plan.runtime.device.caps
-    artifact = build_forward(plan.func, names, dict(types), options, caps)
-    return ForwardKernel(artifact, put_in_place(plan.func, names) is not plan.func)
+        raise_or_warn(error, missing, kernel.derived.warned)
+    options, caps = kernel.runtime.options, kernel.runtime.device.caps
+    artifact = build_forward(kernel.func, names, dict(types), options, caps)
+    return ForwardKernel(artifact, put_in_place(kernel.func, names) is not kernel.func)
 
 
 def outflow(
-    plan: Plan, by: GradientSpec | Names, case: Case, constant: Names = NONE
+    kernel: CompiledKernel, by: GradientSpec | Names, case: Case, constant: Names = NONE
 ) -> DerivativeOutflow:  # fmt: skip
     """Arrays into which a call puts derivatives, if the arrays in `constant` are constants.
 
     `by` is a gradient, or the set of arrays with tangents in forward mode.
     """
     if isinstance(by, GradientSpec):
-        found = live(plan, by).made.outflows
+        found = live(kernel, by).made.outflows
     else:
-        found = plan.derived.find("outflow", by, lambda: OutflowAnalysis(plan.func, by))
+        found = kernel.derived.find("outflow", by, lambda: OutflowAnalysis(kernel.func, by))
     return found.of(*given_in(case), constant)
 
 
-def invariant(plan: Plan, spec: GradientSpec, names: Names, given: Names) -> Names | None:
+def invariant(
+    kernel: CompiledKernel, spec: GradientSpec, names: Names, given: Names
+) -> Names | None:
     """The arrays among `names` that may be invariant (`autodiff.instrument`).
 
     None if the simplified kernel has arrays other than those in `given`.
     """
-    fn = live(plan, spec).kernel
+    fn = live(kernel, spec).kernel
     if any(isinstance(p.type, Array) and p.name not in given for p in fn.params):
         return None
     return find_invariant(fn, names)
 
 
-def marked(plan: Plan, spec: GradientSpec | None, names: Names, invariant: Names) -> MarkingKernel:
+def marked(
+    kernel: CompiledKernel, spec: GradientSpec | None, names: Names, invariant: Names
+) -> MarkingKernel:
     """The kernel, instrumented to mark the elements it stores in the arrays `names`.
 
     With a `spec`, it is the simplified kernel that the gradient is built from. For `invariant`, see
     `autodiff.instrument.instrument_stores`.
     """
-    fn = plan.func if spec is None else live(plan, spec).kernel
+    fn = kernel.func if spec is None else live(kernel, spec).kernel
     made = instrument_stores(fn, names, invariant)
-    artifact = build_artifact(made.func, plan.runtime.options, plan.runtime.device.caps)
+    artifact = build_artifact(made.func, kernel.runtime.options, kernel.runtime.device.caps)
     shadows = {k: (p.name, p.type) for k, p in made.shadows.items() if isinstance(p.type, Array)}
     ops = [MarkedOp(op.kind, name_under(op), op.span) for op in made.ops]
     return MarkingKernel(artifact, shadows, tuple(ops))
@@ -234,16 +240,16 @@ def marked(plan: Plan, spec: GradientSpec | None, names: Names, invariant: Names
 # --- data flow between arrays --------------------------------------------------------------------
 
 
-def reach(plan: Plan) -> ReachingWrites:
-    return plan.derived.find("reach", None, lambda: ReachingWrites(plan.func))
+def reach(kernel: CompiledKernel) -> ReachingWrites:
+    return kernel.derived.find("reach", None, lambda: ReachingWrites(kernel.func))
 
 
-def covering(plan: Plan, name: str, box: Box, case: Case) -> int | None:
+def covering(kernel: CompiledKernel, name: str, box: Box, case: Case) -> int | None:
     """Index of the segment of a call by whose end all of a box is certainly overwritten, or None.
 
     The empty box is the whole array.
     """
-    known = reach(plan)
+    known = reach(kernel)
     if name not in known.must_write.names:
         return None
     full = known.full(name, dict(case[1])[name])
@@ -252,14 +258,14 @@ def covering(plan: Plan, name: str, box: Box, case: Case) -> int | None:
 
 
 def flow(
-    plan: Plan, name: str, box: Box, end: int | None, is_bits: bool, case: Case
+    kernel: CompiledKernel, name: str, box: Box, end: int | None, is_bits: bool, case: Case
 ) -> FlowTargets:
     """Destinations of values that depend smoothly on the contents of a box before the call.
 
     With `is_bits`, the box holds bits of differentiable values. The empty box is the whole array.
     `end` is the segment that overwrites it, if one does.
     """
-    known, reads = reach(plan), reads_of(plan, name, box, end, case)
+    known, reads = reach(kernel), reads_of(kernel, name, box, end, case)
     if not reads:
         return FlowTargets({}, {}, {})
     if is_bits:
@@ -272,8 +278,10 @@ def flow(
     return FlowTargets(*map(spans_of, (smooth, known.staying(smooth), known.staying(bits))))
 
 
-def reads_of(plan: Plan, name: str, box: Box, end: int | None, case: Case) -> frozenset[Value]:
-    known, read = reach(plan), touched(plan, "reads", case).get(name)
+def reads_of(
+    kernel: CompiledKernel, name: str, box: Box, end: int | None, case: Case
+) -> frozenset[Value]:
+    known, read = reach(kernel), touched(kernel, "reads", case).get(name)
     if name not in known.params or read is None or not boxes_may_intersect(read, box):
         return frozenset()
     last = len(known.segments) if end is None else end

@@ -4,7 +4,7 @@ Calls with the same arrays, fields and objects share data; scalars may differ. T
 and shapes of the arrays, the gradient, and prepared launches. Arguments are referred to weakly, or
 taken from each call. Contents of arrays and the state of a tape are not cached.
 
-    repeated = find_repeated(plan, args)    # None for the first such call
+    repeated = find_repeated(kernel, args)    # None for the first such call
     repeated.arrays(args)                   # {"x": ..., "y": ...}
 """
 
@@ -18,16 +18,16 @@ from vkchi.buffer import IMPORTED
 from vkchi.fields.storage import Storage
 from vkchi.interop.in_place import HostNdarray
 from vkchi.interrupts.weak import insert_bounded
-from vkchi.launch.call_cache import RepeatedCall, cache_call
 from vkchi.launch.commands import RepeatedCommands
+from vkchi.launch.entry import Entry, make_entry
 from vkchi.ndarray import Ndarray
 
 if TYPE_CHECKING:
-    from vkchi.launch import Plan
+    from vkchi.launch.compiled_kernel import CompiledKernel
     from vkchi.launch.executable import Arrays, Executable
     from vkchi.tape.plan import GradientPlan
 
-MOST_REPEATED = 16  # cached kinds of calls per plan
+MOST_REPEATED = 16  # cached kinds of calls per kernel
 MOST_CASES = 4096  # cached cases (integer values) per kind of call
 Buffers = tuple[Hashable, ...]
 Adjoints = list["weakref.ref[Storage]"]
@@ -44,23 +44,23 @@ class RepeatedTapedCall:
     """
 
     def __init__(
-        self, plan: Plan, call: RepeatedCall, arrays: Mapping[str, Storage],
+        self, kernel: CompiledKernel, call: Entry, arrays: Mapping[str, Storage],
         constants: frozenset[str],
     ) -> None:  # fmt: skip
-        self.call, self.plan = call, plan
+        self.call, self.kernel = call, kernel
         self.constants = constants
         self.shapes = tuple([(name, array.shape) for name, array in arrays.items()])
         self.smooth = {name: isinstance(array, Ndarray) for name, array in arrays.items()
                        if array.compute.kind == "f" and name not in constants}  # fmt: skip
-        names = [(p.name, k) for k, p in enumerate(plan.parameters)]
-        self.passed = [(name, k) for name, k in names if plan.parameters[k].kind == "array"]
+        names = [(p.name, k) for k, p in enumerate(kernel.parameters)]
+        self.passed = [(name, k) for name, k in names if kernel.parameters[k].kind == "array"]
         self.scalars = [(name, k) for k, name in call.scalars]
         self.known: dict[Hashable, Any] = {}
         self._gradient: tuple[Adjoints, GradientPlan] | None = None
         self._commands: tuple[Executable, Buffers, RepeatedCommands] | None = None
 
     def arrays(self, args: tuple[Any, ...]) -> dict[str, Storage]:
-        found = self.plan.fields(args)
+        found = self.kernel.fields(args)
         for name, k in self.passed:
             found[name] = args[k]
         return found
@@ -117,24 +117,27 @@ def buffers_of(arrays: Arrays) -> Buffers | None:
     return None if IMPORTED in found else tuple(found)
 
 
-def find_repeated(plan: Plan, args: tuple[Any, ...]) -> RepeatedTapedCall | None:
-    return plan.derived.repeated.get(plan.signer.key(args))
+def find_repeated(kernel: CompiledKernel, args: tuple[Any, ...]) -> RepeatedTapedCall | None:
+    return kernel.derived.repeated.get(kernel.signer.key(args))
 
 
 def note_repeated(
-    plan: Plan, args: tuple[Any, ...], arrays: Mapping[str, Storage], constants: frozenset[str]
+    kernel: CompiledKernel,
+    args: tuple[Any, ...],
+    arrays: Mapping[str, Storage],
+    constants: frozenset[str],
 ) -> RepeatedTapedCall | None:
     """Cache the data shared with later calls; None if the call cannot be repeated that way.
 
-    At most MOST_NOTES calls per plan are cached.
+    At most MOST_NOTES calls per kernel are cached.
     """
-    derived = plan.derived
+    derived = kernel.derived
     if not derived.notes_left or any(isinstance(a, HostNdarray) for a in arrays.values()):
         return None
-    call = cache_call(plan, args)
+    call = make_entry(kernel, args)
     if call is None:
         return None
     derived.notes_left -= 1
-    made = RepeatedTapedCall(plan, call, arrays, constants)
+    made = RepeatedTapedCall(kernel, call, arrays, constants)
     insert_bounded(derived.repeated, call.key, made, MOST_REPEATED)
     return made

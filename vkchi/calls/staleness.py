@@ -35,11 +35,11 @@ def find_stale(
     marked there. With a `spec`, the kernel is the simplified one that its gradient is built from.
     Runs on copies; waits for the device.
     """
-    plan, names = call.plan, frozenset(written)
-    made = facts.marked(plan, spec, names, invariant)
+    kernel, names = call.kernel, frozenset(written)
+    made = facts.marked(kernel, spec, names, invariant)
     key = spec, names, invariant
-    variant = plan.derived.find("marked", key, lambda: Variant(call, made.artifact))
-    noted = Storage(plan.runtime, i32, (max(1, len(made.ops)),))
+    variant = kernel.derived.find("marked", key, lambda: Variant(call, made.artifact))
+    noted = Storage(kernel.runtime, i32, (max(1, len(made.ops)),))
     own = {shadow: start_marks(call.arrays[name], t, None if name in invariant else written[name])
            for name, (shadow, t) in made.shadows.items()}  # fmt: skip
     for name, marks in stored.items():
@@ -52,16 +52,16 @@ def find_stored(call: KernelCall, names: frozenset[str]) -> dict[str, Storage]:
     """Return the marks of the elements that a call stored, for those of the arrays `names` of which
     a rerun stores the same elements (`questions.fixed_stores`). Runs on copies."""
     wholes = [id(array.whole) for array in call.arrays.values()]
-    names &= facts.fixed_stores(call.plan)
+    names &= facts.fixed_stores(call.kernel)
     if not names or len(set(wholes)) < len(wholes):
         return {}
     none: frozenset[str] = frozenset()
-    made = facts.marked(call.plan, None, names, none)
-    variant = call.plan.derived.find(
+    made = facts.marked(call.kernel, None, names, none)
+    variant = call.kernel.derived.find(
         "marked", (None, names, none), lambda: Variant(call, made.artifact)
     )
     own = {name: start_marks(call.arrays[name], t, None) for name, (_, t) in made.shadows.items()}
-    noted = Storage(call.plan.runtime, i32, (max(1, len(made.ops)),))
+    noted = Storage(call.kernel.runtime, i32, (max(1, len(made.ops)),))
     shadows = {shadow: own[name] for name, (shadow, _) in made.shadows.items()}
     variant.dry_run(call, {**shadows, NOTED: noted})
     return own

@@ -30,15 +30,15 @@ class Variant:
     func: Func  # set if built from a Func
 
     def __init__(self, call: KernelCall, made: Func | Artifact) -> None:
-        plan = self.plan = call.plan
+        kernel = self.kernel = call.kernel
         if not isinstance(made, Artifact):
             from vkchi.compiler import build_artifact  # import takes 0.1 s
 
             self.func = made
-            made = build_artifact(made, plan.runtime.options, plan.runtime.device.caps)
-        self.artifact, self.sites = made, made.sites_among(plan.known_sites)
-        fixed = {REPORTS: plan.runtime.reports} if self.sites else {}
-        self.executable = plan.derive(made, call.args, fixed)
+            made = build_artifact(made, kernel.runtime.options, kernel.runtime.device.caps)
+        self.artifact, self.sites = made, made.sites_among(kernel.known_sites)
+        fixed = {REPORTS: kernel.runtime.reports} if self.sites else {}
+        self.executable = kernel.derive(made, call.args, fixed)
 
     def run(self, call: KernelCall, arrays: Arrays, again: int | None = None) -> Any:
         """Run the call on these arrays, by name, and return the kernel's result.
@@ -47,29 +47,29 @@ class Variant:
         draws the same random numbers, and neither prints nor warns. Failed checks of the kernel
         raise.
         """
-        runtime, plan = self.plan.runtime, self.plan
+        runtime, kernel = self.kernel.runtime, self.kernel
         with restoring(runtime.lock), runtime.lock:
             bound = self.executable.bind(call.args, arrays)
             if call.hosts:
-                changed = written_imports(call.imports, plan)
-                notify_torch(call.imports, changed, plan, is_taped=runtime.is_taped)
+                changed = written_imports(call.imports, kernel)
+                notify_torch(call.imports, changed, kernel, is_taped=runtime.is_taped)
             if self.sites:
                 runtime.reports.expect()
-            self.executable.record(bound, runtime.seeds(again) if plan.draws else None)
-            for name in call.hosts.keys() & plan.written:
+            self.executable.record(bound, runtime.seeds(again) if kernel.draws else None)
+            for name in call.hosts.keys() & kernel.written:
                 call.arrays[name].copy_to(call.hosts[name])
             if self.sites:
                 runtime.reports.deliver(self.sites, is_muted=again is not None)
-            return plan.result()
+            return kernel.result()
 
     def dry_run(self, call: KernelCall, own: Arrays) -> None:
         """Run the call on copies of the arrays it writes. Raises DeviceError if memory is short.
 
         Only the arrays in `own` keep results. Failing checks of the kernel raise as usual.
         """
-        runtime, plan = self.plan.runtime, self.plan
+        runtime, kernel = self.kernel.runtime, self.kernel
         with restoring(runtime.lock), runtime.lock:
-            written = sorted(self.artifact.writes & plan.written & call.arrays.keys())
+            written = sorted(self.artifact.writes & kernel.written & call.arrays.keys())
             copies = {name: call.arrays[name].copied() for name in written}
             arrays = {**call.arrays, **copies, **own}
             self.run(call._replace(hosts={}), arrays, again=runtime.draws)
@@ -83,18 +83,18 @@ class ForwardPlan(Variant):
 
     def __init__(self, call: KernelCall, duals: Arrays) -> None:
         types = tuple(types_apart(call, duals, DUAL).items())
-        made = facts.along(call.plan, frozenset(duals), types, call.missing)
+        made = facts.along(call.kernel, frozenset(duals), types, call.missing)
         self.is_apart = made.is_apart
         if self.is_apart:
             self._check_repeatable(call)
         super().__init__(call, made.artifact)
 
     def _check_repeatable(self, call: KernelCall) -> None:
-        why = "draws random numbers" if call.plan.draws else "depends on the order of iterations"
-        if call.plan.draws or facts.depends_on_order(call.plan):
+        why = "draws random numbers" if call.kernel.draws else "depends on the order of iterations"
+        if call.kernel.draws or facts.depends_on_order(call.kernel):
             raise GradientError(
                 f"forward mode through singular values or eigenvalues runs {call.name}() twice, "
-                f"which {why}", call.plan.func.span,
+                f"which {why}", call.kernel.func.span,
                 help="do that in a kernel of its own, and keep what it gives in a field",
             )  # fmt: skip
 
@@ -103,14 +103,14 @@ class ForwardPlan(Variant):
         if not self.is_apart:
             return self.run(call, {**call.arrays, **own})
         self.dry_run(call, own)
-        return call.plan.launch(args)
+        return call.kernel.launch(args)
 
 
 def plan_forward(call: KernelCall, duals: Arrays, of: str) -> ForwardPlan:
-    """The forward mode of a call, memoized per plan, set of arrays with duals, and recording title
-    `of`.
+    """The forward mode of a call, memoized per kernel, set of arrays with duals, and recording
+    title `of`.
 
     Raises GradientError.
     """
     key = of, frozenset(duals)
-    return call.plan.derived.find("forward", key, lambda: ForwardPlan(call, duals))
+    return call.kernel.derived.find("forward", key, lambda: ForwardPlan(call, duals))

@@ -168,7 +168,7 @@ def compile_file(
     if name and (values or not shaders_of(noted, name)):
         kernel = find_name(name, names)
         arguments = sample_call(kernel, name, values, names)
-        kernel.inspect(lambda plan, args: None, *arguments)
+        kernel.inspect(lambda kernel, args: None, *arguments)
 
 
 def require_file(path: str) -> None:

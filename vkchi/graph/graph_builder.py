@@ -30,7 +30,7 @@ from vkchi.types.lazy_numpy import is_real_scalar
 
 if TYPE_CHECKING:
     from vkchi.kernel import BoundKernel, Kernel
-    from vkchi.launch import Plan
+    from vkchi.launch.compiled_kernel import CompiledKernel
 
 T = TypeVar("T")
 MOST_RECORDED = 8  # recordings per graph, by sets of arrays
@@ -49,8 +49,8 @@ class Launchable(Protocol):
 
     def __call__(self, *args: Any) -> Any: ...
 
-    def inspect(self, look: Callable[[Plan, Any], T], *args: Any) -> T:
-        """Return `look(plan, arguments)` for a call."""
+    def inspect(self, look: Callable[[CompiledKernel, Any], T], *args: Any) -> T:
+        """Return `look(kernel, arguments)` for a call."""
 
 
 class GraphNode(NamedTuple):
@@ -247,16 +247,16 @@ def call_nodes(nodes: Iterable[GraphNode], values: Values) -> None:
         node.kernel(*node.fill(values))
 
 
-def is_plain_launch(plan: Plan, args: tuple[Any, ...]) -> bool:
+def is_plain_launch(kernel: CompiledKernel, args: tuple[Any, ...]) -> bool:
     """True if a launch consists of dispatches on device arrays only; it may draw random numbers."""
-    pairs = zip(plan.parameters, args, strict=True)
+    pairs = zip(kernel.parameters, args, strict=True)
     leaves = (leaf for parameter, arg in pairs for leaf in parameter.leaves(arg))
     lie_here = (p.kind != "array" or isinstance(a, Storage) for p, a in leaves)
-    return plan.is_recordable and all(lie_here)
+    return kernel.is_recordable and all(lie_here)
 
 
 def record_nodes(nodes: list[GraphNode], values: Values) -> Replay:
-    """Return a replay of kernels whose plans are recordable. Raises ArgumentError."""
+    """Return a replay of recordable kernels. Raises ArgumentError."""
 
     def make(node: GraphNode) -> RecordedLaunch:
         kernel = node.kernel

@@ -40,25 +40,25 @@ from vkchi.signature.wording import describe_argument
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from vkchi.launch import Plan
+    from vkchi.launch.compiled_kernel import CompiledKernel
 
 IN_BLOCK = "in the block of ti.record() kernels are recorded and not run, so "
 MOST_LOOPS = 8  # device loops kept, by condition
 
 
 class RecordedCallStep(NamedTuple):
-    """A recorded call: the kernel's name, its plan, its arguments."""
+    """A recorded call: the kernel's name, the compiled kernel, the arguments."""
 
     name: str
-    plan: Plan
+    kernel: CompiledKernel
     args: tuple[Any, ...]
 
     @property
     def is_plain(self) -> bool:
-        return is_plain_launch(self.plan, self.args)
+        return is_plain_launch(self.kernel, self.args)
 
     def call(self) -> None:
-        launch_or_record(self.name, self.plan, self.args)
+        launch_or_record(self.name, self.kernel, self.args)
 
 
 class Record(SafeContext):
@@ -122,25 +122,25 @@ class Record(SafeContext):
             launches = [RecordedLaunch(*step) for step in steps] if is_plain else []
             yield (Replay(launches) if is_plain else None), steps
 
-    def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
+    def launch(self, name: str, kernel: CompiledKernel, args: tuple[Any, ...]) -> Any:
         """Record a kernel call; calls of other threads are launched. Raises KernelRuntimeError for
         a call that cannot be recorded, and the ArgumentErrors of a launch."""
         if get_ident() != self.thread:
-            return plan.launch(args)
-        if plan.returns:
+            return kernel.launch(args)
+        if kernel.returns:
             self._refuse(f"{name}() cannot return anything: let it write to a field")
-        pairs = zip(plan.parameters, args, strict=True)
+        pairs = zip(kernel.parameters, args, strict=True)
         leaves = [leaf for p, arg in pairs for leaf in p.leaves(arg)]
         for p, arg in leaves:
             if p.kind == "array" and not isinstance(arg, Storage):
                 self._refuse(f"{name}() cannot be given {describe_argument(arg)}: use a ti.ndarray")
-        bound = plan.bind_arguments(args)  # raises ArgumentError
-        for check in plan.checks:
+        bound = kernel.bind_arguments(args)  # raises ArgumentError
+        for check in kernel.checks:
             check(bound.flat)
-        kept = tuple(p.keep(arg, {}) for p, arg in zip(plan.parameters, args, strict=True))
-        self._steps.append(RecordedCallStep(name, plan, kept))
-        for array_name, array in {**plan.fields(args), **bound.arrays}.items():
-            if array_name in plan.written and array.watch is None:
+        kept = tuple(p.keep(arg, {}) for p, arg in zip(kernel.parameters, args, strict=True))
+        self._steps.append(RecordedCallStep(name, kernel, kept))
+        for array_name, array in {**kernel.fields(args), **bound.arrays}.items():
+            if array_name in kernel.written and array.watch is None:
                 self._watched[id(array)] = array
                 array.watch = self.on_access
         return None
@@ -191,8 +191,8 @@ class Record(SafeContext):
     # --- running ---------------------------------------------------------------------------------
 
     def _renew(self) -> None:
-        steps = [step._replace(plan=step.plan.renewed(step.args)) for step in self._steps]
-        if any(new.plan is not old.plan for new, old in zip(steps, self._steps, strict=True)):
+        steps = [step._replace(kernel=step.kernel.renewed(step.args)) for step in self._steps]
+        if any(new.kernel is not old.kernel for new, old in zip(steps, self._steps, strict=True)):
             self._steps, self._loops = steps, {}
             self._parts = list(self._make_parts())
 
@@ -291,10 +291,10 @@ class Record(SafeContext):
 
     def _writes(self, field: Storage) -> bool:
         for step in self._steps:
-            arrays = step.plan.fields(step.args)
-            bound = step.plan.bind_arguments(step.args)
+            arrays = step.kernel.fields(step.args)
+            bound = step.kernel.bind_arguments(step.args)
             for name, array in {**arrays, **bound.arrays}.items():
-                if name in step.plan.written and array.buffer.key == field.buffer.key:
+                if name in step.kernel.written and array.buffer.key == field.buffer.key:
                     return True
         return False
 

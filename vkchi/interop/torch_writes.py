@@ -4,7 +4,7 @@ The version of a written tensor is increased, so that torch rejects a gradient t
 value. If autograd records on it, the tensor's graph ends at the write, and a gradient through it is
 an error. Leaves stay leaves. `forbid_leaf_gradient` makes a gradient of a written leaf an error.
 
-    check_view("x", tensor); report_write("x", tensor, plan)
+    check_view("x", tensor); report_write("x", tensor, kernel)
 
 A kernel's gradient may write the `.grad` of a leaf tensor directly. If an operation's backward then
 returns that same `.grad`, torch would add it to itself. `count_once` prevents this. If other

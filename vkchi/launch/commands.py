@@ -123,13 +123,12 @@ class RepeatedCommands(CommandList):
     def __init__(
         self, executable: Executable, bound: BoundArguments, scalars: Sequence[tuple[int, str]]
     ) -> None:
-        self.executable, self.checks = executable, executable.checks
-        self.scalars = scalars
+        self.checks, self.scalars = executable.checks, scalars
+        self._shapes, self._form = executable.shapes, executable.form
         self._places = [(k, executable.places["value", name, 0]) for k, name in scalars]
-        shapes = executable.shapes
-        met = None if shapes is None else shapes.meet(bound.flat)
+        met = None if self._shapes is None else self._shapes.meet(bound.flat)
         self.met: ShapeCounter | None = met if met is not None and met.left else None
-        form = executable.form if met is None else met.form
+        form = self._form if met is None else met.form
         super().__init__(form.steps, bound.flat, bound.arrays)
 
     def take(self, steps: Sequence[DispatchStep], arrays: Arrays) -> None:
@@ -141,11 +140,10 @@ class RepeatedCommands(CommandList):
 
         `arrays` returns the arrays that were bound.
         """
-        executable = self.executable
-        if met.left and executable.shapes is not None:
-            executable.shapes.count(met, 1)
+        if met.left and self._shapes is not None:
+            self._shapes.count(met, 1)
         if not met.left:
-            if met.form is not executable.form:
+            if met.form is not self._form:
                 self.take(met.form.steps, arrays())
             self.met = None
 

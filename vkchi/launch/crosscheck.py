@@ -28,7 +28,7 @@ from vkchi.interrupts.locks import restoring
 from vkchi.ir.core import Op
 from vkchi.ir.reference.interp import InterpreterReport, run_reference
 from vkchi.kernel import BoundKernel, Kernel
-from vkchi.launch import Plan, bind_gradient
+from vkchi.launch.compiled_kernel import CompiledKernel, bind_gradient
 from vkchi.launch.executable import Executable
 from vkchi.progress import Bar
 from vkchi.runtime import Runtime, current_runtime
@@ -70,7 +70,7 @@ class Case(NamedTuple):
     """
 
     name: str
-    plan: Plan
+    kernel: CompiledKernel
     numbers: tuple[tuple[Parameter, Any], ...]
     arrays: dict[str, Storage]
 
@@ -134,25 +134,25 @@ def verify(
     if not agreeing:
         reasons = "; ".join(f"{label}: {why}" for label, why in skipped.items())
         raise Unsupported(f"verify: no device runs {case.name}(): {reasons}")
-    return Verified(case.name, agreeing, sorted(case.plan.written), skipped)
+    return Verified(case.name, agreeing, sorted(case.kernel.written), skipped)
 
 
-def take_case(plan: Plan, args: tuple[Any, ...]) -> Case:
+def take_case(kernel: CompiledKernel, args: tuple[Any, ...]) -> Case:
     """Bind the arguments of a call and check them, without running it.
 
     Raises ArgumentError, and Unsupported if the kernel draws random numbers.
     """
-    name = plan.artifact.name
-    if plan.draws:
+    name = kernel.artifact.name
+    if kernel.draws:
         raise Unsupported(f"verify: {name}() draws random numbers, which devices draw as they like")
-    bound = plan.bind_arguments(args)
-    for gradient, argument in plan.gradients:
+    bound = kernel.bind_arguments(args)
+    for gradient, argument in kernel.gradients:
         bind_gradient(bound, gradient, argument)
-    for check in plan.checks:
+    for check in kernel.checks:
         check(bound.flat)
-    pairs = [pair for p, arg in zip(plan.parameters, args, strict=True) for pair in p.leaves(arg)]
+    pairs = [pair for p, arg in zip(kernel.parameters, args, strict=True) for pair in p.leaves(arg)]
     numbers = tuple((p, arg) for p, arg in pairs if p.kind in ("scalar", "tensor"))
-    return Case(name, plan, numbers, {**plan.fields(args), **bound.arrays})
+    return Case(name, kernel, numbers, {**kernel.fields(args), **bound.arrays})
 
 
 def copy_arrays(arrays: Mapping[str, Storage]) -> Contents:
@@ -178,7 +178,7 @@ def interpret(case: Case, before: Contents, writers: Writers) -> RunOutcome:
     """
     numbers: dict[str, Any] = {}
     for p, arg in case.numbers:
-        bound = BoundArguments(case.plan.runtime, [])
+        bound = BoundArguments(case.kernel.runtime, [])
         p.bind(arg, bound)
         shape = getattr(p.type, "shape", ())
         numbers[p.name] = np.asarray(bound.flat).reshape(shape)
@@ -191,11 +191,11 @@ def interpret(case: Case, before: Contents, writers: Writers) -> RunOutcome:
 
     try:
         with Bar(f"verify: {case.name}(), numbers that the reference wrote") as bar:
-            run_reference(case.plan.func, {**arrays, **numbers}, reports, watch=note)
+            run_reference(case.kernel.func, {**arrays, **numbers}, reports, watch=note)
     except InternalError as e:
         raise ArgumentError(f"verify: the interpreter gave up ({e}): give smaller arrays") from None
     failed = [r for r in reports if r.kind == "report_failure"]
-    failure = case.plan.known_sites[failed[0].site].message(failed[0].values) if failed else ""
+    failure = case.kernel.known_sites[failed[0].site].message(failed[0].values) if failed else ""
     return RunOutcome(arrays, failure)
 
 
@@ -224,9 +224,9 @@ def run_on(runtime: Runtime, case: Case, before: Contents) -> RunOutcome:
 
     Raises DeviceError or Unsupported if it does not support the kernel.
     """
-    plan, device = case.plan, runtime.device
-    artifact = build_artifact(plan.func, runtime.options, device.caps)
-    sites = artifact.sites_among(plan.known_sites)
+    kernel, device = case.kernel, runtime.device
+    artifact = build_artifact(kernel.func, runtime.options, device.caps)
+    sites = artifact.sites_among(kernel.known_sites)
     parameters = [p for p, _ in case.numbers]
     values = tuple(arg for _, arg in case.numbers)
     copies: dict[int, Storage] = {}
@@ -267,7 +267,7 @@ def compare_outcomes(
         who = "only the reference" if wanted.failure else "only the device"
         raise VerifyError(f"{head}: a check fails in {who}\n{wanted.failure or found.failure}")
     for name in sorted(case.arrays, key=is_returned):  # return values last: they depend on others
-        if name not in case.plan.written or wanted.failure:
+        if name not in case.kernel.written or wanted.failure:
             continue
         want, got = wanted.arrays[name], found.arrays[name]
         off = ulp_distances(got, want)

@@ -159,7 +159,7 @@ class Executable:
         self.steps = [DispatchStep(runtime, d, self.places, keys) for d in artifact.dispatches]
         self.form = CodeVariant(artifact, self.steps, self.temps)
         self.make_form = partial(make_form, runtime, self.places, buffer_refs(fixed))
-        self.shapes: ShapeSpecializer | None = None  # set by `Plan.give_shapes`
+        self.shapes: ShapeSpecializer | None = None  # set by `CompiledKernel.give_shapes`
         self.checks = [check.compiled(count_reader(self.places)) for check in limits]
 
     def _lay_out(

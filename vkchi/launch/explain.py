@@ -3,7 +3,7 @@
 The kernel is compiled again without the cache, with a log of decisions (`target.remarks`). Counts
 are evaluated for the arguments of the call. Nothing is launched.
 
-    print(explain_call(kernel, "step", plan, args))
+    print(explain_call(compiler, "step", kernel, args))
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vkchi.cache.compiled import Compiled
-    from vkchi.launch import Plan
+    from vkchi.launch.compiled_kernel import CompiledKernel
 
 Evaluate = Callable[["Count | None"], "int | None"]
 MANY = 8  # lines of one kind
@@ -33,8 +33,8 @@ MANY = 8  # lines of one kind
 class LoggedCompiler(Protocol):
     """A kernel that compiles with a log of decisions."""
 
-    def compile_logged(self, plan: Plan, args: tuple[Any, ...], log: Log) -> Compiled:
-        """Compile as for a plan; add the decisions to `log`."""
+    def compile_logged(self, kernel: CompiledKernel, args: tuple[Any, ...], log: Log) -> Compiled:
+        """Compile again; add the decisions to `log`."""
 
 
 class Explanation(NamedTuple):
@@ -53,21 +53,21 @@ class Explanation(NamedTuple):
 
 
 def explain_call(
-    kernel: LoggedCompiler,
+    compiler: LoggedCompiler,
     name: str,
-    plan: Plan,
+    kernel: CompiledKernel,
     args: tuple[Any, ...],
     shared: Sequence[ImportedArray] = (),
 ) -> str:
     """Return the explanation of a call as text. The `shared` arguments are used in place, not
     copied."""
     log: Log = []
-    made = kernel.compile_logged(plan, args, log)
-    log += copies(plan, args, {one.name for one in shared})
-    bound = plan.bind_arguments(args)
+    made = compiler.compile_logged(kernel, args, log)
+    log += copies(kernel, args, {one.name for one in shared})
+    bound = kernel.bind_arguments(args)
     if shared:
         bound.share(shared)
-    read = count_reader(plan.places)
+    read = count_reader(kernel.places)
     names = {d.reason: d.name for d in log if d.kind == "shader"}
     grids = {names[d.shader.name]: d.shader.grid for d in made.artifact.dispatches}
 
@@ -75,23 +75,23 @@ def explain_call(
         return None if count is None else max(0, compile_count(count, read)(bound.flat))
 
     found = Explanation(log, grids, evaluate)
-    head = [f"{name}(){place_of(plan)}"]
+    head = [f"{name}(){place_of(kernel)}"]
     parts = (loop_lines, atomic_lines, access_lines, copy_lines)
     return "\n".join([*head, *(line for part in parts for line in part(found))])
 
 
-def place_of(plan: Plan) -> str:
-    span = plan.func.span
+def place_of(kernel: CompiledKernel) -> str:
+    span = kernel.func.span
     return f", {span.line_place}" if span is not None else ""
 
 
-def copies(plan: Plan, args: tuple[Any, ...], in_place: set[str]) -> Iterator[Decision]:
+def copies(kernel: CompiledKernel, args: tuple[Any, ...], in_place: set[str]) -> Iterator[Decision]:
     """Yield a decision for each host array that a call copies to the device."""
-    for parameter, arg in zip(plan.parameters, args, strict=True):
+    for parameter, arg in zip(kernel.parameters, args, strict=True):
         is_host = not hasattr(arg, "elem") and host_views.view_of(arg) is not None
         if parameter.kind == "array" and is_host and parameter.name not in in_place:
-            back = " and back" if parameter.name in plan.written else ""
-            why = host_arrays(plan.runtime).why_copied(arg, parameter.name)
+            back = " and back" if parameter.name in kernel.written else ""
+            why = host_arrays(kernel.runtime).why_copied(arg, parameter.name)
             reason = f"copied to the device{back} at each call: {why.reason}"
             yield Decision("copy", None, reason, why.help, name=parameter.name)
 

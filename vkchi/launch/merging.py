@@ -74,11 +74,11 @@ def may_merge(group: Sequence[RecordedLaunch], one: RecordedLaunch) -> bool:
 def is_single(one: RecordedLaunch) -> bool:
     """True if the launch is one dispatch of a kernel with IR, without random draws and return
     values."""
-    plan = one.plan
+    kernel = one.kernel
     return (
-        plan.has_func
-        and not plan.draws
-        and not plan.returns
+        kernel.has_func
+        and not kernel.draws
+        and not kernel.returns
         and len(one.form.steps) == len(one.commands) == 1
     )
 
@@ -99,7 +99,7 @@ class MergedFunc:
         """
         from vkchi.compiler import build_artifact
 
-        runtime = self.launches[0].plan.runtime
+        runtime = self.launches[0].kernel.runtime
         try:
             artifact = build_artifact(self.fn, runtime.options, runtime.device.caps)
         except (CompilationError, DeviceError, Unsupported):
@@ -125,7 +125,7 @@ def concatenate_launches(launches: Sequence[RecordedLaunch]) -> MergedFunc | Non
     fn = writer.write()
     if fn is None or not fuses_to_one_loop(fn):
         return None
-    if any(one.form is not one.plan.form for one in launches):
+    if any(one.form is not one.kernel.form for one in launches):
         fn = with_shapes(fn, writer.shapes)
     return MergedFunc(launches, fn, writer.names)
 
@@ -159,17 +159,17 @@ class FuncConcatenator:
         with b.region() as body:
             for k, one in enumerate(self.launches):
                 known: dict[Value, Value] = {}
-                for p in one.plan.func.params:
+                for p in one.kernel.func.params:
                     array = one.arrays.get(p.name)
                     new = self.number(k, p) if array is None else self.array(p, array)
                     if new is None:
                         return None
                     known[p] = new
                 self.names.append({p.name: new.name for p, new in known.items()})
-                Cloner(b, known).run(one.plan.func.body.ops)
+                Cloner(b, known).run(one.kernel.func.body.ops)
             b.emit("yield")
-        name = "_".join(dict.fromkeys(one.plan.func.name for one in self.launches))
-        return Func(name, tuple(self.params.values()), body, self.launches[0].plan.func.span)
+        name = "_".join(dict.fromkeys(one.kernel.func.name for one in self.launches))
+        return Func(name, tuple(self.params.values()), body, self.launches[0].kernel.func.span)
 
     def number(self, k: int, p: Param) -> Param | None:
         """Return the parameter for a scalar argument of the k-th launch; None for an array."""
@@ -217,12 +217,12 @@ class Merged(CommandList):
         sources: dict[Place, tuple[RecordedLaunch, int]] = {}  # owner and index of each scalar
         for one, new in zip(launches, names, strict=True):
             arrays.update({new[name]: a for name, a in one.arrays.items() if name in new})
-            for (kind, name, axis), k in one.plan.places.items():
+            for (kind, name, axis), k in one.kernel.places.items():
                 sources.setdefault((kind, new.get(name, name), axis), (one, k))
         self._sources = list(sources.values())
         places = {place: k for k, place in enumerate(sources)}
         (dispatch,) = artifact.dispatches
-        step = DispatchStep(launches[0].plan.runtime, dispatch, places, buffer_refs(arrays))
+        step = DispatchStep(launches[0].kernel.runtime, dispatch, places, buffer_refs(arrays))
         super().__init__([step], self._numbers(), {})
         self.refresh()
 

@@ -1,10 +1,10 @@
 """Command replay: launches recorded once and executed again by one command, the basis of graphs.
 
-`RecordedLaunch` keeps the bound arguments of a launch (`Plan.is_recordable`), so a new scalar is
-only converted and packed. `Replay` keeps the commands of successive launches. If scalars change
-often, the commands read their arguments from memory, and are not recorded again.
+`RecordedLaunch` keeps the bound arguments of a launch (`CompiledKernel.is_recordable`), so a new
+scalar is only converted and packed. `Replay` keeps the commands of successive launches. If scalars
+change often, the commands read their arguments from memory, and are not recorded again.
 
-    replay = Replay([RecordedLaunch("step", plan, (x, 0.1)), ...])
+    replay = Replay([RecordedLaunch("step", kernel, (x, 0.1)), ...])
     replay.run(); replay.change([(0, 1)], 0.2); replay.run()
 """
 
@@ -24,7 +24,7 @@ from vkchi.vk.sequence import Command, CommandSequence
 
 if TYPE_CHECKING:
     from vkchi.device import Device
-    from vkchi.launch import Plan
+    from vkchi.launch.compiled_kernel import CompiledKernel
     from vkchi.vk.pipelines import Runnable
 
 
@@ -37,18 +37,18 @@ RECORDED = 200  # launches counted for a recorded one, since it probably runs of
 
 
 class RecordedLaunch(CommandList):
-    """One launch of a recordable plan, with its bound arguments. It is not executed.
+    """One launch of a recordable kernel, with its bound arguments. It is not executed.
 
     arrays: the arrays used, until the launch becomes part of a replay.
 
     Raises ArgumentError if the arguments do not fit, and InternalError for an array in host memory.
     """
 
-    def __init__(self, name: str, plan: Plan, args: tuple[Any, ...]) -> None:
-        self.name, self.plan, self._known = name, plan, plan.known(args)
+    def __init__(self, name: str, kernel: CompiledKernel, args: tuple[Any, ...]) -> None:
+        self.name, self.kernel, self._known = name, kernel, kernel.known(args)
         bound = self._bind(args)
-        self.form = plan.form_for(bound, RECORDED)
-        self.arrays: dict[str, Storage] = {**plan.fields(args), **bound.arrays}
+        self.form = kernel.form_for(bound, RECORDED)
+        self.arrays: dict[str, Storage] = {**kernel.fields(args), **bound.arrays}
         self._check(bound.flat)
         super().__init__(self.form.steps, bound.flat, bound.arrays)
         self._places: dict[int, tuple[int, bool]] = {}
@@ -57,22 +57,22 @@ class RecordedLaunch(CommandList):
     @property
     def is_current(self) -> bool:
         """True if the Python values that were read at compile time are unchanged."""
-        return self.plan.guard.holds(self._known)
+        return self.kernel.guard.holds(self._known)
 
     def _bind(self, args: tuple[Any, ...]) -> BoundArguments:
         try:
-            bound = self.plan.bind_arguments(args)
+            bound = self.kernel.bind_arguments(args)
         except ArgumentError as e:
             raise self._named(e) from None
-        if self.plan.is_mixed:
-            bound.check_types(self.plan)
+        if self.kernel.is_mixed:
+            bound.check_types(self.kernel)
         if bound.imports:
             raise InternalError("an array in host memory is no part of a replay")
         return bound
 
     def _check(self, flat: list[Any]) -> None:
         try:
-            for check in self.plan.checks:
+            for check in self.kernel.checks:
                 check(flat)
         except ArgumentError as e:
             raise self._named(e) from None
@@ -82,9 +82,9 @@ class RecordedLaunch(CommandList):
 
     def numbers_of(self, k: int, value: Any) -> list[Any]:
         """Convert a value of parameter k to its scalars. Raises ArgumentError."""
-        fresh = BoundArguments(self.plan.runtime, [])
+        fresh = BoundArguments(self.kernel.runtime, [])
         try:
-            self.plan.parameters[k].bind(value, fresh)
+            self.kernel.parameters[k].bind(value, fresh)
         except ArgumentError as e:
             raise self._named(e) from None
         return fresh.flat
@@ -96,7 +96,7 @@ class RecordedLaunch(CommandList):
         an ArgumentError the launch must not be used any more.
         """
         if k not in self._places:
-            self._places[k] = self._find_place(self.plan.parameters[k].name)
+            self._places[k] = self._find_place(self.kernel.parameters[k].name)
         at, is_count = self._places[k]
         for flat in self.flats:
             flat[at : at + len(numbers)] = numbers
@@ -109,7 +109,7 @@ class RecordedLaunch(CommandList):
     def _find_place(self, name: str) -> tuple[int, bool]:
         """Return a parameter's index in the flat list, and if iteration counts or checks depend on
         the parameter."""
-        executable = self.plan
+        executable = self.kernel
         limits = [check.value for check in executable.limits]
         is_count = any(depends_on_argument(count, name) for count in limits)
         is_count = is_count or any(step.depends_on(name) for step in self.form.steps)
@@ -125,7 +125,7 @@ class Replay:
 
     def __init__(self, launches: SequenceOf[RecordedLaunch]) -> None:
         self.launches = launches
-        self._runtime = launches[0].plan.runtime
+        self._runtime = launches[0].kernel.runtime
         merged = merge_launches(launches)
         for one in launches:
             one.arrays = {}  # a replay keeps no arrays alive
@@ -133,9 +133,9 @@ class Replay:
         self._merged = {
             one: unit for unit, those in merged if isinstance(unit, Merged) for one in those
         }
-        self._lives = list(dict.fromkeys(life for one in launches for life in one.plan.lives))
-        self._drawing = [one for one in launches if one.plan.draws]
-        self._watched = [one for one in launches if not one.plan.guard.is_constant]
+        self._lives = list(dict.fromkeys(life for one in launches for life in one.kernel.lives))
+        self._drawing = [one for one in launches if one.kernel.draws]
+        self._watched = [one for one in launches if not one.kernel.guard.is_constant]
         self._sequences: dict[int, CommandSequence] = {}
         self._last: CommandSequence | None = None  # of other scalars: the same barriers apply
         self._memory: ArgumentMemory | None = None
@@ -176,7 +176,7 @@ class Replay:
             one = self.launches[launch]
             unit = self._merged.get(one, one)
             changed.setdefault(unit, unit.commands)
-            parameter = one.plan.parameters[k]
+            parameter = one.kernel.parameters[k]
             key = parameter.kind, parameter.type
             numbers = known.get(key)
             if numbers is None:

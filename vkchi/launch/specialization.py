@@ -16,7 +16,7 @@ and the flushing of subnormals.
 
 There is no specialization
 - if building or loading the variant fails;
-- if launches report or draw random numbers (`Plan.may_have_shapes`);
+- if launches report or draw random numbers (`CompiledKernel.may_have_shapes`);
 - if iterations observe a workgroup size that was not demanded.
 
     executable.shapes = ShapeSpecializer(executable, CodeSource(home, "", lambda: fn, build))

@@ -1,18 +1,17 @@
 """Guards: tests, before each launch, that Python values read at compile time are unchanged.
 
-A guard is a conjunction of tests. There is one per `Read` of the kernel, on the value at the
-`Read`'s path (or on its parent, for absent attributes), and one per method lookup in `methods`.
-With reads, it is one generated function from its third call on; until then the tests run one by
-one.
+A guard is a conjunction of tests, one per `PathRead` of the kernel, on the value at its path (or on
+the parent, for absent attributes). It is one generated function from its third call on; until then
+the tests run one by one.
 
-    guard = Guard(fn, compiled.reads, compiled.methods)
+    guard = Guard(fn, compiled.reads)
     guard.holds(args), guard.changed(args)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from keyword import iskeyword
 from types import CodeType, FunctionType
 from typing import Any
@@ -21,7 +20,7 @@ from vkchi.frontend.state.captured_values import (
     NUMBERS,
     OF_PARENTS,
     Path,
-    Read,
+    PathRead,
     Test,
     is_current,
     is_kept,
@@ -29,9 +28,7 @@ from vkchi.frontend.state.captured_values import (
     parent_of,
     value_of,
 )
-from vkchi.frontend.state.methods_seen import Seen, are_current
 from vkchi.interrupts.local import local
-from vkchi.span import Span
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import is_number_of_numpy
 
@@ -39,11 +36,10 @@ CALLS_BEFORE = 2  # calls before a guard is compiled
 PREFIX = "_vk"  # of names in generated code
 
 
-class ValueTest(NamedTuple):
-    """The test of one value. It does not keep the value alive, unless the test needs it."""
+class PathTest(NamedTuple):
+    """The test of the value at a path. It does not keep the value alive, unless it needs it."""
 
-    path: Path
-    read: Read  # with value None
+    read: PathRead  # with value None
     test: Test
     fast: tuple[str, tuple[Any, ...]]  # template: `{x}` is the path, `{0}` a constant
     is_memory: bool = False
@@ -55,53 +51,48 @@ class ValueTest(NamedTuple):
 class Guard:
     """The tests of a kernel; `holds(args)` is True if the compiled code is valid for a call."""
 
-    def __init__(self, fn: Any, reads: Sequence[Read] = (), methods: tuple[Seen, ...] = ()) -> None:
-        self.fn, self.methods = fn, methods
-        self.watches = [make_value_test(read) for read in reads]
+    def __init__(self, fn: FunctionType | None, reads: Sequence[PathRead]) -> None:
+        self.fn, self.tests = fn, [make_test(read) for read in reads]
         self.left = CALLS_BEFORE
         if not reads:
-            vars(self)["holds"] = partial(call_with, methods) if methods else always_valid
+            vars(self)["holds"] = always_valid
 
     def holds(self, args: tuple[Any, ...]) -> bool:
-        """True if all values and methods are unchanged. At the third call, generated code replaces
-        it."""
+        """True if all values are unchanged. At the third call, generated code replaces it."""
         self.left -= 1
         if self.left < 0:
-            found = vars(self)["holds"] = generate_guard(self.fn, self.watches, self.methods)
+            assert self.fn is not None
+            found = vars(self)["holds"] = generate_guard(self.fn, self.tests)
             return found(args)
-        return next(self.changed(args), None) is None and are_current(self.methods)
+        return next(self.changed(args), None) is None
 
     @property
     def is_constant(self) -> bool:
-        return not (self.watches or self.methods)
+        return not self.tests
 
-    def changed(self, args: tuple[Any, ...]) -> Iterator[tuple[Path, Span | None]]:
-        """Yield the paths whose values changed, each with the span that reads it, or None. Ignores
-        methods."""
-        for one in self.watches:
+    def changed(self, args: tuple[Any, ...]) -> Iterator[PathRead]:
+        """Yield the reads whose values changed."""
+        for one in self.tests:
             if not one.is_current(args):
-                yield one.path, one.read.span
-
-
-def call_with(methods: tuple[Seen, ...], args: tuple[Any, ...]) -> bool:
-    return are_current(methods)
+                yield one.read
 
 
 def always_valid(args: tuple[Any, ...]) -> bool:
     return True
 
 
-def make_value_test(read: Read) -> ValueTest:
+def make_test(read: PathRead) -> PathTest:
     test = read.test()
-    fast = fast_test(read, test)
-    return ValueTest(read.path, read._replace(value=None), test, fast, is_memory(read.value))
+    return PathTest(read._replace(value=None), test, fast_test(read, test), is_memory(read.value))
 
 
-def fast_test(read: Read, test: Test) -> tuple[str, tuple[Any, ...]]:
+def fast_test(read: PathRead, test: Test) -> tuple[str, tuple[Any, ...]]:
     """Return a test as a template of a Python expression, and the constants that fill it."""
     value = read.value
     if read.how == "kind":
         return "{type}({x}) is {0}", (value,)
+    if read.how == "entry":
+        return "{x} is {0}", (value,)
     if read.how == "unshadowed":
         return "{0} not in {x}.__dict__", (value,)
     is_held = type(value) in NUMBERS or is_number_of_numpy(value) or is_kept(value)
@@ -145,16 +136,21 @@ class GuardSource:
             k = fn.__code__.co_varnames.index(name)
             self.arguments[k] = None
             return f"{PREFIX}arg{k}"
+        if kind == "class":
+            if name == "__mro__":
+                return f"{self.constant(fn)}.__mro__"
+            return f"{self.constant(vars(fn))}.get({name!r})"
         return f"{self.constant(fn)}.{name}"
 
     def key(self, key: Any) -> str:
         return repr(key) if type(key) in (int, str) else self.constant(key)
 
-    def test(self, one: ValueTest) -> str:
-        if one.path.root.kind == "object":
+    def test(self, one: PathTest) -> str:
+        path = one.read.path
+        if path.root.kind == "object":
             return f"{self.constant(one.is_current)}({PREFIX}args)"
         text, given = one.fast
-        path = parent_of(one.path) if one.read.how in OF_PARENTS else one.path
+        path = parent_of(path) if one.read.how in OF_PARENTS else path
         x, names = self.path(path), [self.constant(value) for value in given]
         return text.format(*names, x=x, v=f"{PREFIX}x", type=f"{PREFIX}type")
 
@@ -164,18 +160,16 @@ def is_name(key: Any) -> bool:
 
 
 def generate_guard(
-    fn: FunctionType, watches: Sequence[ValueTest], methods: tuple[Seen, ...]
+    fn: FunctionType, tests: Sequence[PathTest]
 ) -> Callable[[tuple[Any, ...]], bool]:
     """Return a function that runs the tests, with the globals of `fn`. An exception in a test is
     False."""
     text = GuardSource(fn)
-    tests = [text.test(one) for one in watches]
-    for held, name, item in methods:
-        tests.append(f"{text.constant(held)}({name!r}) is {text.constant(item)}")
+    parts = [text.test(one) for one in tests]
     given = [*text.constants, type, local, Exception]
     names = [f"{PREFIX}{k}" for k in range(len(text.constants))]
     arguments = "".join([f"{PREFIX}arg{k} = {PREFIX}args[{k}]; " for k in text.arguments])
-    body = f"{arguments}return {' and '.join(tests)}"
+    body = f"{arguments}return {' and '.join(parts)}"
     names += [f"{PREFIX}type", f"{PREFIX}local", f"{PREFIX}error"]
     code = compile_guard(tuple(names), body)
     cells = dict(zip(names, given, strict=True))

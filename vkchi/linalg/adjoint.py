@@ -23,7 +23,7 @@ from vkchi.errors import GradientError
 from vkchi.fields.elements import ArrayAccess
 from vkchi.fields.storage import Storage
 from vkchi.kernel import BoundKernel, Kernel, launch_or_record
-from vkchi.launch import Plan
+from vkchi.launch.compiled_kernel import CompiledKernel
 from vkchi.runtime import current_runtime
 from vkchi.span import user_span
 from vkchi.tape.custom import Recorded
@@ -66,14 +66,14 @@ class MatrixProduct(NamedTuple):
     v."""
 
     name: str
-    plan: Plan
+    kernel: CompiledKernel
     args: tuple[Any, ...]
     v: Any
     Av: Any
 
     def multiply(self, x: Vector) -> Vector:
         self.v.put_unnoticed(x)
-        launch_or_record(self.name, self.plan, self.args)
+        launch_or_record(self.name, self.kernel, self.args)
         return np.array(self.Av.contents())
 
     def multiply_transposed(self, x: Vector) -> Vector:
@@ -82,7 +82,7 @@ class MatrixProduct(NamedTuple):
         self.v.put_unnoticed(np.zeros_like(x))
         self.v.grad.fill(0)
         self.Av.grad.put_unnoticed(x)
-        run_gradient(self.name, self.plan, self.args)
+        run_gradient(self.name, self.kernel, self.args)
         return np.array(self.v.grad.contents())
 
     def differentiate(self, x: Vector, slope: Vector) -> None:
@@ -90,11 +90,11 @@ class MatrixProduct(NamedTuple):
         x^T."""
         self.v.put_unnoticed(x)
         self.Av.grad.put_unnoticed(slope)
-        run_gradient(self.name, self.plan, self.args)
+        run_gradient(self.name, self.kernel, self.args)
 
     def inputs(self) -> dict[str, Storage]:
         """The arrays other than v and Av that the kernel accesses, by parameter name."""
-        found = Launch(self.name, self.plan, self.args).arrays
+        found = Launch(self.name, self.kernel, self.args).arrays
         return {name: a for name, a in found.items() if a is not self.v and a is not self.Av}
 
     def is_symmetric(self) -> bool:
@@ -115,7 +115,7 @@ def product_of(kernel: Kernel | BoundKernel, x: Any) -> MatrixProduct:
         pairs[key] = tuple(make_like(x, needs_grad=True) for _ in range(2))
     v, Av = pairs[key]
     return kernel.inspect(
-        lambda plan, args: MatrixProduct(kernel_name(kernel), plan, args, v, Av), v, Av
+        lambda compiled, args: MatrixProduct(kernel_name(kernel), compiled, args, v, Av), v, Av
     )
 
 

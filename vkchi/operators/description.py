@@ -40,7 +40,7 @@ from vkchi.types.lazy_numpy import is_integer_scalar
 if TYPE_CHECKING:
     import torch
 
-    from vkchi.launch import Plan
+    from vkchi.launch.compiled_kernel import CompiledKernel
 
 
 T = TypeVar("T")
@@ -164,7 +164,7 @@ class OperatorSpec:
         """Arguments that a kernel may write, memoized under `what` per kinds of arguments."""
 
         def find(made: list[KernelValues]) -> SavedForGradient:
-            written = analyse_plan(kernel, find_written, map(shape_on_host, arguments), made)
+            written = analyse(kernel, find_written, map(shape_on_host, arguments), made)
             return SavedForGradient(written & {p.name for p in parameters_of(kernel)}, ())
 
         return self._recall((what, *map(kind_of, arguments)), find).outputs
@@ -186,7 +186,7 @@ class OperatorSpec:
         if self.gradient is not None:
             taken = frozenset(p.name for p in parameters_of(self.gradient))
             return SavedForGradient(taken.intersection(self.outputs), fields)
-        used = analyse_plan(self.kernel, find_used, map(shape_on_host, arguments), made)
+        used = analyse(self.kernel, find_used, map(shape_on_host, arguments), made)
         return SavedForGradient(used.intersection(self.outputs), fields)
 
     def _find_fields(
@@ -194,11 +194,11 @@ class OperatorSpec:
     ) -> tuple[Storage, ...]:
         given = [shape_on_host(a) for a in arguments]
         if self.gradient is None:
-            return analyse_plan(self.kernel, find_fields, given, made)
+            return analyse(self.kernel, find_fields, given, made)
         named = {p.name: a for p, a in zip(self.parameters, given, strict=True)}
         slopes = {slope_of(k): a.new_empty(a.shape) for k, a in named.items() if is_tensor(a)}
         given = self.arrange_gradient({**named, **slopes})
-        return analyse_plan(self.gradient, find_fields, given, made)
+        return analyse(self.gradient, find_fields, given, made)
 
     def remember(self, needs: SavedForGradient) -> FieldSnapshots | None:
         """Snapshot of the fields in `needs`; None if they are unknown."""
@@ -245,35 +245,37 @@ class OperatorSpec:
         return found
 
 
-def analyse_plan(
+def analyse(
     kernel: AnyKernel,
-    look: Callable[[Plan, Any], T],
+    look: Callable[[CompiledKernel, Any], T],
     given: Iterable[Any],
     made: list[KernelValues],
 ) -> T:
-    """Return `look(plan, args)` for the kernel's plan for the arguments `given`. Appends the Python
-    values that the kernel is compiled with to `made`."""
+    """Return `look(compiled, args)` for the kernel compiled for the arguments `given`.
 
-    def seen(plan: Plan, args: tuple[Any, ...]) -> T:
-        made.append(KernelValues(plan.guard, plan.known(args)))
-        return look(plan, args)
+    Appends the Python values that the kernel is compiled with to `made`.
+    """
+
+    def seen(compiled: CompiledKernel, args: tuple[Any, ...]) -> T:
+        made.append(KernelValues(compiled.guard, compiled.known(args)))
+        return look(compiled, args)
 
     return kernel.inspect(seen, *given)
 
 
-def find_written(plan: Plan, args: object) -> frozenset[str]:
-    return frozenset(plan.written)
+def find_written(compiled: CompiledKernel, args: object) -> frozenset[str]:
+    return frozenset(compiled.written)
 
 
-def find_used(plan: Plan, args: object) -> frozenset[str]:
+def find_used(compiled: CompiledKernel, args: object) -> frozenset[str]:
     from vkchi.calls.facts import facts  # rarely used, slow to import
 
-    return facts.arrays_used(plan)
+    return facts.arrays_used(compiled)
 
 
-def find_fields(plan: Plan, args: tuple[Any, ...]) -> tuple[Storage, ...]:
-    fields = plan.fields(args)
-    used = find_used(plan, args) if fields else ()
+def find_fields(compiled: CompiledKernel, args: tuple[Any, ...]) -> tuple[Storage, ...]:
+    fields = compiled.fields(args)
+    used = find_used(compiled, args) if fields else ()
     return tuple([array for name, array in fields.items() if name in used])
 
 

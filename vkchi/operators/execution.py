@@ -21,7 +21,7 @@ from vkchi.runtime import current_runtime
 if TYPE_CHECKING:
     import torch
 
-    from vkchi.launch import Plan
+    from vkchi.launch.compiled_kernel import CompiledKernel
 
 
 def run_operator(spec: OperatorSpec, args: Sequence[Any]) -> list[torch.Tensor]:
@@ -88,8 +88,8 @@ def _run_generated(
 
     memory.check_values()
 
-    def differentiate(name: str, plan: Plan, *given: Any) -> None:
-        act(name, plan, *given, fields=memory)
+    def differentiate(name: str, kernel: CompiledKernel, *given: Any) -> None:
+        act(name, kernel, *given, fields=memory)
 
     spec.kernel.dispatch(differentiate, *spec.arrange(known))
     return {name: _slope(known[name]) for name in wanted}

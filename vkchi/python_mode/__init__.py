@@ -8,5 +8,5 @@ user's file and lines, so that debuggers, tracers and tracebacks see them.
 - `evaluation`: a builder that evaluates the ops that it emits.
 - `rewriting`: Python code of a user's function.
 - `stepping`: execution of one function, statement by statement, and kernel values as Python values.
-- `python_plan`: a launch, and the list of kernels that this mode does not run.
+- `python_kernel`: a launch, and the list of kernels that this mode does not run.
 """

@@ -1,7 +1,8 @@
 """Debug mode: check launches for races, and warn with both source lines.
 
-`DetectingPlan` is the plan of a kernel that may have conflicts. It runs an instrumented variant
-(`detector`), which compares values: two stores of the same value are no race.
+`launch_observed` is the observer of compiled kernels. If conflicts are possible in a launch, it
+runs an instrumented variant (`detector`), which compares values: two stores of the same value are
+no race.
 """
 
 from __future__ import annotations
@@ -15,57 +16,48 @@ from vkchi.interop import host_views
 from vkchi.interrupts.locks import restoring
 from vkchi.ir.core import Func
 from vkchi.ir.rebuild import with_params
-from vkchi.launch import Plan
+from vkchi.launch.compiled_kernel import NOTHING_SHARED, CompiledKernel
 from vkchi.ndarray import Ndarray
 from vkchi.races.detector import ConflictGroup
 from vkchi.races.meeting import KernelRaces
 from vkchi.races.race import memory_name, race_message
 
 
-class DetectingPlan(Plan):
-    """A plan whose launches warn about races."""
+def launch_observed(kernel: CompiledKernel, args: tuple[Any, ...]) -> Any:
+    """Run a kernel, warn about the conflicts that occur, and return the kernel's result.
 
-    is_plain = is_recordable = False
-
-    def launch(self, args: tuple[Any, ...], again: int | None = None) -> Any:
-        """Run the kernel, warn about the conflicts that occur, and return the kernel's result.
-
-        There is no detection in a repetition (`again`), or if memory is short.
-        """
-        shared = shared_names(self, args)
-        races = self.derived.find(
-            "debug_races", shared, lambda: make_races(self.func, dict(shared))
-        )
-        if again is not None or not races.conflicts:
-            return super().launch(args, again)
-        with restoring(self.runtime.lock), self.runtime.lock:
-            self._check(args)
-            call = describe_call(self.func.name, self, args)
-            near = races.feasible.find(call.numbers, call.arrays)
-            form = races.observed(call, near) if near else None
-            try:
-                own = form.bind(call) if form is not None else {}
-            except DeviceError:  # memory is too short for the cells
-                form = None
-            if form is None:
-                return super().launch(args)
-            result = form.run(call, {**call.arrays, **own})
-            numbers = form.result(own)
-            for number in numbers:
-                warn_conflict(races, form.groups[number], self.derived.warned)
-            return result
-
-    def _check(self, args: tuple[Any, ...]) -> None:
-        for life in self.lives:
+    If memory is short, the kernel runs without detection.
+    """
+    shared = shared_names(kernel, args)
+    races = kernel.derived.find(
+        "debug_races", shared, lambda: make_races(kernel.func, dict(shared))
+    )
+    if not races.conflicts:
+        return kernel.launch_in_place(args, NOTHING_SHARED)
+    with restoring(kernel.runtime.lock), kernel.runtime.lock:
+        for life in kernel.lives:
             life.check_alive()
-        self.bind(args)
+        kernel.bind(args)  # checks
+        call = describe_call(kernel.func.name, kernel, args)
+        near = races.feasible.find(call.numbers, call.arrays)
+        form = races.observed(call, near) if near else None
+        try:
+            own = form.bind(call) if form is not None else {}
+        except DeviceError:  # memory is too short for the cells
+            form = None
+        if form is None:
+            return kernel.launch_in_place(args, NOTHING_SHARED)
+        result = form.run(call, {**call.arrays, **own})
+        for number in form.result(own):
+            warn_conflict(races, form.groups[number], kernel.derived.warned)
+        return result
 
 
-def shared_names(plan: Plan, args: tuple[Any, ...]) -> tuple[tuple[str, str], ...]:
+def shared_names(kernel: CompiledKernel, args: tuple[Any, ...]) -> tuple[tuple[str, str], ...]:
     """Pairs of array parameters that are the same array: the later name, the first name."""
     seen: dict[str, Any] = {}
     found = []
-    for parameter, arg in leaf_arguments(plan, args):
+    for parameter, arg in leaf_arguments(kernel, args):
         if parameter.kind == "array":
             first = next((name for name, other in seen.items() if is_same(arg, other)), "")
             if first:

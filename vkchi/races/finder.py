@@ -94,17 +94,17 @@ class RaceFinder:
         If memory is too short for a trial, all conflicts possible in the call count as races; with
         `must`, DeviceError is raised. Kernels named in `accept_races` of `ti.init` have no races.
         """
-        if call.plan.runtime.options.accepts_races(call.plan.path):
+        if call.kernel.runtime.options.accepts_races(call.kernel.path):
             return None
-        if not facts.may_race(call.plan, spec, names, all_):
+        if not facts.may_race(call.kernel, spec, names, all_):
             return None
-        near = facts.meeting(call.plan, spec, names, all_, call.case)
+        near = facts.meeting(call.kernel, spec, names, all_, call.case)
         if not near:
             return None
         from vkchi.races.meeting import races_of  # imports the IR; most calls need no trial
 
         self.trials += 1
-        races = races_of(call.plan, spec, names, all_)
+        races = races_of(call.kernel, spec, names, all_)
         trials = races.trials_of(call, near)
         try:
             numbers = self._try(call, races, trials)
@@ -135,7 +135,7 @@ class RaceFinder:
         `has_run`)."""
         if not self.has_run:
             return False
-        writes = tape_facts.touched(call.plan, "writes", call.case)
+        writes = tape_facts.touched(call.kernel, "writes", call.case)
         both = {name: writes[name] for name in trial.needs if name in writes}
         if not both:
             return False

@@ -33,30 +33,32 @@ from vkchi.races.trials import ObservedRun, TrialRun
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from vkchi.launch import Plan
+    from vkchi.launch.compiled_kernel import CompiledKernel
 
 
-def races_of(plan: Plan, spec: GradientSpec | None, names: Names, all_: bool) -> KernelRaces:
+def races_of(
+    kernel: CompiledKernel, spec: GradientSpec | None, names: Names, all_: bool
+) -> KernelRaces:
     def make() -> KernelRaces:
-        gradient = live(plan, spec).func if spec is not None else None
-        return KernelRaces(simplify_for_gradient(plan.func, names), names, gradient, all_=all_)
+        gradient = live(kernel, spec).func if spec is not None else None
+        return KernelRaces(simplify_for_gradient(kernel.func, names), names, gradient, all_=all_)
 
-    return plan.derived.find("races", (spec, names, all_), make)
+    return kernel.derived.find("races", (spec, names, all_), make)
 
 
-def may_race(plan: Plan, spec: GradientSpec | None, names: Names, all_: bool) -> bool:
+def may_race(kernel: CompiledKernel, spec: GradientSpec | None, names: Names, all_: bool) -> bool:
     """True if a kernel may have a conflict that affects derivatives, or (`all_`) any conflict.
 
     Derivatives are with respect to the arrays `names`, in the gradient `spec` or in forward mode.
     """
-    return bool(races_of(plan, spec, names, all_).conflicts)
+    return bool(races_of(kernel, spec, names, all_).conflicts)
 
 
 def meeting(
-    plan: Plan, spec: GradientSpec | None, names: Names, all_: bool, case: Case
+    kernel: CompiledKernel, spec: GradientSpec | None, names: Names, all_: bool, case: Case
 ) -> tuple[int, ...]:
     """Indices of the conflicts that are possible in a call, among `races_of(...).conflicts`."""
-    found = races_of(plan, spec, names, all_)
+    found = races_of(kernel, spec, names, all_)
     return found.feasible.find(*given_in(case))
 
 
@@ -144,9 +146,9 @@ def observed_variant(call: KernelCall, doubt: UndecidedRace, func: Func) -> Obse
 
     `func` is the kernel, or its variant with a replay log.
     """
-    plan, spec = call.plan, doubt.spec
-    gradient = live(plan, spec).func if spec is not None else None
-    races = plan.derived.find(
+    kernel, spec = call.kernel, doubt.spec
+    gradient = live(kernel, spec).func if spec is not None else None
+    races = kernel.derived.find(
         "races_in_run",
         (func, doubt.names, spec, doubt.all_),
         lambda: KernelRaces(

@@ -32,7 +32,7 @@ class InstrumentedVariant(Variant):
 
     def __init__(self, call: KernelCall, groups: Sequence[ConflictGroup], made: Detector) -> None:
         super().__init__(call, made.func)
-        self.runtime = call.plan.runtime
+        self.runtime = call.kernel.runtime
         self.groups, self.cells = groups, made.cells
         self.types = {p.name: p.type for p in made.func.params if p.name in made.cells}
         self.memory: dict[str, Storage] = {}
@@ -115,5 +115,5 @@ class TrialRun(ObservedRun):
 
 
 def scalar_arguments(call: KernelCall) -> dict[str, Any]:
-    leaves = leaf_arguments(call.plan, call.args)
+    leaves = leaf_arguments(call.kernel, call.args)
     return {p.name: arg for p, arg in leaves if isinstance(arg, int | float | np.number)}

@@ -13,7 +13,7 @@ examined before it runs, in at most MOST_LOOKS calls:
 Each loop is reported once. If the user requested `ti.cpu` and gets a software device, a racing loop
 of at most MOST_IN_ORDER iterations is serialized. The call then runs a variant compiled as with
 `ti.loop_config(serialize=True)`. Such kernels are examined at every call, because other shapes may
-be too large. Other kernels become ordinary plans.
+be too large. Other kernels are not watched.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vkchi.analysis.memory.boxes import Shaped
-    from vkchi.launch import Plan
+    from vkchi.launch.compiled_kernel import CompiledKernel
     from vkchi.races import watch as facts
     from vkchi.races.suspects import RaceCandidates
 
@@ -75,31 +75,31 @@ if not TYPE_CHECKING:
 # --- queries -------------------------------------------------------------------------------------
 
 
-def candidates_of(plan: Plan) -> RaceCandidates:
+def candidates_of(kernel: CompiledKernel) -> RaceCandidates:
     from vkchi.races.suspects import race_candidates
 
-    return plan.derived.find("suspects", None, lambda: race_candidates(plan.func))
+    return kernel.derived.find("suspects", None, lambda: race_candidates(kernel.func))
 
 
-def numbers_of_loops(plan: Plan) -> dict[Span | None, int]:
+def numbers_of_loops(kernel: CompiledKernel) -> dict[Span | None, int]:
     found: dict[Span | None, int] = {}
-    for op in walk(plan.func.body):
+    for op in walk(kernel.func.body):
         if op.kind == "parallel":
             found.setdefault(op.span, len(found))
     return found
 
 
-def loops(plan: Plan) -> Loops:
-    numbers, made = numbers_of_loops(plan), candidates_of(plan)
+def loops(kernel: CompiledKernel) -> Loops:
+    numbers, made = numbers_of_loops(kernel), candidates_of(kernel)
     to_try = dict.fromkeys(numbers[m.loop.span] for m in made.by_trial)
     return Loops(bool(made.by_witness), tuple(to_try))
 
 
-def proven(plan: Plan, case: Case) -> tuple[Proven, ...]:
+def proven(kernel: CompiledKernel, case: Case) -> tuple[Proven, ...]:
     """One conflict per loop that has a witness in a call of this case; open conflicts included."""
     from vkchi.races.witness import IF, WitnessSearch
 
-    numbers, made = numbers_of_loops(plan), candidates_of(plan)
+    numbers, made = numbers_of_loops(kernel), candidates_of(kernel)
     search = WitnessSearch(made.func, made.by_witness, dict(case[0]), dict(case[1]))
     found: dict[int, Proven] = {}
     for m in sorted(made.by_witness, key=lambda m: m.first[0].kind != "load"):
@@ -115,29 +115,29 @@ def described(loop: int, root: Value, one: Op, other: Op, *, is_open: bool = Fal
     return Proven(loop, memory_name(root), one.kind == "load", one.span, other.span, is_open)
 
 
-def lengths(plan: Plan, case: Case) -> dict[int, int]:
+def lengths(kernel: CompiledKernel, case: Case) -> dict[int, int]:
     """Trip counts by loop number in a call of this case, if they are known."""
     from vkchi.races.witness import WitnessSearch
 
-    search = WitnessSearch(plan.func, (), dict(case[0]), dict(case[1]))
+    search = WitnessSearch(kernel.func, (), dict(case[0]), dict(case[1]))
     found: dict[int, int] = {}
-    for op in walk(plan.func.body):
+    for op in walk(kernel.func.body):
         if op.kind == "parallel":
             length = search.length(op)
             if length is not None:
-                number = numbers_of_loops(plan)[op.span]
+                number = numbers_of_loops(kernel)[op.span]
                 found[number] = max(length, found.get(number, 0))
     return found
 
 
-def case_of_launch(plan: Plan, args: tuple[Any, ...]) -> Case:
+def case_of_launch(kernel: CompiledKernel, args: tuple[Any, ...]) -> Case:
     """Integers and shapes of a launch; nothing is bound or copied."""
     from vkchi.calls.call import leaf_arguments
 
-    arrays: dict[str, Shaped] = dict(plan.fields(args))
+    arrays: dict[str, Shaped] = dict(kernel.fields(args))
     numbers: dict[str, int] = {}
-    types = plan.artifact.arrays
-    for parameter, arg in leaf_arguments(plan, args):
+    types = kernel.artifact.arrays
+    for parameter, arg in leaf_arguments(kernel, args):
         if isinstance(arg, int):
             numbers[parameter.name] = int(arg)
         elif parameter.kind == "array" and parameter.name in types:
@@ -157,7 +157,8 @@ class ShapeOnly(NamedTuple):
 class RaceWatch:
     """Race examination of a kernel's first calls, or of all calls once a loop was serialized.
 
-    `plans` are the kernel's variants by serialized loops. With `is_kept`, they are cached on disk.
+    `variants` are the kernel's variants by serialized loops. With `is_kept`, they are cached on
+    disk.
     """
 
     def __init__(self, is_kept: bool) -> None:
@@ -166,21 +167,23 @@ class RaceWatch:
         self.tried: set[int] = set()
         self.raced: dict[int, Proven] = {}
         self.told: set[int] = set()
-        self.plans: dict[tuple[int, ...], Plan] = {}
+        self.variants: dict[tuple[int, ...], CompiledKernel] = {}
 
-    def look(self, plan: Plan, args: tuple[Any, ...], *, is_run: bool) -> tuple[int, ...]:
+    def look(
+        self, kernel: CompiledKernel, args: tuple[Any, ...], *, is_run: bool
+    ) -> tuple[int, ...]:
         """Warn about races in a call; return the numbers of the loops to serialize.
 
         Only calls that run (`is_run`) are counted and tried on copies. After the last call to
-        examine, `plan.watch` is set to None.
+        examine, `kernel.watch` is set to None.
         """
-        if plan.is_ours or plan.runtime.options.accepts_races(plan.path):
-            plan.watch = None
+        if kernel.is_ours or kernel.runtime.options.accepts_races(kernel.path):
+            kernel.watch = None
             return ()
-        has_candidates, to_try = facts.loops(plan)
-        case = case_of_launch(plan, args)
-        found = {p.loop: p for p in facts.proven(plan, case)} if has_candidates else {}
-        length = facts.lengths(plan, case) if found or to_try else {}
+        has_candidates, to_try = facts.loops(kernel)
+        case = case_of_launch(kernel, args)
+        found = {p.loop: p for p in facts.proven(kernel, case)} if has_candidates else {}
+        length = facts.lengths(kernel, case) if found or to_try else {}
         is_open = {k for k, p in found.items() if p.is_open}
         found = {k: p for k, p in found.items() if not p.is_open}
         if is_run:
@@ -188,23 +191,23 @@ class RaceWatch:
             for loop in sorted(is_open.union(to_try) - self.tried - found.keys()):
                 if 2 <= length.get(loop, 0) <= MOST_TRIED:
                     self.tried.add(loop)
-                    self.raced.update((p.loop, p) for p in try_loop(plan, args, loop))
+                    self.raced.update((p.loop, p) for p in try_loop(kernel, args, loop))
         found |= self.raced
         in_order: tuple[int, ...] = ()
-        if plan.runtime.is_cpu_wanted:
+        if kernel.runtime.is_cpu_wanted:
             in_order = tuple(
                 k for k in sorted(found) if length.get(k, MOST_IN_ORDER + 1) <= MOST_IN_ORDER
             )
         for k in sorted(found.keys() - self.told):
-            if k in in_order or not plan.runtime.options.debug:  # debug mode warns itself
-                warn_race(plan, found[k], is_in_order=k in in_order)
+            if k in in_order or not kernel.runtime.options.debug:  # debug mode warns itself
+                warn_race(kernel, found[k], is_in_order=k in in_order)
             self.told.add(k)
-        if self.left <= 0 and not self.plans and not in_order:
-            plan.watch = None
+        if self.left <= 0 and not self.variants and not in_order:
+            kernel.watch = None
         return in_order
 
 
-def try_loop(plan: Plan, args: tuple[Any, ...], loop: int) -> Iterator[Proven]:
+def try_loop(kernel: CompiledKernel, args: tuple[Any, ...], loop: int) -> Iterator[Proven]:
     """Yield the first conflict that a run on copies shows, if any.
 
     Nothing if memory is short, or if the copies would exceed MOST_BYTES.
@@ -214,14 +217,17 @@ def try_loop(plan: Plan, args: tuple[Any, ...], loop: int) -> Iterator[Proven]:
     from vkchi.races.trials import InstrumentedVariant
     from vkchi.races.witness import IF, WitnessSearch
 
-    numbers, found = numbers_of_loops(plan), candidates_of(plan)
-    given, shapes = case_of_launch(plan, args)
-    with compiling(plan.derived.title):
+    numbers, found = numbers_of_loops(kernel), candidates_of(kernel)
+    given, shapes = case_of_launch(kernel, args)
+    with compiling(kernel.derived.title):
         search = WitnessSearch(found.func, found.by_witness, dict(given), dict(shapes))
         is_open = [m for m in found.by_witness if search.find(m) == IF]
     some = [m for m in (*found.by_trial, *is_open) if numbers[m.loop.span] == loop]
-    call = describe_call(plan.func.name, plan, args)
-    if sum(call.arrays[name].size_bytes for name in plan.written & call.arrays.keys()) > MOST_BYTES:
+    call = describe_call(kernel.func.name, kernel, args)
+    if (
+        sum(call.arrays[name].size_bytes for name in kernel.written & call.arrays.keys())
+        > MOST_BYTES
+    ):
         return
     groups = group_by_lines(some)
     added = {op.args[1] for m in some for op in m.second if op.kind != "store"}
@@ -235,7 +241,7 @@ def try_loop(plan: Plan, args: tuple[Any, ...], loop: int) -> Iterator[Proven]:
         yield described(loop, group.root, group.first[0], group.second[0])
 
 
-def warn_race(plan: Plan, race: Proven, *, is_in_order: bool) -> None:
+def warn_race(kernel: CompiledKernel, race: Proven, *, is_in_order: bool) -> None:
     """Warn about a conflict at the user's line of its first access, if there is one."""
     one, other = user_location(race.first), user_location(race.second)
     if one is None:
@@ -247,7 +253,7 @@ def warn_race(plan: Plan, race: Proven, *, is_in_order: bool) -> None:
         text += "; under arch=ti.cpu the loop runs serially, in order"
         otherwise = ""
     help = f"write ti.loop_config(serialize=True) before the loop{otherwise}"
-    caution = Caution("race", f"{plan.path.rpartition('.')[2]}(): {text}", help, one)
+    caution = Caution("race", f"{kernel.path.rpartition('.')[2]}(): {text}", help, one)
     kind = KINDS[caution.kind]
     warn_at(caution.text(), kind, one.file, one.line, SHOWN)
 

@@ -75,32 +75,32 @@ class BoundArguments:
         self.flat.append(array.layout.size)
         self.flat.extend(array.shape)
 
-    def check_written(self, plan: WritingKernel) -> None:
+    def check_written(self, kernel: WritingKernel) -> None:
         """Raise ArgumentError if the kernel writes an import that may overlap a different one.
 
         Also if it writes an import that is read-only or overlaps itself, unless that is host memory
         used in place.
         """
-        written = plan.written
+        written = kernel.written
         for one in self.imports:
             if one.name not in written:
                 continue
             if any(may_overlap(one, other) for other in self.imports):
-                raise self._refuse_overlap(one, plan)
+                raise self._refuse_overlap(one, kernel)
             if isinstance(one.array, HostNdarray):
                 continue
             if not one.view.flags.writeable:
                 raise ArgumentError(
-                    f"argument `{one.name}`: the kernel writes to it{written_at(plan, one.name)},"
+                    f"argument `{one.name}`: the kernel writes to it{written_at(kernel, one.name)},"
                     f" and this {'array' if one.loan else 'numpy array'} is read-only: pass a copy"
                 )
             if host_views.overlaps_itself(one.view):
                 raise ArgumentError(
-                    f"argument `{one.name}`: the kernel writes to it{written_at(plan, one.name)},"
+                    f"argument `{one.name}`: the kernel writes to it{written_at(kernel, one.name)},"
                     " and several of its elements are the same memory: pass a copy"
                 )
 
-    def check_apart(self, plan: WritingKernel, fields: Mapping[str, Storage]) -> None:
+    def check_apart(self, kernel: WritingKernel, fields: Mapping[str, Storage]) -> None:
         """Raise ArgumentError if an import aliases memory of a device array, and the kernel writes
         either.
 
@@ -113,33 +113,33 @@ class BoundArguments:
             if isinstance(one.array, HostNdarray):
                 continue
             for name, array in others.items():
-                if not plan.written & {one.name, name}:
+                if not kernel.written & {one.name, name}:
                     continue
                 if aliases_device_array(one, array):
-                    changed = name if name in plan.written else one.name
+                    changed = name if name in kernel.written else one.name
                     raise ArgumentError(
                         f"argument `{one.name}` is memory of the device's array `{name}`, and the "
-                        f"kernel writes to `{changed}`{written_at(plan, changed)}: pass a copy of "
-                        "it, or the array itself"
+                        f"kernel writes to `{changed}`{written_at(kernel, changed)}: pass a copy "
+                        "of it, or the array itself"
                     )
 
-    def check_types(self, plan: WritingKernel) -> None:
+    def check_types(self, kernel: WritingKernel) -> None:
         """Raise ArgumentError if a written in-place import overlaps one of another scalar type.
         Compiled code assumes that arrays of different types do not alias."""
         taken = [(name, a) for name, a in self.arrays.items() if isinstance(a, HostNdarray)]
         for (name, a), (other, b) in permutations(taken, 2):
             is_met = a.start < b.end and b.start < a.end
-            if name in plan.written and is_met and a.stored is not b.stored:
-                raise self._refuse(name, other, plan)
+            if name in kernel.written and is_met and a.stored is not b.stored:
+                raise self._refuse(name, other, kernel)
 
-    def _refuse_overlap(self, one: ImportedArray, plan: WritingKernel) -> ArgumentError:
+    def _refuse_overlap(self, one: ImportedArray, kernel: WritingKernel) -> ArgumentError:
         other = next(other for other in self.imports if may_overlap(one, other))
-        return self._refuse(one.name, other.name, plan)
+        return self._refuse(one.name, other.name, kernel)
 
-    def _refuse(self, name: str, other: str, plan: WritingKernel) -> ArgumentError:
+    def _refuse(self, name: str, other: str, kernel: WritingKernel) -> ArgumentError:
         return ArgumentError(
             f"arguments `{name}` and `{other}` overlap in memory, and the kernel writes to "
-            f"`{name}`{written_at(plan, name)}: pass a copy of one of them"
+            f"`{name}`{written_at(kernel, name)}: pass a copy of one of them"
         )
 
     def share(self, shared: Sequence[ImportedArray]) -> None:
@@ -246,19 +246,23 @@ def memory_key(array: Ndarray) -> object:
     return array.start if isinstance(array, HostNdarray) else id(array.buffer)
 
 
-def written_at(plan: WritingKernel, name: str) -> str:
-    span = plan.first_write(name)
+def written_at(kernel: WritingKernel, name: str) -> str:
+    span = kernel.first_write(name)
     return f" at {span.place}" if span is not None else ""
 
 
-def written_imports(imports: Sequence[ImportedArray], plan: WritingKernel) -> list[int]:
+def written_imports(imports: Sequence[ImportedArray], kernel: WritingKernel) -> list[int]:
     """Positions of the imports whose memory a kernel writes, under any name."""
-    changed = {memory_key(one.array) for one in imports if one.name in plan.written}
+    changed = {memory_key(one.array) for one in imports if one.name in kernel.written}
     return [k for k, one in enumerate(imports) if memory_key(one.array) in changed]
 
 
 def notify_torch(
-    imports: Sequence[ImportedArray], changed: Sequence[int], plan: WritingKernel, *, is_taped: bool
+    imports: Sequence[ImportedArray],
+    changed: Sequence[int],
+    kernel: WritingKernel,
+    *,
+    is_taped: bool,
 ) -> None:
     """Notify torch of the tensors that a kernel is about to write, those at positions `changed`.
 
@@ -271,11 +275,11 @@ def notify_torch(
     for one in tensors if not is_taped else ():
         check_view(one.name, one.owner)
     for one in tensors:
-        report_write(one.name, one.owner, plan)
+        report_write(one.name, one.owner, kernel)
     if not is_taped and any(
         host_views.is_torch(one.owner) and is_recorded(one.owner)
         for one in imports
-        if one.name in plan.read
+        if one.name in kernel.read
     ):
         for one in tensors:
-            forbid_leaf_gradient(one.owner, plan)
+            forbid_leaf_gradient(one.owner, kernel)

@@ -58,7 +58,7 @@ class CallAdjoints:
         """
         if self.call.tensors:
             await_host_memory()  # torch copies some gradients on the host
-        written = self.call.plan.written & self.call.tensors.keys()
+        written = self.call.kernel.written & self.call.tensors.keys()
         results = {id(self.call.tensors[name]) for name in written}
         for name, tensor in self.call.tensors.items():
             key = id(tensor)
@@ -134,7 +134,7 @@ def copy_gradient(array: Storage, tensor: Any, *, is_result: bool) -> Fetched:
 def counted_twice(call: KernelCall, name: str) -> GradientError:
     return GradientError(
         f"{call.name}(): the gradient of `{name}` would be counted twice: torch is going backward, "
-        "and adds what it is given to the .grad of this tensor", call.plan.func.span,
+        "and adds what it is given to the .grad of this tensor", call.kernel.func.span,
         help=f"pass {name}.detach(), and give torch the .grad of that",
     )  # fmt: skip
 
@@ -161,7 +161,7 @@ def check_leaves(call: KernelCall) -> None:
         if not (tensor.is_leaf or tensor.retains_grad):
             raise GradientError(
                 f"{call.name}(): torch computed the tensor `{name}` from others, which its "
-                "gradient would not reach", call.plan.func.span,
+                "gradient would not reach", call.kernel.func.span,
                 help="pass what it was computed from, or call retain_grad() on it to find the "
                 "gradient in its .grad",
             )  # fmt: skip

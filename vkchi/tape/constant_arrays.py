@@ -89,7 +89,7 @@ class ConstantArrays:
         The call read the arrays in `constant` as constants. An array that receives no derivative
         stays constant, or becomes constant if the call overwrites all of it.
         """
-        for name in call.plan.written & call.arrays.keys():
+        for name in call.kernel.written & call.arrays.keys():
             array = call.arrays[name]
             if name in flows.all.stores or array.whole is not array or name in call.hosts:
                 continue
@@ -141,12 +141,12 @@ def plan_where_known(
 def flows_of(
     call: KernelCall, spec: GradientSpec, constant: Mapping[str, Fills]
 ) -> DerivativeFlows:
-    none = facts.outflow(call.plan, spec, call.case, NOTHING)
+    none = facts.outflow(call.kernel, spec, call.case, NOTHING)
     if not constant:
         return DerivativeFlows(none, none, none, NO_FILLS)
     sure = [name for name, fills in constant.items() if not fills]
     surely, all_ = (
-        facts.outflow(call.plan, spec, call.case, frozenset(names)) for names in (sure, constant)
+        facts.outflow(call.kernel, spec, call.case, frozenset(names)) for names in (sure, constant)
     )
     return DerivativeFlows(none, surely, all_, NO_FILLS.union(*constant.values()))
 

@@ -38,7 +38,7 @@ from vkchi.hooks import python_scope
 from vkchi.interop import host_views
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.struct import Struct
-from vkchi.launch import Plan
+from vkchi.launch.compiled_kernel import CompiledKernel
 from vkchi.runtime import current_runtime
 from vkchi.span import Span, user_span
 from vkchi.tape.ledger import Account, HostAccount, Ledger, LoggedWrite, MemoryAccount, box_at
@@ -275,7 +275,7 @@ class MutationLog:
             account.writes[box] = LoggedWrite(self.time, who)
 
     def note_views(self, launch: KernelCall | LaunchRequest) -> None:
-        for name in launch.plan.written & launch.hosts.keys():
+        for name in launch.kernel.written & launch.hosts.keys():
             self.note(
                 launch.hosts[name], (), f"{launch.name}()",
                 is_certain=self.since is None or self.is_certain(launch, name, ()),
@@ -287,7 +287,7 @@ class MutationLog:
         array = call.arrays[name]
         if array.whole is not array:
             return False
-        return facts.covering(call.plan, name, box, call.case) is not None
+        return facts.covering(call.kernel, name, box, call.case) is not None
 
     @contextmanager
     def reading(self, since: int, reader: str, left: Sequence[Left]) -> Iterator[None]:
@@ -367,17 +367,17 @@ class MutationLog:
 
         Returns the parts of arrays that it writes. Raises GradientError as `check_all`.
         """
-        plan, case = given.plan, case_of(integer_arguments(given.plan, given.args), arrays)
-        read = facts.touched(plan, "loads", case) if self.since is not None else {}
+        kernel, case = given.kernel, case_of(integer_arguments(given.kernel, given.args), arrays)
+        read = facts.touched(kernel, "loads", case) if self.since is not None else {}
         memory: dict[str, Memory] = {**arrays, **given.hosts}
         self.check_all(
-            partial(first_load, plan),
+            partial(first_load, kernel),
             read,
             memory,
             partial(is_redefined, given),
         )
         self.note_views(given)
-        return facts.touched(plan, "writes", case)
+        return facts.touched(kernel, "writes", case)
 
     def check_all(
         self,
@@ -412,10 +412,10 @@ def full_of(array: Storage) -> Box:
     return full_box(array.shape, array.origin)
 
 
-def first_load(plan: Plan, name: str) -> Span | None:
+def first_load(kernel: CompiledKernel, name: str) -> Span | None:
     from vkchi.calls.questions import footprint  # only needed for an error
 
-    return footprint(plan, "loads").span_of(name)
+    return footprint(kernel, "loads").span_of(name)
 
 
 def is_redefined(given: LaunchRequest, key: str) -> bool:
@@ -425,9 +425,9 @@ def is_redefined(given: LaunchRequest, key: str) -> bool:
     """
     from vkchi.calls.staleness import find_stale
 
-    call, plan = given.call, given.plan
-    both = (facts.touched(plan, kinds, call.case) for kinds in ("loads", "writes"))
+    call, kernel = given.call, given.kernel
+    both = (facts.touched(kernel, kinds, call.case) for kinds in ("loads", "writes"))
     read, written = (boxes.get(key) for boxes in both)
-    if plan.draws or read is None or written is None or not is_inside(read, written):
+    if kernel.draws or read is None or written is None or not is_inside(read, written):
         return False
     return find_stale(call, None, {key: written}, frozenset()) is None

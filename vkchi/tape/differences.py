@@ -35,7 +35,7 @@ def check_tape(tape: Tape) -> None:
     """
     assert tape.grad_check is not None
     for launch in launches_in(tape.entries):
-        for name in sorted(launch.call.tensors.keys() & launch.call.plan.written):
+        for name in sorted(launch.call.tensors.keys() & launch.call.kernel.written):
             raise KernelRuntimeError(
                 f"Tape(grad_check=...) does not go through torch tensors, as `{name}` of "
                 f"{launch.call.name}(): use ti.ad.gradcheck(run, loss, inputs), which calls the "

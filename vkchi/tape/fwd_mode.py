@@ -100,8 +100,8 @@ class FwdMode(Recording):
         race = self.races.look(call, names, None)
         check_forward_race(race, duals)
         result = found.run_along(call, given.args, duals)
-        self.protect(f"{call.name}()", call.plan.written, call.arrays, {})
-        self.note(call, facts.outflow(call.plan, names, call.case), {}, met)
+        self.protect(f"{call.name}()", call.kernel.written, call.arrays, {})
+        self.note(call, facts.outflow(call.kernel, names, call.case), {}, met)
         return result
 
     def cut(self, array: Storage, at: Index | None) -> None:

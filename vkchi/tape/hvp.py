@@ -140,7 +140,7 @@ class HvpRecording(Recording):
         Raises Unsupported for torch tensors, components of fields, and kernels that work on
         gradients.
         """
-        call, name, plan = given.call, given.name, given.plan
+        call, name, kernel = given.call, given.name, given.kernel
         gradients = CallAdjoints(call)
         arrays = [call.arrays[name] for name in gradients.names]
         if call.tensors or any(array.whole is not array for array in arrays):
@@ -153,13 +153,13 @@ class HvpRecording(Recording):
         entry = HvpCall(self, call, gradients, made, race)
         self.save(entry)
         boxes = made.writes(call)
-        written = plan.written | {n + DUAL for n in plan.written}
+        written = kernel.written | {n + DUAL for n in kernel.written}
         boxes = boxes | {n + DUAL: box for n, box in boxes.items()}
         self.protect(f"{name}()", written, entry.arrays, boxes)
         duals = {n: self.dual(call.arrays[n]) for n in gradients.names}
         result = plan_forward(call, duals, self.title).run_along(call, given.args, duals)
         self.entries.append(entry)
-        self.note(call, facts.outflow(plan, made.spec, call.case), boxes, met)
+        self.note(call, facts.outflow(kernel, made.spec, call.case), boxes, met)
         return result
 
     def cut(self, array: Storage, at: Index | None) -> None:

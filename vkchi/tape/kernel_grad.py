@@ -19,7 +19,7 @@ from vkchi.calls.facts import facts
 from vkchi.errors import GradientError, GradientWarning, warn_at
 from vkchi.fields.array_versions import lock_writers
 from vkchi.fields.storage import Storage
-from vkchi.launch import NOTHING_SHARED, Plan
+from vkchi.launch.compiled_kernel import NOTHING_SHARED, CompiledKernel
 from vkchi.races.finder import RaceFinder
 from vkchi.races.finder import check_gradient_race as check_race
 from vkchi.signature.bound import ImportedArray
@@ -49,7 +49,7 @@ def fit_gradient(call: KernelCall, gradients: CallAdjoints) -> ValidGradient:
     """
     made = plan_gradient(call, gradients)
     if not made.made.stores:
-        facts.check_reached(call.plan, made.spec, call.constants)
+        facts.check_reached(call.kernel, made.spec, call.constants)
     check_slopes(call, made.made)
     if made.draws:  # only tapes log draws
         from vkchi.autodiff.gradient_checks import nondeterminism_error  # imports the IR
@@ -61,7 +61,7 @@ def fit_gradient(call: KernelCall, gradients: CallAdjoints) -> ValidGradient:
         return ValidGradient(made, needs, set())
     from vkchi.calls.staleness import find_stale, find_stored
 
-    invariant = facts.invariant(call.plan, made.spec, frozenset(both), frozenset(call.arrays))
+    invariant = facts.invariant(call.kernel, made.spec, frozenset(both), frozenset(call.arrays))
     if invariant is None:
         name = min(both)
         first = made.live.writes.accesses[name].elements[0]
@@ -76,7 +76,7 @@ def fit_gradient(call: KernelCall, gradients: CallAdjoints) -> ValidGradient:
     if invariant:
         made = plan_gradient(call, gradients, invariant)
         needs = made.needs(call)
-    reads = facts.touched(call.plan, "loads", call.case)
+    reads = facts.touched(call.kernel, "loads", call.case)
     again = reads.keys() & both.keys() - invariant
     redefined = {k for k in again if k not in stored and is_inside(reads[k], both[k])}
     return ValidGradient(made, needs | {k: reads[k] for k in again & needs.keys()}, redefined)
@@ -102,7 +102,7 @@ def check_slopes(call: KernelCall, made: CompiledGradient) -> None:
         )  # fmt: skip
     if span is not None:
         text = f"{call.name}.grad() does nothing: {does_nothing}; make it with needs_grad=True"
-        warn_at(text, GradientWarning, span.file, span.line, call.plan.derived.warned)
+        warn_at(text, GradientWarning, span.file, span.line, call.kernel.derived.warned)
 
 
 def overwritten_input_error(call: KernelCall, made: GradientPlan, op: MarkedOp) -> GradientError:
@@ -127,7 +127,7 @@ class FieldContents(Protocol):
 
 def run_gradient(
     name: str,
-    plan: Plan,
+    kernel: CompiledKernel,
     args: tuple[Any, ...],
     shared: Sequence[ImportedArray] = NOTHING_SHARED,
     *,
@@ -141,12 +141,14 @@ def run_gradient(
     Raises GradientError if the gradient would be wrong, or has no effect on a host array. Raises
     KernelAssertionError if a recursion is too deep.
     """
-    check_numbers(name, plan, args)
+    check_numbers(name, kernel, args)
     call = (
-        describe_call(name, plan, args, shared) if shared else LaunchRequest(name, plan, args).call
+        describe_call(name, kernel, args, shared)
+        if shared
+        else LaunchRequest(name, kernel, args).call
     )
     gradients = CallAdjoints(call)
-    own = plan.fields(args) if fields is not None else {}
+    own = kernel.fields(args) if fields is not None else {}
     if fields is not None:
         saved = {k: fields.find(array) for k, array in own.items()}
         call = call._replace(arrays={**call.arrays, **saved})
@@ -154,7 +156,7 @@ def run_gradient(
     for key, array in own.items():
         if fields is not None and key in needs:
             fields.check(key, array, made.span_of)
-    history = getattr(plan.runtime.tape, "mutation_log", None)
+    history = getattr(kernel.runtime.tape, "mutation_log", None)
     if history is not None and history.since is not None:
         memory = {**call.arrays, **call.hosts}
         history.check_all(made.span_of, needs, memory, redefined.__contains__)
@@ -163,10 +165,10 @@ def run_gradient(
     gradients.fetch()
     check_race(race, gradients.arrays)
     check_depth(call)
-    device = plan.runtime.device
+    device = kernel.runtime.device
     owners = [*(one.owner for one in shared), *gradients.owners]
     held = device.heap.hold(owners)
-    with lock_writers(plan.runtime) if fields is not None else nullcontext():
+    with lock_writers(kernel.runtime) if fields is not None else nullcontext():
         if fields is not None:  # looked up again: another thread may have written since
             kept = {k: fields.find(array) for k, array in own.items()}
             memory |= {k: a for k, a in kept.items() if not a.is_gradient}
@@ -177,7 +179,7 @@ def run_gradient(
     del held
     gradients.bring_back()
     count_once(call)
-    recording = plan.runtime.tape
+    recording = kernel.runtime.tape
     if recording is not None and recording.kind != "record":
         recording.note_gradient(call, gradients, needs)
 
@@ -187,7 +189,7 @@ def check_depth(call: KernelCall) -> None:
 
     The gradient does not check that, so the kernel runs once on copies.
     """
-    if any(site.kind == "depth" for site in call.plan.sites.values()):
+    if any(site.kind == "depth" for site in call.kernel.sites.values()):
         from vkchi.calls.variant import Variant  # few kernels have a depth check
 
-        Variant(call, call.plan.artifact).dry_run(call, {})
+        Variant(call, call.kernel.artifact).dry_run(call, {})

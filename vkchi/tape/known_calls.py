@@ -4,7 +4,7 @@ The analysis of such a call gives the same `CallFacts`, unless one of its arrays
 gradient or an unknown value. A tape then only updates the accounts of the arrays and launches the
 kernel. Tapes with `memory`, `validation` or `grad_check` analyze every call.
 
-    found = known.find(name, plan, args)     # None if this call must be analyzed
+    found = known.find(name, kernel, args)     # None if this call must be analyzed
     result = known.launch(found)
 """
 
@@ -27,7 +27,7 @@ from vkchi.tuples import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from vkchi.launch import Plan
+    from vkchi.launch.compiled_kernel import CompiledKernel
     from vkchi.tape.log import RecordedCall
     from vkchi.tape.plan import GradientPlan
 
@@ -118,9 +118,9 @@ class KnownCalls:
         self.bound: dict[int, BoundCall] = {}  # by id of the data shared by calls
         self.used: dict[int, CallFacts] = {}  # facts whose uses are recorded, by id
 
-    def find(self, name: str, plan: Plan, args: tuple[Any, ...]) -> KnownCall | None:
+    def find(self, name: str, kernel: CompiledKernel, args: tuple[Any, ...]) -> KnownCall | None:
         """Return a call with its facts; None without facts."""
-        repeated = find_repeated(plan, args)
+        repeated = find_repeated(kernel, args)
         if repeated is None or not repeated.known:
             return None
         bound = self.bound.get(id(repeated))
@@ -169,7 +169,7 @@ class KnownCalls:
         call, repeated = entry.call, entry.call.repeated
         assert repeated is not None
         accounts = {name: self.ledger.open(array) for name, array in call.arrays.items()}
-        written = sorted(call.plan.written & accounts.keys())
+        written = sorted(call.kernel.written & accounts.keys())
         parts = [(name, boxes.get(name) or box_at(call.arrays[name])) for name in stores]
         facts = CallFacts(
             entry.plan,
@@ -195,7 +195,7 @@ def may_be_known(entry: RecordedCall) -> bool:
         call.repeated is not None
         and call.missing == "error"
         and entry.race is None
-        and not (call.plan.is_ours or entry.drawn or entry.form)
+        and not (call.kernel.is_ours or entry.drawn or entry.form)
         and call.repeated.gradient(entry.gradients.arrays) is entry.plan
         and not any(array.is_gradient for array in call.arrays.values())
     )

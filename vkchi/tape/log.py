@@ -111,7 +111,7 @@ class CallStep(TapeStep):
     """
 
     def __init__(self, call: KernelCall) -> None:
-        self.call, self.draws = call, call.plan.runtime.draws
+        self.call, self.draws = call, call.kernel.runtime.draws
         self.results: State | None = None
         self.race: Found | None = None
 
@@ -122,13 +122,13 @@ class CallStep(TapeStep):
         That is so if races were found or are accepted for the kernel, or if results of atomics
         reveal the order of iterations.
         """
-        plan = self.call.plan
+        kernel = self.call.kernel
         if not snapshots.is_limited:
             return
-        is_accepted = plan.runtime.options.accepts_races(plan.path)  # no race detection ran
-        if self.race is None and not facts.depends_on_order(plan) and not is_accepted:
+        is_accepted = kernel.runtime.options.accepts_races(kernel.path)  # no race detection ran
+        if self.race is None and not facts.depends_on_order(kernel) and not is_accepted:
             return
-        written = self.call.plan.written & self.call.arrays.keys()
+        written = self.call.kernel.written & self.call.arrays.keys()
         self.results = State(self.call.arrays[name].whole for name in sorted(written))
         snapshots.count(self.results.size_bytes)
 
@@ -140,7 +140,7 @@ class CallStep(TapeStep):
             self.launch_again()
 
     def launch_again(self) -> None:
-        self.call.plan.launch(self.call.args, self.draws)
+        self.call.kernel.launch(self.call.args, self.draws)
 
 
 class RecordedCall(CallStep):
@@ -188,7 +188,7 @@ class RecordedCall(CallStep):
 
     @property
     def func(self) -> Func:
-        return self.call.plan.func if self.form is None else self.form.func
+        return self.call.kernel.func if self.form is None else self.form.func
 
     def launch(
         self, call: KernelCall, args: tuple[Any, ...], again: int | None = None,
@@ -210,7 +210,7 @@ class RecordedCall(CallStep):
             elif call.repeated is not None and again is None:
                 result = call.repeated.call.launch(args)
             else:
-                result = call.plan.launch(args, again)
+                result = call.kernel.launch(args, again)
             if self.observed is not None:
                 self.race = self.observed.race(own)
             return result
@@ -254,7 +254,7 @@ def tensors_written(entries: Iterable[Any]) -> list[Any]:
         id(tensor): tensor
         for call in (launch.call for launch in launches_in(entries))
         for name, tensor in call.tensors.items()
-        if name in call.plan.written
+        if name in call.kernel.written
     }
     return list(found.values())
 

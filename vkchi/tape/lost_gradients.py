@@ -52,7 +52,7 @@ from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vkchi.calls.call import Memory
-    from vkchi.launch import Plan
+    from vkchi.launch.compiled_kernel import CompiledKernel
 
 NONE: frozenset[str] = frozenset()
 
@@ -172,7 +172,9 @@ class LostGradients:
                     continue
                 missing = "error" if one.is_bits or one.by else call.missing
                 raise_or_warn(
-                    lost_gradient_error(one, (name, read), need), missing, call.plan.derived.warned
+                    lost_gradient_error(one, (name, read), need),
+                    missing,
+                    call.kernel.derived.warned,
                 )
         return met
 
@@ -203,7 +205,7 @@ class LostGradients:
         who = f"{call.name}()"
         for name, tensor in call.tensors.items():
             for one in self.ledger.hosts:
-                if one.owner is tensor and name in call.plan.written:
+                if one.owner is tensor and name in call.kernel.written:
                     one.remember()
         for name, span in stores.items():
             places = call.tensors if name in call.hosts else call.arrays
@@ -222,7 +224,7 @@ class LostGradients:
         """
         if not escapes:
             return
-        boxes = facts.touched(call.plan, "writes", call.case)
+        boxes = facts.touched(call.kernel, "writes", call.case)
         what = "bits of a value" if is_bits else "a value"
         for name, span in escapes.items():
             if name in call.arrays:
@@ -238,7 +240,7 @@ class LostGradients:
         A derivative or used input that it may overwrite is lost, unless it only adds there. Return
         the accounts of arrays with either where it writes.
         """
-        kinds = facts.kinds_of_writes(given.plan)
+        kinds = facts.kinds_of_writes(given.kernel)
         accounts = [(name, self.ledger.find(given.written[name])) for name in sorted(given.written)]
         known = [(name, one, found) for name, one in accounts
                  if one is not None and (found := one.finds(boxes.get(name, ())))]  # fmt: skip
@@ -254,7 +256,7 @@ class LostGradients:
 
         `kind` is that of the recording, grad or dual.
         """
-        who, span = f"{given.name}()", given.plan.func.span
+        who, span = f"{given.name}()", given.kernel.func.span
         by = f"{who}, which failed a check or was interrupted"
         for name, memory in given.written.items():
             place = memory.whole if isinstance(memory, Storage) else memory
@@ -426,19 +428,19 @@ def uses_of(
 ) -> Iterator[tuple[str, Definition]]:
     """Yield the parts of differentiable arrays and tensors that a launch reads."""
     tensors = launch.tensors if isinstance(launch, KernelCall) else {}
-    for name, box in facts.touched(launch.plan, "reads", case).items():
+    for name, box in facts.touched(launch.kernel, "reads", case).items():
         array = launch.arrays.get(name)
         if array is None or name in launch.constants:
             continue
         if name in tensors or array.companion(kind) is not None:
-            find = partial(first_read, launch.plan, name)
+            find = partial(first_read, launch.kernel, name)
             yield name, used_part(name, f"{launch.name}()", box, find)
 
 
-def first_read(plan: Plan, name: str) -> Span | None:
+def first_read(kernel: CompiledKernel, name: str) -> Span | None:
     from vkchi.calls.questions import footprint  # only needed for an error
 
-    return footprint(plan, "reads").span_of(name)
+    return footprint(kernel, "reads").span_of(name)
 
 
 def covering(call: KernelCall, name: str, box: Box = ()) -> int | None:
@@ -447,13 +449,13 @@ def covering(call: KernelCall, name: str, box: Box = ()) -> int | None:
     The empty box is the whole array. None for components of fields.
     """
     array = call.arrays[name]
-    return facts.covering(call.plan, name, box, call.case) if array.whole is array else None
+    return facts.covering(call.kernel, name, box, call.case) if array.whole is array else None
 
 
 def flow_of(call: KernelCall, name: str, box: Box, *, is_bits: bool) -> FlowTargets:
     """Propagation of the contents of a box (without a box: of the whole array) through a call."""
     end = covering(call, name, box)
-    return facts.flow(call.plan, name, box, end, is_bits, call.case)
+    return facts.flow(call.kernel, name, box, end, is_bits, call.case)
 
 
 # --- errors --------------------------------------------------------------------------------------

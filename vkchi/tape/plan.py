@@ -16,7 +16,7 @@ from vkchi.errors import DeviceError, GradientError
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
 from vkchi.ir.param_names import ADJOINT, COUNT, DUAL, WIDTH
-from vkchi.launch import Plan
+from vkchi.launch.compiled_kernel import CompiledKernel
 from vkchi.launch.executable import Arrays, Executable, count_reader
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime
@@ -118,13 +118,13 @@ class GradientPlan:
     Creating one raises GradientError if the kernel has no correct gradient.
     """
 
-    def __init__(self, plan: Plan, args: tuple[Any, ...], spec: GradientSpec) -> None:
-        self.runtime, self.plan, self.spec = plan.runtime, plan, spec
-        made = self.made = facts.differentiated(plan, spec)
-        self.main = plan.derive(made.main, args)
+    def __init__(self, kernel: CompiledKernel, args: tuple[Any, ...], spec: GradientSpec) -> None:
+        self.runtime, self.kernel, self.spec = kernel.runtime, kernel, spec
+        made = self.made = facts.differentiated(kernel, spec)
+        self.main = kernel.derive(made.main, args)
         self.counting = None
         if made.counting is not None:
-            self.counting = plan.derive(made.counting, args)
+            self.counting = kernel.derive(made.counting, args)
         self._give_shapes()
         # Mutable copies, each with the array it copies.
         self.own = [(name, of) for k, of in made.copies.items()
@@ -142,13 +142,13 @@ class GradientPlan:
             return build_exact(fn, options, caps)
 
         what = None if does_warn(self.spec) else text_of("Artifact", ("gradient", self.spec))
-        self.plan.give_shapes(self.main, lambda: self.live.func, build, what)
+        self.kernel.give_shapes(self.main, lambda: self.live.func, build, what)
 
     @property
     def live(self) -> GradientIR:
         from vkchi.calls.questions import live  # imports the IR; rarely needed
 
-        return live(self.plan, self.spec)
+        return live(self.kernel, self.spec)
 
     @property
     def draws(self) -> tuple[ReplayedOp, ...]:
@@ -159,11 +159,11 @@ class GradientPlan:
 
     def needs(self, call: KernelCall) -> dict[str, Box]:
         """Parts of arrays whose contents from before the call the gradient reads."""
-        return facts.touched(self.plan, "loads", call.case, self.spec)
+        return facts.touched(self.kernel, "loads", call.case, self.spec)
 
     def writes(self, call: KernelCall) -> dict[str, Box]:
         """Parts of arrays that the kernel may overwrite in a call."""
-        return facts.touched(self.plan, "writes", call.case, self.spec)
+        return facts.touched(self.kernel, "writes", call.case, self.spec)
 
     def launch(
         self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays,
@@ -233,7 +233,7 @@ class GradientPlan:
 
     def _strip_mined(self, args: tuple[Any, ...]) -> Executable | None:
         if self.strip_mined is None:
-            built = facts.strip_mined(self.plan, self.spec)
+            built = facts.strip_mined(self.kernel, self.spec)
             self.strip_mined = (self.main.derive(built, args) if built else None,)
         return self.strip_mined[0]
 
@@ -307,8 +307,8 @@ def plan_gradient(
     request = GradientRequest(gradients.names, invariant, constant, call.missing)
     types = tuple(types_apart(call, gradients.arrays, ADJOINT).items())
     spec = GradientSpec(request, types, is_second)
-    made = call.plan.derived.find(
-        "gradient", spec, lambda: GradientPlan(call.plan, call.args, spec)
+    made = call.kernel.derived.find(
+        "gradient", spec, lambda: GradientPlan(call.kernel, call.args, spec)
     )
     if repeated is not None:
         repeated.note_gradient(gradients.arrays, made)
@@ -321,11 +321,11 @@ def check_aliases(call: KernelCall) -> None:
     for name, array in call.arrays.items():
         key = id(array.whole)
         if key in seen and (
-            {name, seen[key]} & call.plan.written or not isinstance(array, Ndarray)
+            {name, seen[key]} & call.kernel.written or not isinstance(array, Ndarray)
         ):
             raise GradientError(
                 f"{call.name}(): `{seen[key]}` and `{name}` are the same memory, whose gradient "
-                "would be counted for one of them only", call.plan.func.span,
+                "would be counted for one of them only", call.kernel.func.span,
                 help="pass it once, or copy one of them",
             )  # fmt: skip
         seen[key] = name

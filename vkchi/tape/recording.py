@@ -20,7 +20,7 @@ from vkchi.fields.storage import Storage
 from vkchi.interop import host_views
 from vkchi.interrupts.locks import restoring
 from vkchi.interrupts.safe_context import SafeContext
-from vkchi.launch import Plan
+from vkchi.launch.compiled_kernel import CompiledKernel
 from vkchi.ndarray import Ndarray
 from vkchi.races.finder import RaceFinder
 from vkchi.runtime import Runtime
@@ -123,7 +123,7 @@ class Recording(SafeContext):
         self.ledger.close()
         self.snapshots.close()
 
-    def launch(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
+    def launch(self, name: str, kernel: CompiledKernel, args: tuple[Any, ...]) -> Any:
         """Run a kernel and return its result.
 
         If it fails a check or is interrupted, it stays `unfinished`. In another thread, its results
@@ -131,12 +131,12 @@ class Recording(SafeContext):
         """
         begun, before = self.begin(name)
         try:
-            result = self.run(name, plan, args)
+            result = self.run(name, kernel, args)
         except BaseException as error:
             if isinstance(error, VkchiError) and not isinstance(error, KernelAssertionError):
                 del begun[before:]  # it was refused, and did not run
             elif get_ident() != self.thread:
-                self.breaks.lose_results(LaunchRequest(name, plan, args), self.kind)
+                self.breaks.lose_results(LaunchRequest(name, kernel, args), self.kind)
                 del begun[before:]
             raise
         del begun[before:]
@@ -152,13 +152,13 @@ class Recording(SafeContext):
         begun.append(what)
         return begun, len(begun) - 1
 
-    def run(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
+    def run(self, name: str, kernel: CompiledKernel, args: tuple[Any, ...]) -> Any:
         """Run a kernel and return its result.
 
         Before, writes by other code to its exported arrays are detected. Afterwards their contents
         are saved.
         """
-        given = LaunchRequest(name, plan, args)
+        given = LaunchRequest(name, kernel, args)
         arrays = given.arrays.values() if self.runtime.exported else ()
         self.ledger.look(arrays)
         result = self.launch_noted(given)
@@ -225,7 +225,7 @@ class Recording(SafeContext):
         self.breaks.note_escapes(call, flow.bits, is_bits=True)
         self.breaks.note_call(call, flow.stores, boxes)
         self.breaks.use(call, call.case, self.kind)
-        for view in (call.hosts[name] for name in call.hosts if name in call.plan.written):
+        for view in (call.hosts[name] for name in call.hosts if name in call.kernel.written):
             for array in self.ledger.exports(view):
                 self.note_detached(
                     [view], array, "that is memory of an array, into which it went here"

@@ -35,7 +35,7 @@ from vkchi.hooks import python_scope
 from vkchi.interop import host_views
 from vkchi.interrupts.local import local
 from vkchi.interrupts.locks import restoring
-from vkchi.launch import Plan
+from vkchi.launch.compiled_kernel import CompiledKernel
 from vkchi.races.finder import race_error as refuse_race
 from vkchi.races.race import Found, UndecidedRace
 from vkchi.runtime import current_runtime
@@ -208,24 +208,26 @@ class Tape(Recording):
 
     # --- recording -------------------------------------------------------------------------------
 
-    def run(self, name: str, plan: Plan, args: tuple[Any, ...]) -> Any:
-        known = self.find_known(name, plan, args)
+    def run(self, name: str, kernel: CompiledKernel, args: tuple[Any, ...]) -> Any:
+        known = self.find_known(name, kernel, args)
         if known is None:
-            return super().run(name, plan, args)
+            return super().run(name, kernel, args)
         result = self.known.launch(known)
         self.entries.append(known)
         return result
 
-    def find_known(self, name: str, plan: Plan, args: tuple[Any, ...]) -> KnownCall | None:
+    def find_known(
+        self, name: str, kernel: CompiledKernel, args: tuple[Any, ...]
+    ) -> KnownCall | None:
         """Return the call if its facts are known and nothing else must be noted, else None."""
         is_plain = not (self.analyzes_all or self.inside or self.mutation_log.time)
         is_plain = is_plain and self.state == "recording" and not self.runtime.exported
-        return self.known.find(name, plan, args) if is_plain else None
+        return self.known.find(name, kernel, args) if is_plain else None
 
     def launch_noted(self, given: LaunchRequest) -> Any:
         if self.is_paused and not (self.skipped and self.is_reset(given)):
             return self.launch_unrecorded(given)
-        check_numbers(given.name, given.plan, given.args)
+        check_numbers(given.name, given.kernel, given.args)
         call = given.call
         if call.hosts:
             call = self.copies.share(call)
@@ -251,7 +253,7 @@ class Tape(Recording):
         self.entries += self.snapshots.take_rewritten()
         entry, boxes = RecordedCall(call, gradients, made, race), made.writes(call)
         self.save(entry)
-        self.protect(f"{call.name}()", call.plan.written, call.arrays, boxes)
+        self.protect(f"{call.name}()", call.kernel.written, call.arrays, boxes)
         self.mutation_log.note_views(call)
         result = entry.launch(call, args, flags=self.ledger if self.validation else None)
         self.check_race(entry.race)
@@ -292,25 +294,27 @@ class Tape(Recording):
         GradientError if a custom gradient runs it and it reads memory that was overwritten since
         the call.
         """
-        step, plan, who = self.note_step(given), given.plan, self.skipped
+        step, kernel, who = self.note_step(given), given.kernel, self.skipped
         arrays = step.call.arrays if step is not None else given.arrays
         if self.custom is not None:
             self.custom.views += given.hosts.values()
         boxes = self.mutation_log.check_launch(given, arrays)
         log = self.mutation_log
         self.protect(
-            f"{given.name}()", plan.written, arrays, boxes,
+            f"{given.name}()", kernel.written, arrays, boxes,
             lambda name: log.since is None or log.is_certain(given, name, boxes[name]),
         )  # fmt: skip
         changed = self.breaks.skip(given, who, boxes) if who else ()
-        result = plan.launch(given.args)
+        result = kernel.launch(given.args)
         for one in changed:
             one.remember()
         if step is not None:
             step.keep_results(self.snapshots)
         if self.custom is not None:
             self.hold(given, f"{self.custom.function.__name__}()", boxes)
-            self.breaks.use(given, case_of(integer_arguments(plan, given.args), arrays), self.kind)
+            self.breaks.use(
+                given, case_of(integer_arguments(kernel, given.args), arrays), self.kind
+            )
         return result
 
     def hold(self, given: LaunchRequest, who: str, boxes: Mapping[str, Box]) -> None:
@@ -319,12 +323,12 @@ class Tape(Recording):
         Counts the written arrays that have a gradient, and the written torch tensors that require
         one. `who` names the writer in messages.
         """
-        span = given.plan.func.span
-        for name in given.plan.written & given.arrays.keys():
+        span = given.kernel.func.span
+        for name in given.kernel.written & given.arrays.keys():
             if given.arrays[name].companion("grad") is not None:
                 self.breaks.hold(given.arrays[name], name, who, span, boxes.get(name))
-        for p, arg in leaf_arguments(given.plan, given.args):
-            if p.name in given.plan.written and host_views.is_torch(arg) and arg.requires_grad:
+        for p, arg in leaf_arguments(given.kernel, given.args):
+            if p.name in given.kernel.written and host_views.is_torch(arg) and arg.requires_grad:
                 self.breaks.hold(arg, p.name, who, span)
 
     def note_step(self, given: LaunchRequest) -> CallStep | None:
@@ -349,7 +353,7 @@ class Tape(Recording):
         """
         near = [one for memory in given.written.values() for one in self.ledger.near(memory)]
         is_known = any(one.escapes or one.finds() for one in near)
-        return is_known and facts.stores_constants(given.plan)
+        return is_known and facts.stores_constants(given.kernel)
 
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function of `grad_replaced` or `no_grad` and return its result.

@@ -36,10 +36,12 @@ class ReplayLog(Variant):
     """A kernel instrumented to log the values it draws; built once per gradient."""
 
     def __init__(self, call: KernelCall, made: GradientPlan) -> None:
-        plan = call.plan
-        super().__init__(call, record_draws(plan.func, made.draws))
+        kernel = call.kernel
+        super().__init__(call, record_draws(kernel.func, made.draws))
         places = self.executable.places
-        self.rooms = [BufferShape(save_buffer_size(d.save, plan.func), places) for d in made.draws]
+        self.rooms = [
+            BufferShape(save_buffer_size(d.save, kernel.func), places) for d in made.draws
+        ]
         read = count_reader(places)
         self.sums = [
             (draw.op, type_range(v.type), compile_count(number.expr, read))
@@ -60,7 +62,7 @@ class ReplayLog(Variant):
         made = {}
         for room in self.rooms:
             size, shape = room.size, room.shape(flat)
-            made[size.name] = new_buffer(call.plan.runtime, size.type, shape, call.name)
+            made[size.name] = new_buffer(call.kernel.runtime, size.type, shape, call.name)
         return made
 
 
@@ -76,17 +78,17 @@ def run_watched(call: KernelCall, ledger: Ledger, func: Func, own: Arrays) -> An
     `own` are additional arrays of `func`. Raises DataAccessError, after the run, if the kernel
     overwrote an element that was read before.
     """
-    plan = call.plan
+    kernel = call.kernel
     names = frozenset(n for n, a in call.arrays.items() if a.companion("grad") is not None)
-    reads: list[Read] = plan.runtime.watched_reads  # numbered from 1
+    reads: list[Read] = kernel.runtime.watched_reads  # numbered from 1
 
     def make() -> tuple[Instrumented, Variant]:
         made = instrument_reads(func, names, len(reads) + 1)
         reads.extend((call.name, op.span) for op in made.reads)
         return made, Variant(call, made.func)
 
-    made, variant = plan.derived.find("watched", (names, func), make)
-    noted = Storage(plan.runtime, i32, (max(1, len(made.ops)),))
+    made, variant = kernel.derived.find("watched", (names, func), make)
+    noted = Storage(kernel.runtime, i32, (max(1, len(made.ops)),))
     watching = {p.name: flags_of(ledger.open(call.arrays[name]), p)
                 for name, p in made.shadows.items()}  # fmt: skip
     result = variant.run(call, {**call.arrays, **own, **watching, NOTED: noted})

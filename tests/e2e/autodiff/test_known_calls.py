@@ -13,7 +13,7 @@ import pytest
 import vkchi as ti
 from vkchi.errors import DeviceError, GradientError, KernelRuntimeError
 from vkchi.fields.storage import Storage
-from vkchi.launch.call_cache import RepeatedCall
+from vkchi.launch.entry import Entry
 from vkchi.runtime import current_runtime
 from vkchi.tape import known_calls
 from vkchi.tape.known_calls import KnownCalls
@@ -354,9 +354,9 @@ def test_facts_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> Non
 
         for _ in range(2):
             assert world.slopes(run) == expected([1, 1], [k, k + 1])
-    (editions,) = world.square._cache.by_key.values()
-    (plan,) = editions.plans
-    assert all(len(one.known) <= 20 for one in plan.derived.repeated.values())
+    (guarded,) = world.square._cache.compiled.values()
+    (kernel,) = guarded.kernels
+    assert all(len(one.known) <= 20 for one in kernel.derived.repeated.values())
 
 
 def test_a_gradient_that_is_placed_later() -> None:
@@ -435,7 +435,7 @@ def test_a_call_that_fails_inside(
             world.square(k)
             if k == failing:
                 with monkeypatch.context() as m, pytest.raises(ENDS[error]):
-                    m.setattr(RepeatedCall, "launch", fail)
+                    m.setattr(Entry, "launch", fail)
                     world.scale(2.0)
             world.scale(2.0)
         world.add_up(world.loss)

@@ -15,8 +15,9 @@ from tests.e2e.autodiff.slopes import X, field, is_near, make
 from vkchi.errors import KernelAssertionError
 from vkchi.fields.storage import Storage
 from vkchi.kernel import Kernel
-from vkchi.launch import Plan
-from vkchi.launch.call_cache import CallCache, RepeatedCall
+from vkchi.launch.call_cache import CallCache
+from vkchi.launch.compiled_kernel import CompiledKernel
+from vkchi.launch.entry import Entry
 from vkchi.runtime import current_runtime
 from vkchi.tape.recording import Recording
 
@@ -62,11 +63,11 @@ def test_a_launch_that_is_under_way_when_the_tape_ends(monkeypatch) -> None:
     begun, ends = Event(), Event()
     launch = Recording.launch
 
-    def slow(self: Any, name: str, plan: Plan, args: Any) -> Any:
+    def slow(self: Any, name: str, kernel: CompiledKernel, args: Any) -> Any:
         if name == "other":
             begun.set()
             assert not ends.wait(0.3)  # the tape does not end before this launch
-        return launch(self, name, plan, args)
+        return launch(self, name, kernel, args)
 
     monkeypatch.setattr(Recording, "launch", slow)
     thread = Thread(target=other)
@@ -82,15 +83,15 @@ def test_a_launch_that_is_under_way_when_the_tape_ends(monkeypatch) -> None:
 def test_a_tape_that_opens_while_a_launch_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """The launch is one of the tape's."""
     x, loss = make()
-    square, tape, plan_for = squares(x, loss), ti.ad.Tape(loss), Kernel._plan_for
+    square, tape, compiled_for = squares(x, loss), ti.ad.Tape(loss), Kernel._compiled_for
 
-    def slow(*args: Any, **options: Any) -> Plan:
-        plan = plan_for(*args, **options)
+    def slow(*args: Any, **options: Any) -> CompiledKernel:
+        kernel = compiled_for(*args, **options)
         if tape.state == "new":
             tape.__enter__()
-        return plan
+        return kernel
 
-    monkeypatch.setattr(Kernel, "_plan_for", slow)
+    monkeypatch.setattr(Kernel, "_compiled_for", slow)
     square()
     tape.__exit__(None, None, None)
     is_near(x.grad, 2 * X)
@@ -105,7 +106,7 @@ def test_a_tape_that_opens_while_a_launch_waits_for_it(
     square, waits = squares(x, loss), Event()
     square()
     loss[None] = 0
-    for method in (RepeatedCall, Plan):
+    for method in (Entry, CompiledKernel):
         launch = method.launch
         monkeypatch.setattr(method, "launch", lambda *a, f=launch: waits.set() or f(*a))
     if not is_cached:

@@ -10,7 +10,8 @@ its row of docs/language/differences.md, and must fail under Taichi:
 
 With VKCHI_PYTHON=1 the kernels run as plain Python, with the same results:
 
-- a test ends as skipped if its kernel raises the error of `vkchi.python_mode.python_plan.EXCLUDED`;
+- a test ends as skipped if its kernel raises the error of
+  `vkchi.python_mode.python_kernel.EXCLUDED`;
 - `DIFFERENT_AS_PYTHON` lists the tests that are skipped because the mode differs;
 - tests in `SLOW_AS_PYTHON` have the marker `slow_as_python`: scripts/long runs them.
 """
@@ -62,10 +63,10 @@ def start(**options: Any) -> None:
 
 
 AS_PYTHON = os.environ.get("VKCHI_PYTHON") == "1"
-NOT_RUN = "kernels with them do not run as Python"  # vkchi.python_mode.python_plan.NOT_RUN
+NOT_RUN = "kernels with them do not run as Python"  # vkchi.python_mode.python_kernel.NOT_RUN
 EXCLUDED = re.compile(rf"\S+\.py:\d+:\d+: .*: {NOT_RUN}")
 
-# Tests and subjects of rows of `vkchi.python_mode.python_plan.DIFFERENT`.
+# Tests and subjects of rows of `vkchi.python_mode.python_kernel.DIFFERENT`.
 CHECKS = "a failed check of debug mode"
 TWICE = "functions of Python that run at compile time, and change objects"
 RACES = "races in debug mode"

@@ -1,11 +1,11 @@
 """Python values that a kernel was compiled with: their paths, and tests for changes.
 
-A path begins at a global, a closure variable, an argument of the kernel, a function, or an object
-without a name. It continues by attributes and items: `self.grid.dx`, `WEIGHTS[2]`. Values are
-compared by type and bits (numbers, containers, vectors, small numpy arrays) or by identity (fields,
-functions, classes).
+A path begins at a global, a closure variable, an argument of the kernel, a function, a class, or an
+object without a name. It continues by attributes and items: `self.grid.dx`, `WEIGHTS[2]`. Values
+are compared by type and bits (numbers, containers, vectors, small numpy arrays) or by identity
+(fields, functions, classes).
 
-    read = Read(Path(PathRoot("global", fn, "N")), "value", 3)
+    read = PathRead(Path(PathRoot("global", fn, "N")), "value", 3)
     value_of(read.path, args), is_current(read, read.test(), args)
 """
 
@@ -36,8 +36,8 @@ CONTAINERS = (list, tuple, dict, set, frozenset, Struct)
 
 # "value": by contents or identity; "kind": by the class alone; "unshadowed": the object itself has
 # no such attribute, so its class decides; "items": by the items of an iteration.
-# "absent": there is no such attribute.
-How = Literal["value", "kind", "unshadowed", "items", "absent"]
+# "absent": there is no such attribute; "entry": by identity, an entry of a class, which is kept.
+How = Literal["value", "kind", "unshadowed", "items", "absent", "entry"]
 OF_PARENTS = ("unshadowed", "absent")  # these test the object before the last step
 Test = Callable[[Any], bool]
 
@@ -50,11 +50,12 @@ class PathRoot(NamedTuple):
     | `global`, `cell` | function | global or closure variable of it |
     | `argument` | kernel | argument of it |
     | `function` | function | attribute of it |
+    | `class` | class | entry of its dict, or None; `__mro__` |
     | `object` | function that returns an object, or None if it is gone | attribute of that object |
     """
 
-    kind: Literal["global", "cell", "argument", "function", "object"]
-    fn: Any  # a FunctionType
+    kind: Literal["global", "cell", "argument", "function", "class", "object"]
+    fn: Any
     name: str
 
 
@@ -71,13 +72,13 @@ class Path(NamedTuple):
     def __str__(self) -> str:
         inner = "".join([f".{k}" if kind == "attr" else f"[{k!r}]" for kind, k in self.steps])
         owner = ""
-        if self.root.kind in ("function", "object"):
-            held = self.root.fn if self.root.kind == "function" else self.root.fn()
+        if self.root.kind in ("function", "class", "object"):
+            held = self.root.fn() if self.root.kind == "object" else self.root.fn
             owner = f"{getattr(held, '__name__', type(held).__name__)}."
         return f"{owner}{self.root.name}{inner}"
 
 
-class Read(NamedTuple):
+class PathRead(NamedTuple):
     """A value read at compile time, the way to compare it, and the line that read it.
 
     By `how`, `value` is the value itself, its class ("kind"), or the attribute's name
@@ -106,6 +107,8 @@ def root_value(root: PathRoot, args: tuple[Any, ...]) -> Any:
         return fn.__closure__[fn.__code__.co_freevars.index(name)].cell_contents
     if kind == "argument":
         return args[fn.__code__.co_varnames.index(name)]
+    if kind == "class":
+        return fn.__mro__ if name == "__mro__" else vars(fn).get(name)
     return getattr(fn if kind == "function" else fn(), name)
 
 
@@ -117,7 +120,7 @@ def value_of(path: Path, args: tuple[Any, ...]) -> Any:
     return value
 
 
-def is_current(read: Read, test: Test, args: tuple[Any, ...]) -> bool:
+def is_current(read: PathRead, test: Test, args: tuple[Any, ...]) -> bool:
     """True if the value at the path still passes the test; False if reading it raises an exception.
 
     True also if the path begins at an object that is gone.
@@ -131,7 +134,7 @@ def is_current(read: Read, test: Test, args: tuple[Any, ...]) -> bool:
         return False
 
 
-def repeatable_reads(reads: Iterable[Read], args: tuple[Any, ...]) -> tuple[Read, ...]:
+def repeatable_reads(reads: Iterable[PathRead], args: tuple[Any, ...]) -> tuple[PathRead, ...]:
     """Return the reads that pass their own test when repeated now.
 
     This excludes properties whose value differs each time.
@@ -159,6 +162,8 @@ def test_of(how: How, value: Any) -> Test:
         return lambda now: value not in getattr(now, "__dict__", ())
     if how == "absent":
         return lambda now: not hasattr(now, value)
+    if how == "entry":
+        return lambda now: now is value
     if how == "items":
         given = value_key(list(value))
         return lambda now: value_key(list(now)) == given

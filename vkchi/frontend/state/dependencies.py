@@ -4,7 +4,7 @@ A value is recorded by the path at which it was found (`self.grid.dx`); the path
 arrays. A container that is only indexed, or an object of which only attributes are read, is a step
 of a path. `reads` returns the values at the ends of paths.
 
-    deps.read(fn, "n_grid", 128); deps.reads(fn)      # (Read(Path(... "n_grid"), "value", 128),)
+    deps.read(fn, "n_grid", 128); deps.reads(fn)    # (PathRead(Path(... "n_grid"), "value", 128),)
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from vkchi.frontend.state.captured_values import (
     NUMBERS,
     How,
     Path,
+    PathRead,
     PathRoot,
-    Read,
     Step,
     is_leaf,
     is_object,
@@ -265,7 +265,7 @@ class Dependencies:
 
     # --- results -----------------------------------------------------------------------------
 
-    def reads(self, fn: FunctionType) -> tuple[Read, ...]:
+    def reads(self, fn: FunctionType) -> tuple[PathRead, ...]:
         """Return the values that the kernel `fn` depends on.
 
         Values that differ when read again are left out. So are those read by functions outside the
@@ -276,12 +276,12 @@ class Dependencies:
         found = []
         for name, value in self._arguments.items():
             if is_object(value):
-                found.append(Read(Path(PathRoot("argument", fn, name)), "kind", type(value)))
+                found.append(PathRead(Path(PathRoot("argument", fn, name)), "kind", type(value)))
         for path, note in self.notes.items():
             if path.root.kind == "object" or is_users(path.root.fn):
-                found += [Read(path, *given, note.span) for given in self._tests(path, note)]
-        found += [Read(path, "items", value) for path, value in self._iterated.items()]
-        found += [Read(path, "absent", name) for path, name in self._absent.items()]
+                found += [PathRead(path, *given, note.span) for given in self._tests(path, note)]
+        found += [PathRead(path, "items", value) for path, value in self._iterated.items()]
+        found += [PathRead(path, "absent", name) for path, name in self._absent.items()]
         return repeatable_reads(found, args)
 
     def _tests(self, path: Path, note: ValueUse) -> Iterator[tuple[How, Any]]:

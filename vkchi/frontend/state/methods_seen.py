@@ -3,47 +3,45 @@
 Covered are the classes that lowering reached. In them it covers methods whose names its functions
 mention, and special methods.
 
-    seen = methods_seen([Ray], [trace])
-    Ray.hit = other
-    are_current(seen)     # False if `trace` calls `ray.hit()`
+    methods_seen([Ray], [trace])      # has Ray.hit, if `trace` calls `ray.hit()`
 """
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
+
+from vkchi.frontend.state.captured_values import Path, PathRead, PathRoot
 
 _NOT_USERS = ("vkchi", "numpy", "builtins")
 _IN_CLASSES = (FunctionType, staticmethod, classmethod, property)
 
-# The lookup function of a class, a name, and the attribute then (None: there was none).
-Seen = tuple[Callable[[str], Any], str, Any]
 
+def methods_seen(
+    classes: Iterable[type], functions: Iterable[FunctionType]
+) -> tuple[PathRead, ...]:
+    """Return the entries of users' classes that decide which methods `functions` call.
 
-def methods_seen(classes: Iterable[type], functions: Iterable[FunctionType]) -> tuple[Seen, ...]:
-    """Return the attribute lookups that decide which methods `functions` call on users' classes.
-
-    Names: those in the functions' code, and special methods. Each lookup covers the base classes up
-    to the one that has the method, so that a later override is noticed. The `__mro__` of classes
-    outside the standard library is looked up too.
+    Names: those in the functions' code, and special methods. For each, they cover the base classes
+    up to the one that has the method, so that a later override is noticed. The `__mro__` of classes
+    outside the standard library is an entry, too.
     """
     users = [c for c in classes if c.__module__.partition(".")[0] not in _NOT_USERS]
     if not users:
         return ()
     said = {name for fn in functions for name in names_in(fn.__code__)}
-    found: dict[tuple[type, str], Seen] = {}
+    found: dict[PathRoot, Any] = {}
     for cls in users:
         if cls.__module__.partition(".")[0] not in sys.stdlib_module_names - {"__main__"}:
-            found[cls, "__mro__"] = (functools.partial(getattr, cls), "__mro__", cls.__mro__)
+            found[PathRoot("class", cls, "__mro__")] = cls.__mro__
         special = {name for base in cls.__mro__[:-1] for name in vars(base) if name[:2] == "__"}
         for name in said | special:
             places = list(looked_up(cls, name))
             if places and is_method(places[-1][1]):
-                found |= {(base, name): (vars(base).get, name, item) for base, item in places}
-    return tuple(found.values())
+                found |= {PathRoot("class", base, name): item for base, item in places}
+    return tuple([PathRead(Path(root), "entry", item) for root, item in found.items()])
 
 
 def names_in(code: CodeType) -> Iterator[str]:
@@ -69,11 +67,3 @@ def looked_up(cls: type, name: str) -> Iterator[tuple[type, Any]]:
 def is_method(item: Any) -> bool:
     """True if a class attribute is code that kernels can call."""
     return isinstance(item, _IN_CLASSES) or hasattr(type(item), "__vkchi_kind__")
-
-
-def are_current(seen: tuple[Seen, ...]) -> bool:
-    """True if the lookups still give the same methods and base classes."""
-    for held, name, item in seen:  # noqa: SIM110 - runs at every launch; a generator is slower
-        if held(name) is not item:
-            return False
-    return True

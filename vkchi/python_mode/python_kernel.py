@@ -1,6 +1,6 @@
-"""The plan of a kernel that runs as plain Python: a launch evaluates it on the device's arrays.
+"""A kernel compiled to run as plain Python: a launch evaluates it on the device's arrays.
 
-Arguments, checks and copies of host arrays are those of `launch.Plan`. Arrays that the host can
+Arguments, checks and copies of host arrays are those of `CompiledKernel`. Arrays that the host can
 address are used in place. Others are copied when the kernel first uses them, and written back after
 the launch, also if it fails.
 """
@@ -26,8 +26,7 @@ from vkchi.ir.core import Func, Param, walk
 from vkchi.ir.ops import GROUPED, SYNCS
 from vkchi.ir.reference.interp import InterpreterReport
 from vkchi.ir.reference.interp_memory import ArrayValue
-from vkchi.launch import Plan
-from vkchi.launch.value_guards import Guard
+from vkchi.launch.compiled_kernel import CompiledKernel
 from vkchi.python_mode.evaluation import Evaluator, ReportSink
 from vkchi.python_mode.stepping import Run, run_body
 from vkchi.reports.delivery import check_error, print_lines
@@ -44,26 +43,26 @@ if TYPE_CHECKING:
     from vkchi.signature.signer import Signer
 
 
-class PythonPlan(Plan):
-    """A plan whose launches run the kernel as Python.
+class PythonKernel(CompiledKernel):
+    """A kernel whose launches run as Python.
 
     - `function`: the kernel's function.
     - `describe`: returns the descriptions of a call's arguments.
-    - `make_device_plan`: makes the plan for tapes, graphs and gradients.
+    - `compile_for_device`: makes the kernel for tapes, graphs and gradients.
     """
 
     is_plain = is_recordable = False
     function: Callable[[], FunctionType]
     describe: Callable[[tuple[Any, ...]], tuple[ArgSpec, ...]]
-    make_device_plan: Callable[[tuple[Any, ...]], Plan]
-    device_plan: Plan | None = None
+    compile_for_device: Callable[[tuple[Any, ...]], CompiledKernel]
+    device_kernel: CompiledKernel | None = None
 
-    def on_device(self, args: tuple[Any, ...]) -> Plan:
-        """Return the plan that runs the kernel on the device; the first call makes it, for its
+    def on_device(self, args: tuple[Any, ...]) -> CompiledKernel:
+        """Return the kernel that runs on the device; the first call makes it, for its
         `args`."""
-        if self.device_plan is None:
-            self.device_plan = self.make_device_plan(args)
-        return self.device_plan
+        if self.device_kernel is None:
+            self.device_kernel = self.compile_for_device(args)
+        return self.device_kernel
 
     @cached_property
     def _refused(self) -> str | None:
@@ -92,27 +91,24 @@ class PythonPlan(Plan):
             settrace(trace)
 
 
-def make_plan(
+def make_kernel(
     runtime: Runtime, fn: FunctionType, signer: Signer, args: tuple[Any, ...],
-    key: tuple[Any, ...], make_device_plan: Callable[[tuple[Any, ...]], Plan],
-    show: Callable[[Storage], Any],
-) -> Plan:  # fmt: skip
-    """Lower a kernel, which raises its errors; issue its warnings, and return its plan."""
+    key: tuple[Any, ...], compile_for_device: Callable[[tuple[Any, ...]], CompiledKernel],
+) -> CompiledKernel:  # fmt: skip
+    """Lower a kernel, which raises its errors; issue its warnings, and return it."""
     compiled = lower_only(fn, signer.specs(args, key), runtime.options)
     if compiled.interface.cautions:
         issue_warnings(compiled.interface.cautions)
-    plan = PythonPlan(runtime, compiled, signer, args, show)
-    reads, writes = memory_access(plan.func)
+    kernel = PythonKernel(runtime, compiled, signer, args, fn)
+    reads, writes = memory_access(kernel.func)
     known = compiled.artifact.arrays.keys()
-    plan.read, plan.written = set(reads & known), set(writes & known)
-    plan.reads, plan.writes = reads & known, writes & known
-    plan.used = plan.reads | plan.writes
-    plan.path = f"{fn.__module__}.{fn.__qualname__}".replace(".<locals>", "")
-    plan.guard = Guard(fn, compiled.reads, compiled.methods)
-    plan.function = lambda: fn
-    plan.describe = lambda args: signer.specs(args, signer.sign(args))
-    plan.make_device_plan = make_device_plan
-    return plan
+    kernel.read, kernel.written = set(reads & known), set(writes & known)
+    kernel.reads, kernel.writes = reads & known, writes & known
+    kernel.used = kernel.reads | kernel.writes
+    kernel.function = lambda: fn
+    kernel.describe = lambda args: signer.specs(args, signer.sign(args))
+    kernel.compile_for_device = compile_for_device
+    return kernel
 
 
 def leave_frames(frame: FrameType | None) -> None:
@@ -127,25 +123,25 @@ class PythonLaunch:
     """One launch: the arrays that it uses, and its reports."""
 
     def __init__(
-        self, plan: PythonPlan, args: tuple[Any, ...], bound: BoundArguments,
+        self, kernel: PythonKernel, args: tuple[Any, ...], bound: BoundArguments,
         seeds: Callable[[], int] | None,
     ) -> None:  # fmt: skip
-        self.plan, self.args, self.bound, self.seeds = plan, args, bound, seeds
-        self.arrays = {**plan.fields(args), **bound.arrays}
+        self.kernel, self.args, self.bound, self.seeds = kernel, args, bound, seeds
+        self.arrays = {**kernel.fields(args), **bound.arrays}
         self.numbers: dict[str, Any] = {}
         self.objects: dict[str, Any] = {}  # the user's arrays, by parameter
         self._read_arguments()
-        self.evaluator = Evaluator(plan.function().__name__, ReportSink(self.deliver))
+        self.evaluator = Evaluator(kernel.function().__name__, ReportSink(self.deliver))
         self.warned: set[Any] = set()
         self.copies: dict[int, tuple[Storage, Any]] = {}  # by the `id` of the array
-        self.cx = Run(plan.runtime.options, self.evaluator, self.bind, self.renew_seed)
+        self.cx = Run(kernel.runtime.options, self.evaluator, self.bind, self.renew_seed)
 
     def _read_arguments(self) -> None:
-        plan = self.plan
-        for parameter, arg in zip(plan.parameters, self.args, strict=True):
+        kernel = self.kernel
+        for parameter, arg in zip(kernel.parameters, self.args, strict=True):
             for p, value in parameter.leaves(arg):
                 if p.kind in ("scalar", "tensor"):
-                    bound = BoundArguments(plan.runtime, [])
+                    bound = BoundArguments(kernel.runtime, [])
                     p.bind(value, bound)
                     self.numbers[p.name] = bound.flat
                 else:
@@ -166,7 +162,7 @@ class PythonLaunch:
         if kind == "field":
             array = binding[1]
         elif kind == "return":
-            array = self.plan.returns[binding[1]]
+            array = self.kernel.returns[binding[1]]
         else:
             array = self.arrays[param.name if kind == "grad" else binding[1]]
         if kind == "arg" and binding[1] in self.objects:
@@ -204,14 +200,14 @@ class PythonLaunch:
 
         Returns the trace function that is active after the kernel.
         """
-        plan, cx, fn = self.plan, self.cx, self.plan.function()
+        kernel, cx, fn = self.kernel, self.cx, self.kernel.function()
         cx.act = Activation(fn, source_of(fn), None, 0, is_kernel=True)
         cx.locate(cx.act.source.node)
         cx.dependencies.functions[fn] = None
         self.renew_seed()
         try:
             with cx.b.region():
-                for arg in plan.describe(self.args):
+                for arg in kernel.describe(self.args):
                     declare_argument(cx, arg)
                 note = annotations_of(fn, cx.act.source).get("return")
                 returns = () if note is None else returned_types(cx, note)
@@ -233,7 +229,7 @@ class PythonLaunch:
         elif report.kind == "report_once":
             if (site.span, site.parts) not in self.warned:  # once per launch
                 self.warned.add((site.span, site.parts))
-                self.plan.runtime.reports.warn([record])
+                self.kernel.runtime.reports.warn([record])
         else:
             raise check_error([record], 1)
 
