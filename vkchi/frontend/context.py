@@ -65,7 +65,8 @@ class HandlerTables(NamedTuple):
 
     `leaves` are called without a span set, since they build no ops. `refuse` returns the error for
     a node without a handler. `call` inlines a function, and `body` lowers the statements of the
-    current activation. `arguments` lowers those of a call, `lvalue` an assignment target.
+    current activation. `call_object` lowers a call of an object. `arguments` lowers the arguments
+    of a call, `lvalue` an assignment target.
     """
 
     leaves: dict[type[ast.AST], Callable[..., Any]]
@@ -73,6 +74,7 @@ class HandlerTables(NamedTuple):
     refuse: Callable[[Lowering, ast.AST], CompilationError]
     call: Callable[[Lowering, Any, tuple[Any, ...], dict[str, Any]], Any]
     body: Callable[[Lowering], None]
+    call_object: Callable[..., Any]
     arguments: Callable[[Lowering, ast.Call], tuple[list[Any], dict[str, Any]]]
     lvalue: Callable[[Lowering, ast.expr], Any]
 

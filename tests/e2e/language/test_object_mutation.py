@@ -448,3 +448,66 @@ def test_vectors_that_functions_know_under_two_names_cannot_change() -> None:
     for change in (returned, held_twice):
         with pytest.raises(ti.TaichiCompilationError, match="several names"):
             call(change)
+
+
+class Counter:
+    """A callable that changes its argument, and itself."""
+
+    def __init__(self, step):
+        self.step, self.calls = step, 0
+
+    @ti.func
+    def __call__(self, x: ti.template()):
+        x += self.step
+        self.calls += 1
+
+
+@ti.data_oriented
+class Adder:
+    def __init__(self, step):
+        self.step = step
+
+    @ti.func
+    def __call__(self, x: ti.template()):
+        x += self.step
+
+
+def test_changes_by_callable_objects_are_loop_carried() -> None:
+    adder = Adder(3)
+
+    @ti.kernel
+    def of_the_kernel(n: ti.i32) -> ti.i32:
+        counter = Counter(2 * n)
+        s = 0
+        ti.loop_config(serialize=True)
+        for _ in range(n):
+            counter(s)
+        return 100 * s + counter.calls
+
+    @ti.kernel
+    def captured(n: ti.i32) -> ti.i32:
+        s = k = 0
+        while k < n:
+            adder(s)
+            k += 1
+        return s
+
+    check([of_the_kernel(5), captured(5)], [5005, 15])
+
+
+def double(x):
+    return 2 * x
+
+
+class Held:
+    def __init__(self, x, act):
+        self.x, self.act = x, act
+
+
+def test_members_that_hold_functions_are_called() -> None:
+    @ti.kernel
+    def k(n: ti.i32) -> ti.i32:
+        held = Held(n, double)
+        return held.act(held.x)
+
+    check(k(4), 8)

@@ -16,11 +16,10 @@ from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 from vkchi.errors import KernelSyntaxError
-from vkchi.frontend.calls.compile_time_forms import FORMS
 from vkchi.frontend.calls.inline import function_of, signature_of
 from vkchi.frontend.calls.intrinsics import METHODS, call_type
 from vkchi.frontend.calls.peek import is_static_call, peek
-from vkchi.frontend.calls.tables import find_call, find_in
+from vkchi.frontend.calls.tables import CallHandler, find_call
 from vkchi.frontend.calls.varying import note_varying
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.control.assign import assign_to
@@ -33,6 +32,7 @@ from vkchi.frontend.state.dependencies import referred_names, unbound
 from vkchi.frontend.state.user_code_errors import access_error
 from vkchi.frontend.syntax.syntax_facts import LIST_CHANGES, RECEIVER, SOMEWHERE
 from vkchi.frontend.values.kinds import (
+    Kind,
     function_kind,
     is_static,
     kind_of,
@@ -52,12 +52,10 @@ from vkchi.hooks import PYTHON_SCOPE
 from vkchi.ir.core import Value
 from vkchi.lang.compile_time import static
 from vkchi.lang.function import Function
-from vkchi.lang.ndrange import grouped, rescale_index
 from vkchi.tuples import NamedTuple
 from vkchi.types import DefaultTensor, Tensor, Type
 from vkchi.types.struct_types import StructType
 
-_UNCONVERTED = (static, grouped, rescale_index)  # take fields as Python objects
 _MAKERS = ("vkchi.fields.", "vkchi.ndarray", "vkchi.texture")  # modules that create arrays
 
 
@@ -70,15 +68,16 @@ def is_in(x: Any, known: set[Any]) -> bool:
 
 def by_reference(callee: Any) -> Collection[int | str]:
     """Return positions and names of the arguments that a callee takes by reference."""
-    if isinstance(callee, functools.partial):
-        return _shifted(by_reference(callee.func), len(callee.args))
-    call = find_call(callee)
-    if call is not None:
-        return call.targets
-    if function_kind(callee) in (None, "kernel"):
-        return ()
-    found = signature_of(function_of(callee)).by_reference()
-    return _shifted(found, 0 if getattr(callee, "__self__", None) is None else 1)
+    handler = find_call(callee)
+    if handler is not None:
+        return handler.targets
+    called = kind_of(callee).called(callee)
+    return kind_of(called).references(called)
+
+
+def is_callable_object(x: Any) -> bool:
+    """True if a call of x calls its method `__call__`, inlined."""
+    return kind_of(x).called(x) is not x
 
 
 def may_refer(cx: Lowering, n: ast.expr, position: int | str) -> bool:
@@ -87,9 +86,10 @@ def may_refer(cx: Lowering, n: ast.expr, position: int | str) -> bool:
     Conservatively true where the callee is known only during lowering: `table[k](x)`, or `f(x)` in
     `for f in ti.static(...)`. A RECEIVER counts only for known methods of structs.
     """
-    if position == RECEIVER:
-        return isinstance(n, ast.Attribute) and is_method_of(cx, n)
     callee = peek(cx, n)
+    if position == RECEIVER:
+        is_method = isinstance(n, ast.Attribute) and is_method_of(cx, n)
+        return is_method or is_callable_object(callee)
     if callee is not None:
         found = by_reference(callee)
         return bool(found) if position == SOMEWHERE else position in found
@@ -199,8 +199,8 @@ def is_computed(cx: Lowering, n: ast.expr) -> bool:
     return isinstance(n, ast.Call) and not is_static_call(cx, n)
 
 
-class PartialArguments(NamedTuple):
-    """Arguments that the partials of a callee bind. Keywords of the call replace bound ones."""
+class BoundArguments(NamedTuple):
+    """Arguments that the partials around a callee bind. Keywords of the call replace bound ones."""
 
     first: tuple[Any, ...] = ()
     keywords: Mapping[str, Any] = MappingProxyType({})
@@ -223,86 +223,47 @@ class PartialArguments(NamedTuple):
         return [*self.first, *args], {**self.keywords, **kwargs}
 
 
-def without_partials(cx: Lowering, callee: Any) -> tuple[Any, PartialArguments]:
-    """Unwrap `functools.partial`; return the callee and the arguments that the partials bind."""
-    bound = PartialArguments()
-    while isinstance(callee, functools.partial):
-        for name in ("args", "keywords"):
-            cx.dependencies.read_part(callee, ("attr", name), getattr(callee, name))
-        first = [cx.part(callee.args, ("item", k), x) for k, x in enumerate(callee.args)]
-        keywords = {k: cx.part(callee.keywords, ("item", k), x) for k, x in callee.keywords.items()}
-        bound = PartialArguments((*first, *bound.first), {**keywords, **bound.keywords})
-        callee = callee.func
-    return callee, bound
-
-
-def call_object(
-    cx: Lowering, n: ast.Call, callee: Any, bound: PartialArguments | None = None
-) -> Any:
-    """Lower a call of a compile-time object; `bound` are the arguments of partials around it.
-
-    Raises KernelSyntaxError for a kernel, KernelTypeError for an object that kernels cannot call.
-    """
-    if bound is None:
-        callee, bound = without_partials(cx, callee)
-    made = record_in(callee)
-    if made is not None and "__call__" in made.methods:
-        callee = attribute_of(cx, callee, "__call__")
-    form = find_in(FORMS, callee)
-    if form is not None:
-        outer, cx.in_static = cx.in_static, cx.in_static or callee is static
-        args, kwargs = bound.arguments(cx, n)
-        cx.in_static = outer
-        return form(cx, args, kwargs)
-    call = find_call(callee)
-    if call is not None:
-        return call_intrinsic(cx, n, callee, call, bound)
-    if isinstance(callee, StructType):
-        args, kwargs = bound.arguments(cx, n)
-        return construct_struct(cx, callee, tuple(args), kwargs)
-    if isinstance(callee, Type | DefaultTensor):
-        args, kwargs = bound.arguments(cx, n)
-        if args and (bound.first or not is_computed(cx, n.args[0])):
-            check_literal_kind(cx, callee, args[0])
-        return call_type(cx, callee, tuple(args), *kwargs)
-    kind = function_kind(callee)
-    if kind == "kernel":
-        raise cx.fail(
-            f"`{callee.__name__}` is a kernel, and kernels cannot call kernels",
-            kind=KernelSyntaxError,
-            help="make it a ti.func, or call both from Python",
-        )
-    if kind == "recorded":
-        raise refuse_python_scope(cx, callee)
-    if kind is not None:
-        args, kwargs = bound.arguments(cx, n, by_reference(callee))
-        owner = getattr(callee, "__self__", None)
-        receiver = () if owner is None else (owner,)
-        return cx.tables.call(cx, callee, (*receiver, *args), kwargs)
-    if hasattr(inspect.getattr_static(callee, "__call__", None), "__vkchi_kind__"):
-        return call_object(cx, n, callee.__call__, bound)
-    is_numpy = numpy_calls.is_of_numpy(callee)
-    return call_python(cx, callee, *bound.arguments(cx, n, is_numpy=is_numpy))
-
-
 def _shifted(targets: Collection[int | str], count: int) -> Collection[int | str]:
     return {k - count if isinstance(k, int) else k for k in targets} if count else targets
 
 
-def call_intrinsic(
-    cx: Lowering, n: ast.Call, callee: Any, call: Any, bound: PartialArguments
+NO_ARGUMENTS = BoundArguments()
+
+
+def call_object(
+    cx: Lowering, n: ast.Call, callee: Any, bound: BoundArguments = NO_ARGUMENTS
 ) -> Any:
-    """Call the handler of an intrinsic, a type or a builtin.
+    """Lower a call of a compile-time object, by its handler in CALLS, or by its kind.
+
+    Raises KernelSyntaxError for a kernel, KernelTypeError for an object that kernels cannot call.
+    """
+    slot, x = (callee, callee.get()) if isinstance(callee, VariableTarget) else (None, callee)
+    handler = find_call(x)
+    if handler is not None:
+        return call_handler(cx, n, x, handler, bound)
+    x = kind_of(x).called(x, slot)
+    found = kind_of(x).call(cx, x, n, bound)
+    if found is not NotImplemented:
+        return found
+    return call_python(cx, x, *bound.arguments(cx, n, is_numpy=numpy_calls.is_of_numpy(x)))
+
+
+def call_handler(
+    cx: Lowering, n: ast.Call, callee: Any, call: CallHandler, bound: BoundArguments
+) -> Any:
+    """Call the handler of a function or class of vkchi, Python or numpy.
 
     A TypeError for wrong arguments becomes a KernelTypeError.
     """
     is_numpy = numpy_calls.is_of_numpy(callee)
+    outer, cx.in_static = cx.in_static, cx.in_static or callee is static
     args, kwargs = bound.arguments(cx, n, call.targets, is_numpy=is_numpy)
+    cx.in_static = outer
     if is_numpy and numpy_calls.computes(callee, [*args, *kwargs.values()]):
         known = run_known(cx, callee, args, kwargs)
         if not operator_lowering.is_watched(cx, known, *args, *kwargs.values()):
             return known
-    if callee not in _UNCONVERTED:
+    if not call.takes_fields:
         args = [kind_of(x).array(cx, x) if kind_of(x).is_field else x for x in args]
     try:
         return call.handler(cx, *args, **kwargs)
@@ -318,6 +279,71 @@ def call_intrinsic(
         raise cx.fail(f"{name}(): {words}") from None
 
 
+# --- kinds of callees ----------------------------------------------------------------------------
+
+
+class PartialKind(Kind, of=[functools.partial]):
+    def call(self, cx: Any, x: Any, n: ast.Call, bound: BoundArguments) -> Any:
+        for name in ("args", "keywords"):
+            cx.dependencies.read_part(x, ("attr", name), getattr(x, name))
+        first = [cx.part(x.args, ("item", k), arg) for k, arg in enumerate(x.args)]
+        named = {k: cx.part(x.keywords, ("item", k), arg) for k, arg in x.keywords.items()}
+        bound = BoundArguments((*first, *bound.first), {**named, **bound.keywords})
+        return call_object(cx, n, x.func, bound)
+
+    def references(self, x: Any) -> Collection[int | str]:
+        return _shifted(by_reference(x.func), len(x.args))
+
+
+class UserFunctionKind(Kind, of=["__vkchi_kind__"]):
+    """Functions of the user with a decorator of vkchi, and methods of structs."""
+
+    def call(self, cx: Any, x: Any, n: ast.Call, bound: BoundArguments) -> Any:
+        if x.__vkchi_kind__ == "kernel":
+            raise cx.fail(
+                f"`{x.__name__}` is a kernel, and kernels cannot call kernels",
+                kind=KernelSyntaxError,
+                help="make it a ti.func, or call both from Python",
+            )
+        if x.__vkchi_kind__ == "recorded":
+            raise refuse_python_scope(cx, x)
+        args, kwargs = bound.arguments(cx, n, self.references(x))
+        return cx.tables.call(cx, x, (*self.receiver(x), *args), kwargs)
+
+    def receiver(self, x: Any) -> tuple[Any, ...]:
+        owner = getattr(x, "__self__", None)
+        return () if owner is None else (owner,)
+
+    def references(self, x: Any) -> Collection[int | str]:
+        if x.__vkchi_kind__ == "kernel":
+            return ()
+        return _shifted(signature_of(function_of(x)).by_reference(), len(self.receiver(x)))
+
+
+class TypeKind(Kind, of=[Type]):
+    def name(self, x: Any) -> str:
+        return f"the type {x}"
+
+    def call(self, cx: Any, x: Any, n: ast.Call, bound: BoundArguments) -> Any:
+        args, kwargs = bound.arguments(cx, n)
+        if args and (bound.first or not is_computed(cx, n.args[0])):
+            check_literal_kind(cx, x, args[0])
+        return call_type(cx, x, tuple(args), *kwargs)
+
+
+class DefaultTensorKind(TypeKind, of=[DefaultTensor]):
+    name = Kind.name
+
+
+class StructTypeKind(TypeKind, of=[StructType]):
+    def call(self, cx: Any, x: Any, n: ast.Call, bound: BoundArguments) -> Any:
+        args, kwargs = bound.arguments(cx, n)
+        return construct_struct(cx, x, tuple(args), kwargs)
+
+
+# --- Python's callables --------------------------------------------------------------------------
+
+
 def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Call a plain Python function or class.
 
@@ -327,9 +353,7 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
     neither can be.
     """
     if not callable(callee):
-        raise unsupported_use(
-            cx, callee.get() if isinstance(callee, VariableTarget) else callee, "call"
-        )
+        raise unsupported_use(cx, callee, "call")
     known = is_static(args) and is_static(list(kwargs.values()))
     in_play = not known or any(isinstance(x, InlineOnly) for x in (*args, *kwargs.values()))
     fn, receiver = unbound(callee)

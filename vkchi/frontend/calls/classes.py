@@ -2,7 +2,7 @@
 
 All of them are resolved at compile time.
 
-    CLASS_FORMS[isinstance](cx, [v, ti.Matrix], {})     # True for a vector or matrix
+    CLASS_FORMS[isinstance](cx, v, ti.Matrix)       # True for a vector or matrix
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def is_instance(cx: Lowering, x: Any, classes: Any) -> bool:
     return issubclass(kind_of(x).class_of(x), classes)
 
 
-def _isinstance(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> bool:
+def _isinstance(cx: Lowering, *args: Any, **kwargs: Any) -> bool:
     if len(args) != 2 or kwargs:
         raise cx.fail(f"isinstance takes a value and a class, {len(args) + len(kwargs)} given")
     return is_instance(cx, *args)
 
 
-def _super(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _super(cx: Lowering, *args: Any, **kwargs: Any) -> Any:
     """Lower `super()`: of the class that defines the method, and of the method's first argument.
 
     Python computes it if there are arguments. Raises KernelSyntaxError outside of methods.
@@ -58,7 +58,7 @@ def _super(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return cx.run_python(super, (cls, me.value))
 
 
-def _getattr(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _getattr(cx: Lowering, *args: Any, **kwargs: Any) -> Any:
     """Lower `getattr` with a compile-time name; the third argument is the default.
 
     An absent attribute becomes a dependency; without a default it raises KernelNameError.
@@ -74,7 +74,7 @@ def _getattr(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return args[2]
 
 
-def _hasattr(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> bool:
+def _hasattr(cx: Lowering, *args: Any, **kwargs: Any) -> bool:
     nothing = object()
     if kwargs or len(args) != 2:
         raise cx.fail(f"hasattr takes a value and a name, {len(args) + len(kwargs)} given")
@@ -82,7 +82,7 @@ def _hasattr(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> bool:
         record, name = args
         is_own = name in record.members or name in record.methods
         return is_own or is_of_class(record, name)
-    return _getattr(cx, [*args, nothing], {}) is not nothing
+    return _getattr(cx, *args, nothing) is not nothing
 
 
 CLASS_FORMS = {

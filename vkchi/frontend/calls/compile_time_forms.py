@@ -1,31 +1,33 @@
 """Compile-time forms: unrolled iteration, `range`, `ti.loop_config`, Python's iterator functions.
 
-FORMS maps functions to handlers `form(cx, args, kwargs)`. Other functions are in `intrinsics`.
+FORMS maps functions to handlers that take captured fields as Python objects. Other functions are in
+`intrinsics`.
 
-    FORMS[range](cx, [0, n], {})            # a range, or RangeOf where n is a kernel value
+    FORMS[range](cx, 0, n)                  # a range, or RangeOf where n is a kernel value
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable
 from typing import Any
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.calls.classes import CLASS_FORMS
+from vkchi.frontend.calls.tables import Handler
 from vkchi.frontend.context import LoopConfig, Lowering
 from vkchi.frontend.control.iteration import Begin, items_of, lazy_items
 from vkchi.frontend.control.loop_limits import check_step
 from vkchi.frontend.control.spaces import RangeOf
+from vkchi.frontend.ops.trace import traced
 from vkchi.frontend.state.reports import lower_print
 from vkchi.frontend.values.activity_calls import ACTIVITY_FORMS
 from vkchi.frontend.values.kinds import is_static
 from vkchi.frontend.values.operands import check_constants, is_tensor
 from vkchi.lang.compile_time import loop_config, static
+from vkchi.lang.ndrange import grouped, rescale_index
 from vkchi.target.shader import range_length
 
-Form = Callable[[Lowering, list[Any], dict[str, Any]], Any]
 UNROLL_LIMIT = 1 << 16
 
 
@@ -55,12 +57,12 @@ def lower_iterable(cx: Lowering, n: ast.expr) -> Any:
     return x
 
 
-def _static(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _static(cx: Lowering, *args: Any, **kwargs: Any) -> Any:
     if kwargs or not args:
         raise cx.fail("ti.static takes values, without names", help="write ti.static(x)")
     if len(args) > 1 or cx.call_node is not cx.iterated or not is_tensor(args[0]):
         check_constants(cx, args)
-    return args[0] if len(args) == 1 else args
+    return args[0] if len(args) == 1 else list(args)
 
 
 def check_unrolled(cx: Lowering, count: int, help: str) -> None:
@@ -70,7 +72,7 @@ def check_unrolled(cx: Lowering, count: int, help: str) -> None:
         raise cx.fail(f"this loop would be unrolled {some}{number} times", help=help)
 
 
-def _range(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _range(cx: Lowering, *args: Any, **kwargs: Any) -> Any:
     if kwargs or not 1 <= len(args) <= 3:
         given = len(args) + len(kwargs)
         raise cx.fail(
@@ -85,7 +87,7 @@ def _range(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return RangeOf(0, *args) if len(args) == 1 else RangeOf(*args)
 
 
-def _iterate(python: Any, gather: Any, begin: Begin = iter, count: int = 1 << 10) -> Form:
+def _iterate(python: Any, gather: Any, begin: Begin = iter, count: int = 1 << 10) -> Handler:
     """Make the handler of a Python function of iterables, applied at compile time.
 
     The first `count` arguments are iterables, and `gather` combines their items. Other arguments
@@ -97,7 +99,7 @@ def _iterate(python: Any, gather: Any, begin: Begin = iter, count: int = 1 << 10
         found = gather(*xs, **options)
         return found if isinstance(found, tuple) else list(found)
 
-    def form(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call(cx: Lowering, *args: Any, **kwargs: Any) -> Any:
         for k, x in enumerate([*args[count:], *kwargs.values()], start=count):
             if not is_static(x):
                 raise cx.fail(
@@ -109,10 +111,10 @@ def _iterate(python: Any, gather: Any, begin: Begin = iter, count: int = 1 << 10
         return cx.run_python(run, [*items, *args[count:]], kwargs)
 
     run.__name__ = run.__qualname__ = named
-    return form
+    return call
 
 
-def _loop_config(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> None:
+def _loop_config(cx: Lowering, *args: Any, **kwargs: Any) -> None:
     known = ("block_dim", "serialize", "parallelize", "block_dim_adaptive", "bit_vectorize")
     for name, x in kwargs.items():
         if name not in known:
@@ -125,7 +127,7 @@ def _loop_config(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> None:
     cx.config = LoopConfig(block, bool(kwargs.get("serialize")))
 
 
-FORMS: dict[Any, Form] = {
+FORMS: dict[Any, Handler] = {
     builtins.range: _range,
     builtins.print: lower_print,
     loop_config: _loop_config,
@@ -135,5 +137,7 @@ FORMS: dict[Any, Form] = {
     **{fn: _iterate(fn, fn) for fn in (zip, list, tuple)},
     enumerate: _iterate(enumerate, enumerate, count=1),
     reversed: _iterate(reversed, list, reversed),
-    dict: lambda cx, args, kwargs: cx.run_python(dict, args, kwargs),
+    dict: lambda cx, /, *args, **kwargs: cx.run_python(dict, args, kwargs),
+    grouped: lambda cx, x: grouped(x),
+    rescale_index: traced(rescale_index.python),
 }

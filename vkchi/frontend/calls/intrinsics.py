@@ -12,6 +12,7 @@ from typing import Any
 
 from vkchi.errors import CompilationError, KernelCallError, KernelTypeError
 from vkchi.frontend.calls import builtins
+from vkchi.frontend.calls.compile_time_forms import FORMS
 from vkchi.frontend.calls.tables import CALLS, METHODS, CallHandler, Handler
 from vkchi.frontend.ops import elementwise_calls, methods
 from vkchi.frontend.ops.conversions import convert_value
@@ -38,9 +39,8 @@ from vkchi.ir.core import Value
 from vkchi.ir.ops import ATOMICS, BITWISE
 from vkchi.lang import atomic_functions, compile_time, math, matrix
 from vkchi.lang.function import Function
-from vkchi.lang.ndrange import grouped, ndrange, rescale_index
+from vkchi.lang.ndrange import ndrange
 from vkchi.lang.struct import Struct
-from vkchi.lang.type_calls import FOLLOWING
 from vkchi.types import scalar_of
 
 __all__ = [
@@ -171,22 +171,16 @@ _HANDLERS: dict[object, Handler] = {
     compile_time.no_activate: _nothing,
     Struct: make_record,
     ndrange: _ndrange,
-    grouped: lambda cx, x: grouped(x),
     **elementwise_calls.ELEMENTWISE,
     **builtins.BUILTINS,
 }
 
 
-def _type_call(t: Any) -> Handler:
-    return lambda cx, *args, **names: call_type(cx, t, args, *names)
-
-
 def _composites() -> list[Function]:
-    found = [x for x in vars(math).values() if isinstance(x, Function)]
-    return [rescale_index, *[fn for fn in found if fn.is_composite]]
+    return [x for x in vars(math).values() if isinstance(x, Function) and x.is_composite]
 
 
 CALLS.update({fn: CallHandler(handler) for fn, handler in _HANDLERS.items()})
-CALLS.update({t: CallHandler(_type_call(t)) for t in FOLLOWING})
+CALLS.update({fn: CallHandler(handler, takes_fields=True) for fn, handler in FORMS.items()})
 CALLS.update({fn: CallHandler(traced(fn.python)) for fn in _composites()})
 CALLS.update({fn: CallHandler(atomic(fn), frozenset({0, "x"})) for fn in atomic_functions.ATOMICS})

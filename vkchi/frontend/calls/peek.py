@@ -14,11 +14,7 @@ from vkchi.compile_state import ArrayGuard
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.values.kinds import kind_of
 from vkchi.frontend.values.python_values import is_computed
-from vkchi.frontend.values.references import ArrayRef
-from vkchi.frontend.values.struct_values import peek_member
-from vkchi.frontend.values.trees import StructValue
 from vkchi.interrupts.local import local
-from vkchi.ir.core import Value
 from vkchi.lang.compile_time import static
 
 
@@ -41,10 +37,9 @@ def part_seen(base: Any, name: str) -> Any:
 
     None also if a property raises.
     """
-    if isinstance(base, StructValue):
-        return peek_member(base, name)
-    if base is None or isinstance(base, Value | ArrayRef) or kind_of(base).is_target:
-        return None
+    seen = None if base is None else kind_of(base).peek(base, name)
+    if seen is not NotImplemented:
+        return seen
     try:
         if not is_computed(base, name):
             return getattr(base, name, None)

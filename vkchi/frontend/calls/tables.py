@@ -21,11 +21,13 @@ Handler = Callable[..., Any]
 class CallHandler(NamedTuple):
     """Handler of a callable, called as `handler(cx, *args, **kwargs)` with compile-time values.
 
-    Assignable arguments at `targets` (positions and keywords) are passed unread, as Targets.
+    - Assignable arguments at `targets` (positions and keywords) are passed unread, as Targets.
+    - Captured fields become ArrayRefs, unless the handler `takes_fields`.
     """
 
     handler: Handler
     targets: frozenset[int | str] = frozenset()
+    takes_fields: bool = False
 
 
 # A function object, type or Python builtin -> how a kernel calls it.
@@ -44,18 +46,14 @@ METHODS: dict[str, Handler] = {}
 
 def find_call(callee: Any) -> CallHandler | None:
     """Return the handler of a callable in CALLS, or None. Imports modules of LATE if needed."""
-    found: CallHandler | None = find_in(CALLS, callee)
-    if found is None:
-        fill_late()
-        found = find_in(CALLS, callee)
-    return found
-
-
-def find_in(table: dict[Any, Any], callee: Any) -> Any:
     try:
-        return table.get(callee)
+        found = CALLS.get(callee)
+        if found is None:
+            fill_late()
+            found = CALLS.get(callee)
     except TypeError:  # cannot be hashed
         return None
+    return found
 
 
 def fill_late() -> None:

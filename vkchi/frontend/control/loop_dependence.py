@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType
 from typing import Any
 
+from vkchi.frontend.calls.callee import is_callable_object
 from vkchi.frontend.calls.inline import FunctionSignature, function_of, signature_of
 from vkchi.frontend.calls.intrinsics import METHODS
 from vkchi.frontend.calls.peek import part_seen, peek
@@ -31,7 +32,6 @@ from vkchi.frontend.state.scope import CHANGING, Var
 from vkchi.frontend.syntax.source import source_of
 from vkchi.frontend.syntax.syntax_facts import bottom_names, bottom_nodes, events_in
 from vkchi.frontend.values.kinds import function_kind, kind_of
-from vkchi.frontend.values.objects import method_called
 from vkchi.frontend.values.references import MemoryTarget
 from vkchi.frontend.values.trees import StructValue, leaves
 from vkchi.tuples import NamedTuple
@@ -152,7 +152,7 @@ def changed_by(n: ast.Call, see: See, within: tuple[Any, ...]) -> Iterator[str]:
     signature = signature_of(callee)
     is_method = isinstance(n.func, ast.Attribute) and is_bound(see(n.func))
     receiver = [n.func.value] if is_method and isinstance(n.func, ast.Attribute) else []
-    if isinstance(see(n.func), StructValue):
+    if is_callable_object(see(n.func)):
         receiver = [n.func]
     if any(isinstance(x, ast.Starred) for x in n.args):
         yield from changed_by_spread(n, callee, signature, receiver)
@@ -186,8 +186,7 @@ def callee_of(n: ast.Call, see: See) -> FunctionType | None:
     None for other callees, such as plain Python functions, and if it is not known.
     """
     callee = see(n.func)
-    if isinstance(callee, StructValue):
-        callee = method_called(callee, "__call__")
+    callee = kind_of(callee).called(callee)
     if callee is None or find_call(callee) is not None:
         return None
     is_inlined = function_kind(callee) not in (None, "kernel")

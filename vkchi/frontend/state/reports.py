@@ -93,7 +93,7 @@ def merged(parts: Sequence[Part]) -> list[Part]:
 # --- print ---------------------------------------------------------------------------------------
 
 
-def lower_print(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> None:
+def lower_print(cx: Lowering, *args: Any, **kwargs: Any) -> None:
     """Lower `print(*args, sep=" ", end="\\n")` to a report of kind `line`.
 
     Raises KernelSyntaxError for an unknown option, or a `sep` or `end` that is no constant string.

@@ -16,7 +16,7 @@ from vkchi.tuples import NamedTuple
 
 LIST_CHANGES = ("append", "extend")  # methods that change a list in a kernel
 SOMEWHERE = -1  # the position of an argument after a starred one
-RECEIVER = "."  # the position of a method's receiver
+RECEIVER = "."  # the position of a method's receiver, or of a called object
 
 
 class PassedName(NamedTuple):
@@ -196,8 +196,7 @@ def _collect(events: list[ast.AST]) -> AssignedNames:
 
 
 def _names_passed(n: ast.Call) -> Iterator[PassedName]:
-    if isinstance(n.func, ast.Attribute):
-        yield from (PassedName(n.func, RECEIVER, name) for name in bottom_names(n.func.value))
+    yield from (PassedName(n.func, RECEIVER, name) for name in bottom_names(n.func))
     is_counted = True
     for position, arg in enumerate(n.args):
         is_counted = is_counted and not isinstance(arg, ast.Starred)

@@ -2,17 +2,18 @@
 
 The operations on activity numbers are in `cell_activity`.
 
-    ACTIVITY_FORMS[sparse_cells.activate](cx, [block, [i, j]], {})
+    ACTIVITY_FORMS[sparse_cells.activate](cx, block, [i, j])
     LIST_METHODS["append"](cx, ListRef(x, node, (i,)), v)
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from vkchi.errors import KernelIndexError, KernelNameError
+from vkchi.frontend.calls.tables import Handler
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.ops.debug_checks import guard_indices
 from vkchi.frontend.values.array_values import array_index
@@ -127,32 +128,12 @@ def is_item(node: Any) -> bool:
     return node.kind == "place" and node.field is not None and not node.field.kind
 
 
-Form = Callable[[Lowering, list[Any], dict[str, Any]], Any]
-
-
-def form_of(name: str, handler: Callable[..., Any]) -> Form:
-    """Make the handler `form(cx, args, kwargs)` of `ti.<name>`, which calls `handler(cx, ...)`.
-
-    The arguments are node, indices, and val if `handler` takes three. The form raises
-    KernelTypeError for a wrong number or another name.
-    """
-    names = ("node", "indices", "val")[: handler.__code__.co_argcount - 1]
-
-    def form(cx: Lowering, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        given = dict(zip(names, args)) | kwargs
-        if len(args) + len(kwargs) != len(names) or set(given) != set(names):
-            raise cx.fail(f"ti.{name} takes {', '.join(names)}")
-        return handler(cx, **given)
-
-    return form
-
-
-ACTIVITY_FORMS: dict[Any, Form] = {
-    sparse_cells.activate: form_of("activate", _activate),
-    sparse_cells.deactivate: form_of("deactivate", _deactivate),
-    sparse_cells.is_active: form_of("is_active", _is_active),
-    sparse_cells.length: form_of("length", _length),
-    sparse_cells.append: form_of("append", _append),
+ACTIVITY_FORMS: dict[Any, Handler] = {
+    sparse_cells.activate: _activate,
+    sparse_cells.deactivate: _deactivate,
+    sparse_cells.is_active: _is_active,
+    sparse_cells.length: _length,
+    sparse_cells.append: _append,
 }
 
 

@@ -125,6 +125,9 @@ class ArrayKind(WholeArrayKind, of=[ArrayRef]):
     def name(self, x: Any) -> str:
         return "an array (index it)"
 
+    def peek(self, x: Any, name: str) -> None:
+        return None
+
     def help_for(self, cx: Context, x: Any, use: str) -> str:
         over = OVER_ARRAYS.get(cx.called) if use == "items" else None
         return over or super().help_for(cx, x, use)

@@ -10,7 +10,7 @@ class of values define its kind.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -138,6 +138,28 @@ class Kind:
         """Lower `x.name(...)`, the call n; NotImplemented: a call of the attribute."""
         return NotImplemented
 
+    def peek(self, x: Any, name: str) -> Any:
+        """Return `x.name` if it is known without lowering, else None; NotImplemented: as Python."""
+        return NotImplemented
+
+    def called(self, x: Any, slot: Any = None) -> Any:
+        """Return the object that a call of x calls: its method `__call__` if kernels inline that,
+        else x. `slot` is as in `attr`.
+        """
+        method = getattr(type(x), "__call__", None)  # noqa: B004, not a test
+        return x if function_kind(method) is None else x.__call__
+
+    def call(self, cx: Any, x: Any, n: ast.Call, bound: Any) -> Any:
+        """Lower `x(...)`, the call n; NotImplemented: as Python.
+
+        `bound` has the arguments that partials around x bind, a BoundArguments.
+        """
+        return NotImplemented
+
+    def references(self, x: Any) -> Collection[int | str]:
+        """Return positions and names of the arguments that a call of x takes by reference."""
+        return ()
+
     def load(self, cx: Any, x: Any) -> Any:
         """Return the value of a Target, or x."""
         return x
@@ -251,9 +273,9 @@ class MarkedKind(Kind):
         return NotImplemented
 
 
-class TypeKind(Kind, of=[Type, "adds_slots"]):
+class StorageTypeKind(Kind, of=["adds_slots"]):
     def name(self, x: Any) -> str:
-        return f"the type {x}" if isinstance(x, Type) else f"{x!r}, a type that fields alone have"
+        return f"{x!r}, a type that fields alone have"
 
 
 class OutsideTextureKind(MarkedKind):

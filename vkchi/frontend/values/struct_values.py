@@ -61,6 +61,12 @@ class StructValueKind(StructKind, ContainerKind, of=[StructValue]):
             return python_attribute(cx, x.type, name)
         return member_of(cx, x if slot is None else slot, x, name)
 
+    def peek(self, x: Any, name: str) -> Any:
+        return x[name] if name in x.members else bound_method(x, x, name)
+
+    def called(self, x: Any, slot: Any = None) -> Any:
+        return bound_method(x if slot is None else slot, x, "__call__") or x
+
     def items(self, cx: Any, x: Any, use: str) -> list[Any]:
         if x.cls is not None:
             raise unsupported_use(cx, x, use)
@@ -259,29 +265,27 @@ def _word(held: StructValue) -> str:
 
 
 def method_of(cx: Lowering, base: Any, held: StructValue, name: str) -> Any:
-    """Return a method of a struct, bound to `self`; for a property, its value.
-
-    Static methods are not bound, class methods to the class.
-    """
+    """Return a method of a struct, bound to `base`; for a property, its value."""
     method = held.methods[name]
     if isinstance(method, property):
         assert method.fget is not None
         return cx.tables.call(cx, method.fget, (Receiver(held, is_copy=True),), {})
+    return bound_method(base, held, name)
+
+
+def bound_method(base: Any, held: StructValue, name: str) -> Any:
+    """Return a method of a struct, bound to `base`; None for a property and an unknown name.
+
+    Static methods are not bound, class methods to the class.
+    """
+    method = held.methods.get(name)
+    if method is None or isinstance(method, property):
+        return None
     if isinstance(method, staticmethod):
         return method.__func__
     if isinstance(method, classmethod):
         return functools.partial(method.__func__, held.type)
     return StructMethod(method, base)
-
-
-def peek_member(held: StructValue, name: str) -> Any:
-    """Return a member or method without lowering; None if it is known only by lowering."""
-    if name in held.members:
-        return held[name]
-    method = held.methods.get(name)
-    if method is None or isinstance(method, property | classmethod):
-        return None
-    return method.__func__ if isinstance(method, staticmethod) else StructMethod(method, held)
 
 
 def _shape(cx: Lowering, held: StructValue) -> tuple[Any, ...]:

@@ -41,6 +41,9 @@ class TensorKind(Kind):
 
     has_type = is_deferred = True
 
+    def peek(self, x: Any, name: str) -> None:
+        return None
+
     def attr(self, cx: Any, x: Any, name: str, slot: Any) -> Any:
         return tensor_attribute(cx, x if slot is None else slot, name)
 
