@@ -204,6 +204,11 @@ def test_vectors_matrices_and_constants_of_all_runs() -> None:
         g.run({"m": ti.Vector([1.0, 2.0]), "v": x})
     g.run({"m": [[1.0, 0.0], [0.0, 1.0]], "v": x})
     assert total.to_numpy().tolist() == [0, 8, 0]
+    for flat in ([0.0, 1.0, 2.0, 0.0], ti.Vector([0.0, 1.0, 2.0, 0.0])):
+        g.run({"m": flat, "v": x})
+    assert total.to_numpy().tolist() == [0, 4 * 4, 0]
+    with pytest.raises(ArgumentError, match="shape"):
+        g.run({"m": [0.0, 1.0, 2.0], "v": x})
 
 
 def test_textures_in_graphs() -> None:

@@ -130,6 +130,14 @@ class Arg:
 
     # --- values --------------------------------------------------------------------------------
 
+    def unflatten(self, value: Any) -> Any:
+        """Return a matrix given as a sequence of its values, row by row, as rows; others as is."""
+        if self.tag is not ArgKind.MATRIX or len(self.dtype.shape) == 1:
+            return value
+        if not isinstance(value, VECTORS) or len(value) != self.dtype.size:
+            return value
+        return np.reshape(value, self.dtype.shape) if all(map(is_real_scalar, value)) else value
+
     def read(self, value: Any) -> Any:
         """Return the key of a value: equal for the same array or texture, and for numbers of equal
         types and bits. Raises ArgumentError if the value does not fit."""

@@ -197,14 +197,16 @@ class Graph:
     def run(self, args: Values) -> None:
         """Launch the kernels in order.
 
-        args: a value for each argument, by name; other keys are ignored. Raises ArgumentError
-        before any launch. Kernels that are called normally may raise later.
+        args: a value for each argument, by name; other keys are ignored. A matrix may be given as
+        its values in one sequence, row by row. Raises ArgumentError before any launch. Kernels
+        that are called normally may raise later.
         """
         if type(args) is not dict and not isinstance(args, Mapping):
             raise ArgumentError(f"graph.run() takes a dict of values by name, not {args!r:.80}")
         missing = [name for name in self.args if name not in args]
         if missing:
             raise ArgumentError(f"the graph's arguments have no values: {', '.join(missing)}")
+        args = {name: arg.unflatten(args[name]) for name, arg in self.args.items()}
         arrays, numbers = [], {}
         for name, arg in self.args.items():
             if arg.is_number:

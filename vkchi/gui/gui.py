@@ -210,6 +210,11 @@ class GUI:
         """
         return self._canvas.pixels().copy()
 
+    @property
+    def img(self) -> Floats:
+        """A copy of this frame's pixels, as `get_image` returns them."""
+        return self.get_image()
+
     def set_image(self, img: Numbers | Texture) -> None:
         """Replace the picture by a field, ndarray, numpy array, tensor or texture.
 

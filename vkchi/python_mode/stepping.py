@@ -35,7 +35,6 @@ from vkchi.frontend.control.loops import (
     check_runs_to_end,
     choose_form,
     note_iteration,
-    refuse_else,
 )
 from vkchi.frontend.control.spaces import LoopSpace, bounds_of, indices_of, parallel_bounds
 from vkchi.frontend.lowering import HANDLERS
@@ -283,7 +282,6 @@ class Steps:
     def test_while(self, number: int, n: ast.While) -> bool:
         cx = self.cx
         cx.config = LoopConfig()
-        refuse_else(cx, n)
         cx.locate(n)
         self.open(number, self.region(), self.within_loop(), self.block())
         cond = cx.at(n.test, lambda cx: condition_of(cx, cx.expr(n.test)))

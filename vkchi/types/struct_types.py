@@ -116,6 +116,10 @@ class StructType(Type):
         """Allow `class B(A)` of a dataclass A: `ti.dataclass` finds A among the original bases."""
         return ()
 
+    def to_string(self) -> str:
+        """The type's members and their types."""
+        return repr(self)
+
     def __reduce__(self) -> Any:
         if self.origin is not None:
             return (_find_type, self.origin)

@@ -63,6 +63,13 @@ def test_a_disc() -> None:
     assert gui.get_image()[12, 4].tolist() == pytest.approx([1, 128 / 255, 0, 1])
 
 
+def test_img_has_the_pixels_of_this_frame() -> None:
+    gui = make()
+    gui.circle((0.5, 0.5), color=0xFF0000, radius=3)
+    assert gui.img.shape == (W, H, 4) and gui.img[W // 2, H // 2].tolist()[:3] == [1, 0, 0]
+    assert np.array_equal(gui.img, gui.get_image())
+
+
 def test_the_smallest_disc_is_a_pixel() -> None:
     gui = make()
     gui.circle(ti.Vector([0.5, 0.5]))

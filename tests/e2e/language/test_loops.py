@@ -137,34 +137,6 @@ def test_while_true() -> None:
     check(k(), 7)
 
 
-def test_while_else() -> None:
-    @ti.kernel
-    def k() -> ti.i32:
-        i = 0
-        while i < 3:
-            i += 1
-        else:
-            i = 100
-        return i
-
-    with pytest.raises(ti.TaichiSyntaxError):
-        k()
-
-
-def test_for_else() -> None:
-    @ti.kernel
-    def k() -> ti.i32:
-        s = 0
-        for i in range(3):
-            s += 1
-        else:
-            s = 100
-        return s
-
-    with pytest.raises(ti.TaichiSyntaxError):
-        k()
-
-
 def test_break_top() -> None:
     @ti.kernel
     def k() -> ti.i32:

@@ -163,6 +163,7 @@ def test_classes_of_tensor_types() -> None:
     assert isinstance(mat, matrix.MatrixType) and isinstance(vec, matrix.MatrixType)
     assert isinstance(vec, matrix.VectorType) and not isinstance(mat, matrix.VectorType)
     assert isinstance(ti.math.vec3, matrix.VectorType) and not isinstance(3, matrix.MatrixType)
+    assert "a=f32" in ti.types.struct(a=ti.f32).to_string()
     assert mat.to_string() == "MatrixType[2,3, f32]" and vec.to_string() == "VectorType[3, i32]"
 
     @ti.kernel

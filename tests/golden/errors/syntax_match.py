@@ -4,5 +4,5 @@ import vkchi as ti
 @ti.kernel
 def k(n: ti.i32):
     match n:
-        case 1:
+        case int():
             pass

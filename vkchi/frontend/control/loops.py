@@ -154,7 +154,6 @@ def choose_form(cx: Lowering, n: ast.For) -> LoopForm:
     KernelTypeError for a loop that kernels do not have.
     """
     config, cx.config = cx.config, LoopConfig()
-    refuse_else(cx, n)
     iterable = lower_iterable(cx, n.iter)
     if is_static_call(cx, n.iter) or (cx.act.is_plain and is_unrolled(iterable)):
         return LoopForm(cx.at(n.iter, lambda cx: unrolled_items(cx, iterable)))
@@ -220,12 +219,6 @@ def runs_once(space: LoopSpace) -> bool:
     """
     ends = (*space.axes[0], space.step) if space.name == "range" else (None,)
     return all(isinstance(end, int) for end in ends) and range_length(*ends) <= 1
-
-
-def refuse_else(cx: Lowering, n: ast.For | ast.While) -> None:
-    if n.orelse:
-        cx.locate(n.orelse[0])
-        raise cx.fail("loops of kernels have no `else`", kind=KernelSyntaxError, help="use a flag")
 
 
 # --- targets -------------------------------------------------------------------------------------
@@ -502,7 +495,6 @@ def following_indices(cx: Lowering, indices: list[Value], axes: list[list[Value]
 
 def lower_while(cx: Lowering, n: ast.While) -> None:
     cx.config = LoopConfig()
-    refuse_else(cx, n)
     if not (cx.in_parallel or cx.in_serial):
         cx.decisions.append(while_loop(cx, n))
     with in_serial(cx):

@@ -129,6 +129,8 @@ def span_of_code(code: CodeType) -> Span:
 
 
 def _parse(fn: FunctionType, code: CodeType) -> Source:
+    from vkchi.frontend.syntax.desugaring import desugar  # imports `ast`
+
     if code.co_name == "<lambda>":
         return _parse_lambda(fn, code)
     whole, file = _read_lines(fn, code)
@@ -142,6 +144,7 @@ def _parse(fn: FunctionType, code: CodeType) -> Source:
         raise _changed(code)
     if not is_text_of(fn, node, whole):
         raise _changed(code)
+    node.body = desugar(node.body)
     return Source(code, node, lines, code.co_firstlineno, file)
 
 

@@ -6,6 +6,7 @@ import ast
 
 from vkchi.errors import CompilationError, KernelSyntaxError
 from vkchi.frontend.context import Lowering
+from vkchi.frontend.syntax.desugaring import unsupported_pattern
 
 _NO_EXCEPTIONS = "return a flag, or store one in a field"
 _MOVE = "move it out of the kernel"
@@ -19,7 +20,6 @@ REFUSED: dict[str, tuple[str, str]] = {
     "AsyncFor": ("`async for`", "use `for`"),
     "With": ("`with`", _MOVE),
     "AsyncWith": ("`async with`", _MOVE),
-    "Match": ("`match`", "use `if` and `elif`"),
     "Raise": ("exceptions", _NO_EXCEPTIONS),
     "Try": ("exceptions", _NO_EXCEPTIONS),
     "TryStar": ("exceptions", _NO_EXCEPTIONS),
@@ -41,7 +41,11 @@ REFUSED: dict[str, tuple[str, str]] = {
 
 
 def unsupported_node(cx: Lowering, n: ast.AST) -> CompilationError:
-    what, help = REFUSED.get(type(n).__name__, (f"Python's `{type(n).__name__}`", ""))
+    if isinstance(n, ast.Match):
+        found = unsupported_pattern(n)
+        n, what, help = found.node, f"patterns of {found.words}", "use `if` and `elif`"
+    else:
+        what, help = REFUSED.get(type(n).__name__, (f"Python's `{type(n).__name__}`", ""))
     if hasattr(n, "lineno"):
         cx.locate(n)
     return cx.fail(f"kernels have no {what}", kind=KernelSyntaxError, help=help)

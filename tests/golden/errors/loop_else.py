@@ -1,9 +1,0 @@
-import vkchi as ti
-
-
-@ti.kernel
-def k():
-    for i in range(3):
-        pass
-    else:
-        pass

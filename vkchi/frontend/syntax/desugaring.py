@@ -1,0 +1,239 @@
+"""Desugaring: `match` and the `else` of loops, rewritten as `if` statements.
+
+    for i in range(n):          is_complete = True
+        if f(i):                for i in range(n):
+            break                   if f(i):
+    else:                               is_complete = False
+        g()                             break
+                                if is_complete:
+                                    g()
+
+    match x:                    if x == 0:
+        case 0: f()                 f()
+        case 1 | 2: g()         elif x == 1 or x == 2:
+                                    g()
+
+Names of the variables made here contain a space, so that users cannot write them.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator, Sequence
+
+from vkchi.tuples import NamedTuple
+
+
+class UnsupportedPattern(Exception):
+    """A pattern that has no test: its node, and its kind in words."""
+
+    def __init__(self, node: ast.pattern, words: str) -> None:
+        super().__init__(words)
+        self.node, self.words = node, words
+
+
+def desugar(stmts: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Return statements without `match` and without loops that have an `else`.
+
+    A `match` with an unsupported pattern stays.
+    """
+    return [new for n in stmts for new in _desugar_one(n)]
+
+
+def _desugar_one(n: ast.stmt) -> Iterator[ast.stmt]:
+    if isinstance(n, ast.Match):
+        try:
+            made = _ifs_of(n)
+        except UnsupportedPattern:
+            yield n
+        else:
+            yield from desugar(made)
+        return
+    if isinstance(n, ast.If | ast.For | ast.While):
+        n.body, n.orelse = desugar(n.body), desugar(n.orelse)
+        if n.orelse and not isinstance(n, ast.If):
+            yield from _without_else(n)
+            return
+    yield n
+
+
+# --- loops ---------------------------------------------------------------------------------------
+
+
+def _without_else(n: ast.For | ast.While) -> Iterator[ast.stmt]:
+    orelse, n.orelse = n.orelse, []
+    name = f"else {n.lineno}:{n.col_offset}"
+    first = orelse[0]
+    n.body, has_break = _noting_breaks(n.body, name)
+    if not has_break:  # the loop ends normally, or the function returns
+        yield n
+        yield from orelse
+        return
+    yield _assign(name, ast.Constant(True), n)
+    yield n
+    test = ast.copy_location(ast.Name(name, ast.Load()), first)
+    yield ast.copy_location(ast.If(test, orelse, []), first)
+
+
+def _noting_breaks(stmts: Sequence[ast.stmt], name: str) -> tuple[list[ast.stmt], bool]:
+    """Return the body of a loop with `name = False` before each `break` that leaves this loop, and
+    True if there is one."""
+    made: list[ast.stmt] = []
+    has_break = False
+    for n in stmts:
+        if isinstance(n, ast.Break):
+            made.append(_assign(name, ast.Constant(False), n))
+            has_break = True
+        elif isinstance(n, ast.If):
+            n.body, in_body = _noting_breaks(n.body, name)
+            n.orelse, in_orelse = _noting_breaks(n.orelse, name)
+            has_break = has_break or in_body or in_orelse
+        made.append(n)
+    return made, has_break
+
+
+# --- match ---------------------------------------------------------------------------------------
+
+
+class _Case(NamedTuple):
+    """The test of a pattern, None if it always matches, and the names that it binds."""
+
+    test: ast.expr | None
+    bound: dict[str, ast.expr]
+
+
+def unsupported_pattern(n: ast.Match) -> UnsupportedPattern:
+    """Return the first unsupported pattern of a `match` that `desugar` left."""
+    try:
+        _ifs_of(n)
+    except UnsupportedPattern as found:
+        return found
+    raise AssertionError("each pattern of this `match` is supported")
+
+
+def _ifs_of(n: ast.Match) -> list[ast.stmt]:
+    """Return a chain of `if` statements, after assignments of the subject to variables.
+
+    Raises UnsupportedPattern.
+    """
+    before: list[ast.stmt] = []
+    subject = _held(n.subject, before)
+    chain: list[ast.stmt] = []
+    for case in reversed(n.cases):
+        chain = _branch(case, subject, chain)
+    return before + chain
+
+
+def _held(x: ast.expr, before: list[ast.stmt]) -> ast.expr:
+    """Return an expression for x that can be evaluated repeatedly; add statements to `before`."""
+    if isinstance(x, ast.Tuple | ast.List):
+        items = [_held(item, before) for item in x.elts]
+        return ast.copy_location(ast.Tuple(items, ast.Load()), x)
+    if _is_path(x):
+        return x
+    name = f"match {x.lineno}:{x.col_offset}"
+    before.append(_assign(name, x, x))
+    return ast.copy_location(ast.Name(name, ast.Load()), x)
+
+
+def _is_path(x: ast.expr) -> bool:
+    """True for a name, a constant, and attributes of a name: compile-time constants stay such."""
+    while isinstance(x, ast.Attribute):
+        x = x.value
+    return isinstance(x, ast.Name | ast.Constant)
+
+
+def _branch(case: ast.match_case, subject: ast.expr, others: list[ast.stmt]) -> list[ast.stmt]:
+    """Return the statements of a case, with those of the cases after it in its `else`."""
+    test, bound = _case_of(case.pattern, subject)
+    if case.guard is not None:
+        guard = _Substitution(bound).visit(copy.deepcopy(case.guard)) if bound else case.guard
+        test = guard if test is None else _joined(ast.And(), [test, guard], case.pattern)
+    body = [_assign(name, copy.deepcopy(x), case.pattern) for name, x in bound.items()] + case.body
+    if test is None:
+        return body
+    return [ast.copy_location(ast.If(test, body, others), case.body[0])]
+
+
+class _Substitution(ast.NodeTransformer):
+    def __init__(self, bound: dict[str, ast.expr]) -> None:
+        self.bound = bound
+
+    def visit_Name(self, n: ast.Name) -> ast.expr:
+        found = self.bound.get(n.id)
+        return n if found is None else ast.copy_location(copy.deepcopy(found), n)
+
+
+def _case_of(p: ast.pattern, x: ast.expr) -> _Case:
+    """Return the test of pattern p on expression x. Raises UnsupportedPattern."""
+    if isinstance(p, ast.MatchValue):
+        return _Case(_compare(x, ast.Eq(), p.value, p), {})
+    if isinstance(p, ast.MatchSingleton):
+        how = ast.Is() if p.value is None else ast.Eq()
+        return _Case(_compare(x, how, ast.copy_location(ast.Constant(p.value), p), p), {})
+    if isinstance(p, ast.MatchAs):
+        found = _Case(None, {}) if p.pattern is None else _case_of(p.pattern, x)
+        return found if p.name is None else _Case(found.test, found.bound | {p.name: x})
+    if isinstance(p, ast.MatchOr):
+        return _any_of([_case_of(q, x) for q in p.patterns], p)
+    if isinstance(p, ast.MatchSequence):
+        return _sequence(p, x)
+    words = {ast.MatchClass: "classes", ast.MatchMapping: "mappings"}.get(type(p), "rests")
+    raise UnsupportedPattern(p, words)
+
+
+def _any_of(cases: list[_Case], p: ast.MatchOr) -> _Case:
+    bound = [case.bound for case in cases]
+    if any(names for names in bound):
+        raise UnsupportedPattern(p, "alternatives with names")
+    tests = [case.test for case in cases if case.test is not None]
+    if len(tests) < len(cases):
+        return _Case(None, {})
+    return _Case(_joined(ast.Or(), tests, p), {})
+
+
+def _sequence(p: ast.MatchSequence, x: ast.expr) -> _Case:
+    """Return the test of a pattern `(a, b)`: the length, then each item."""
+    count = len(p.patterns)
+    if isinstance(x, ast.Tuple):
+        if len(x.elts) != count:
+            return _Case(ast.copy_location(ast.Constant(False), p), {})
+        items, tests = x.elts, []
+    else:
+        length = ast.Call(ast.Name("len", ast.Load()), [x], [])
+        tests = [_compare(_at(length, p), ast.Eq(), _at(ast.Constant(count), p), p)]
+        items = [
+            _at(ast.Subscript(copy.deepcopy(x), ast.Constant(k), ast.Load()), p)
+            for k in range(count)
+        ]
+    bound: dict[str, ast.expr] = {}
+    for inner, item in zip(p.patterns, items):
+        found = _case_of(inner, item)
+        tests += [] if found.test is None else [found.test]
+        bound |= found.bound
+    return _Case(_joined(ast.And(), tests, p) if tests else None, bound)
+
+
+# --- nodes ---------------------------------------------------------------------------------------
+
+
+def _at(x: ast.expr, n: ast.AST) -> ast.expr:
+    """Give an expression, and the parts of it that have no location, that of n."""
+    for part in ast.walk(x):
+        if isinstance(part, ast.expr) and not hasattr(part, "lineno"):
+            ast.copy_location(part, n)
+    return x
+
+
+def _assign(name: str, x: ast.expr, n: ast.AST) -> ast.stmt:
+    target = ast.copy_location(ast.Name(name, ast.Store()), n)
+    return ast.copy_location(ast.Assign([target], _at(x, n)), n)
+
+
+def _compare(x: ast.expr, op: ast.cmpop, y: ast.expr, n: ast.AST) -> ast.expr:
+    return ast.copy_location(ast.Compare(copy.deepcopy(x), [op], [y]), n)
+
+
+def _joined(op: ast.boolop, tests: list[ast.expr], n: ast.AST) -> ast.expr:
+    return tests[0] if len(tests) == 1 else ast.copy_location(ast.BoolOp(op, tests), n)
