@@ -1,4 +1,4 @@
-"""Desugaring: `match` and the `else` of loops, rewritten as `if` statements.
+"""Rewriting of `match` and the `else` of loops as `if` statements.
 
     for i in range(n):          is_complete = True
         if f(i):                for i in range(n):
