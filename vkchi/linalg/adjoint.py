@@ -28,6 +28,7 @@ from vkchi.runtime import current_runtime
 from vkchi.span import user_span
 from vkchi.tape.custom import Recorded
 from vkchi.tape.kernel_grad import run_gradient
+from vkchi.tape.queries import check_known
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 
@@ -139,8 +140,7 @@ def solve_on_tape(system: LinearSystem, b: Any, x: Any, tol: float) -> bool:
     x.tell(ArrayAccess("fill"))  # the initial guess has no influence
     product = product_of(system.product, x)
     inputs = product.inputs()
-    tape.breaks.check_arrays(inputs.values())
-    tape.breaks.check_arrays([b])
+    check_known(tape.ledger, [*inputs.values(), b])
     has_place = x.companion("grad") is not None
 
     def run() -> bool:

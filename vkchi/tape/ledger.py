@@ -331,6 +331,7 @@ class Ledger:
         self.on_access, self.exported = on_access, exported
         self.accounts: dict[int, Account] = {}
         self.hosts: list[HostAccount] = []
+        self.fills: list[PythonFill] = []
         self.shown: dict[int, ExportedArray] = {}
 
     def near(self, memory: Memory) -> Sequence[Account | HostAccount]:
@@ -380,6 +381,62 @@ class Ledger:
             return found
         self.hosts = [*(one for one in self.hosts if one.is_of_use), HostAccount(memory)]
         return self.hosts[-1]
+
+    # --- definitions -----------------------------------------------------------------------------
+
+    def add(self, *losses: Definition) -> None:
+        """Record lost gradients in their memory."""
+        for found in losses:
+            account = self.open(found.memory)
+            if isinstance(account, Account):
+                account.puts.clear()
+            else:
+                found = found._replace(box=())
+            account.escapes[found.key] = found
+
+    def pass_on(
+        self, found: Iterable[Definition], target: Memory, way: str, *, is_shown: bool = False
+    ) -> None:
+        """Record that Python computed `target` from arrays and lost the derivatives `found`.
+
+        `way` describes the operation. `is_shown` is True if the user received the result.
+        """
+        step = (way, user_span())
+        box = box_at(target) if isinstance(target, Storage) else ()
+        for one in found:
+            ways = (*one.ways, step)
+            self.add(one._replace(memory=target, box=box, ways=ways, is_shown=is_shown))
+
+    def lost(self, memory: Memory) -> list[Definition]:
+        return [b for one in self.near(memory) for b in one.escaping]
+
+    def hold(self, memory: Any, part: Definition) -> None:
+        """Record that a part of an array or of a torch tensor holds values with a derivative.
+
+        The box `()` is the whole memory.
+        """
+        if isinstance(memory, Storage):
+            part = part if part.box else part._replace(box=box_at(memory))
+            self.open(memory).held.put(part)
+            return
+        account = self.open(host_views.array_of_torch(memory))
+        if not account.held.groups:
+            account.held.put(part._replace(box=()))
+            account.follow(memory)
+
+    def use(self, memory: Any, part: Definition) -> None:
+        """Record that recorded code has read a part of an array or of a torch tensor."""
+        if isinstance(memory, Storage):
+            self.open(memory).use(part)
+            return
+        account = self.open(host_views.array_of_torch(memory))
+        if account.owner is None:
+            account.use(part._replace(box=()))
+            account.follow(memory)
+
+    def holds(self, array: Storage) -> Definition | None:
+        account = self.find(array)
+        return account.held.find(()) if account is not None else None
 
     # --- exported arrays -------------------------------------------------------------------------
 

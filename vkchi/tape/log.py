@@ -1,6 +1,6 @@
 """The log of a recording: its steps in order, and how each is repeated and differentiated.
 
-`CallStep` is a call that can be repeated, `RecordedCall` one that can be differentiated, too.
+`Launch` is a kernel call that can be differentiated. `CallStep` is one that can only be repeated.
 `State` is a snapshot of arrays. `ConstantOverwrite` is a constant stored over a derivative. Modules
 that record other events have steps of their own. `restore_array` and `copy_or_add` copy and add
 whole arrays without notifying the recording.
@@ -8,7 +8,7 @@ whole arrays without notifying the recording.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vkchi.calls.call import KernelCall
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from vkchi.calls.variant import Variant
     from vkchi.ir.core import Func
     from vkchi.races.trials import ObservedRun
+    from vkchi.tape.call_facts import BoundCall, CallFacts
     from vkchi.tape.ledger import Index, Ledger
     from vkchi.tape.plan import GradientPlan
     from vkchi.tape.snapshots import Snapshots
@@ -143,26 +144,21 @@ class CallStep(TapeStep):
         self.call.kernel.launch(self.call.args, self.draws)
 
 
-class RecordedCall(CallStep):
-    """A recorded call.
+class SpecialLaunch(CallStep):
+    """What only some recorded calls have: host arrays, drawn values, races, saved results.
 
-    - `arrays`: its arrays.
-    - `reads`: the parts that its gradient reads, as they were before the call.
+    - `adjoints`: the gradients of its arrays and torch tensors.
     - `log`: the replay log, if its gradient needs drawn values; `drawn` are its buffers.
     - `observed`: the instrumented variant that detects races, if no analysis or trial can decide.
+    - `flags`: the ledger, if the run also checks Taichi's data-access rules.
     """
 
     def __init__(
-        self,
-        call: KernelCall,
-        gradients: CallAdjoints,
-        plan: GradientPlan,
-        race: Found | UndecidedRace | None,
-    ) -> None:
+        self, call: KernelCall, adjoints: CallAdjoints, plan: GradientPlan,
+        race: Found | UndecidedRace | None, flags: Ledger | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(call)
-        self.gradients, self.plan = gradients, plan
-        self.arrays = dict(call.arrays)
-        self.reads: dict[str, Read] = {}
+        self.adjoints, self.flags = adjoints, flags
         self.log: ReplayLog | None = None
         self.observed: ObservedRun | None = None
         if plan.made.has_draws:
@@ -178,11 +174,6 @@ class RecordedCall(CallStep):
             self.race = race.race if self.observed is not None else None
 
     @property
-    def memory(self) -> dict[str, Storage]:
-        """The arrays, or copies of their contents before the call."""
-        return self.arrays | {name: read.source for name, read in self.reads.items()}
-
-    @property
     def form(self) -> Variant | None:
         return self.observed or self.log
 
@@ -190,25 +181,20 @@ class RecordedCall(CallStep):
     def func(self) -> Func:
         return self.call.kernel.func if self.form is None else self.form.func
 
-    def launch(
-        self, call: KernelCall, args: tuple[Any, ...], again: int | None = None,
-        flags: Ledger | None = None,
-    ) -> Any:  # fmt: skip
+    def launch(self, call: KernelCall, args: tuple[Any, ...], again: int | None = None) -> Any:
         """Run the kernel, or the variant that this call needs; return the kernel's result.
 
-        With `flags`, the run also checks Taichi's data-access rules and may raise DataAccessError.
-        An `observed` variant sets `race`.
+        With `flags`, it may raise DataAccessError. An `observed` variant sets `race`.
         """
-        with restoring(self.plan.runtime.lock), self.plan.runtime.lock:
+        runtime = call.kernel.runtime
+        with restoring(runtime.lock), runtime.lock:
             own = self.drawn | self._bind_notes()
-            if flags is not None:
+            if self.flags is not None and again is None:
                 from vkchi.tape.variants import run_watched
 
-                result = run_watched(call, flags, self.func, own)
+                result = run_watched(call, self.flags, self.func, own)
             elif self.form is not None:
                 result = self.form.run(call, {**call.arrays, **own}, again)
-            elif call.repeated is not None and again is None:
-                result = call.repeated.call.launch(args)
             else:
                 result = call.kernel.launch(args, again)
             if self.observed is not None:
@@ -227,23 +213,73 @@ class RecordedCall(CallStep):
     def launch_again(self) -> None:
         self.launch(self.call._replace(hosts={}), self.call.args, self.draws)
 
+
+class Launch(TapeStep):
+    """A recorded kernel call.
+
+    - `bound`: its arrays, their accounts and gradients; `args`: its arguments.
+    - `reads`: the parts that its gradient reads, as they were before the call.
+    - `special`: None for calls that only access memory of the device.
+    """
+
+    def __init__(
+        self, bound: BoundCall, args: tuple[Any, ...], facts: CallFacts,
+        special: SpecialLaunch | None = None,
+    ) -> None:  # fmt: skip
+        self.bound, self.args, self.facts, self.special = bound, args, facts, special
+        self.reads: dict[str, Read] = {}
+
+    def launch(self, args: tuple[Any, ...]) -> Any:
+        """Run the kernel with these arguments, whose host arrays are not copied; return its
+        result."""
+        if self.special is not None:
+            return self.special.launch(self.special.call, args)
+        if self.bound.repeated is not None:
+            return self.bound.repeated.call.launch(args)
+        return self.plan.kernel.launch(args)
+
+    @property
+    def plan(self) -> GradientPlan:
+        assert self.facts.made is not None
+        return self.facts.made
+
+    @property
+    def memory(self) -> Mapping[str, Storage]:
+        """The arrays, or copies of their contents before the call."""
+        memory = self.bound.arrays
+        for name, read in self.reads.items():
+            if read.copy is not None:
+                memory = {**memory, name: read.copy}
+        return memory
+
+    def repeat(self) -> None:
+        assert self.special is not None
+        self.special.repeat()
+
     def run(self) -> None:
         """Add the call's derivatives to the adjoints of its inputs.
 
         Raises GradientError if an array that a race affects has a nonzero adjoint.
         """
-        self.gradients.fetch()
-        check_race(self.race, self.gradients.arrays)
-        memory = {**self.memory, **self.drawn}
-        self.plan.launch(self.call.args, memory, self.gradients.arrays, self.call.repeated)
-        self.gradients.bring_back()
+        bound, special = self.bound, self.special
+        if special is None:
+            self.plan.launch(self.args, self.memory, bound.gradients, bound.repeated)
+            return
+        special.adjoints.fetch()
+        check_race(special.race, bound.gradients)
+        memory = {**self.memory, **special.drawn}
+        self.plan.launch(self.args, memory, bound.gradients, bound.repeated)
+        special.adjoints.bring_back()
 
 
 def launches_in(entries: Iterable[TapeStep]) -> Iterator[CallStep]:
-    """Yield the `CallStep`s among steps, and those in their `steps`."""
+    """Yield the calls among steps that are repeated or access host memory, and those in their
+    `steps`."""
     for entry in entries:
         if isinstance(entry, CallStep):
             yield entry
+        if isinstance(entry, Launch) and entry.special is not None:
+            yield entry.special
         yield from launches_in(entry.steps)
 
 
@@ -262,7 +298,7 @@ def tensors_written(entries: Iterable[Any]) -> list[Any]:
 def drop_copies(entries: Iterable[Any]) -> None:
     """Replace the snapshots of recorded calls by the live arrays."""
     for entry in entries:
-        if isinstance(entry, RecordedCall):
+        if isinstance(entry, Launch):
             entry.reads.clear()
 
 

@@ -11,7 +11,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.memory.boxes import Box
-from vkchi.autodiff.results import WORDS, DerivativeOutflow
+from vkchi.autodiff.results import WORDS
 from vkchi.calls.call import KernelCall, LaunchRequest
 from vkchi.errors import KernelAssertionError, KernelRuntimeError, VkchiError
 from vkchi.fields.array_versions import Read
@@ -26,7 +26,7 @@ from vkchi.races.finder import RaceFinder
 from vkchi.runtime import Runtime
 from vkchi.span import user_span
 from vkchi.tape.adjoints import CallAdjoints
-from vkchi.tape.constant_arrays import ConstantArrays
+from vkchi.tape.call_facts import CallFacts
 from vkchi.tape.custom import CustomGradientCall, MutationLog
 from vkchi.tape.hosted import HostFunction, HostStep, IdentityFunction
 from vkchi.tape.ledger import (
@@ -36,15 +36,26 @@ from vkchi.tape.ledger import (
     Index,
     Ledger,
     box_at,
+    held_part,
     used_part,
 )
 from vkchi.tape.log import (
     ConstantOverwrite,
-    RecordedCall,
+    Launch,
     TapeStep,
     drop_copies,
 )
-from vkchi.tape.lost_gradients import LostGradients, MetLoss, ends_derivative
+from vkchi.tape.queries import (
+    MetLoss,
+    check_known,
+    check_loss,
+    derivatives_in,
+    fill_by_python,
+    lose_results,
+    note_kernel_grad,
+    settle_call,
+    write_by_python,
+)
 from vkchi.tape.snapshots import Snapshots
 from vkchi.tuples import NamedTuple
 from vkchi.types import shape_of
@@ -92,9 +103,9 @@ class Recording(SafeContext):
         self.unfinished: dict[int, list[str | Storage]] = {}
         self.entries: list[TapeStep] = []
         ledger = self.ledger = Ledger(self.on_access, runtime.exported)
-        self.breaks, self.constants = LostGradients(ledger), ConstantArrays(ledger)
         self.mutation_log = MutationLog(ledger)
         self.snapshots = Snapshots(budget_bytes, ledger)
+        self.used: dict[int, CallFacts] = {}  # facts whose uses are recorded, by id
         self.races = RaceFinder(lambda array: ledger.open(array).history.version)
 
     @property
@@ -136,7 +147,7 @@ class Recording(SafeContext):
             if isinstance(error, VkchiError) and not isinstance(error, KernelAssertionError):
                 del begun[before:]  # it was refused, and did not run
             elif get_ident() != self.thread:
-                self.breaks.lose_results(LaunchRequest(name, kernel, args), self.kind)
+                lose_results(self.ledger, LaunchRequest(name, kernel, args), self.kind)
                 del begun[before:]
             raise
         del begun[before:]
@@ -183,84 +194,89 @@ class Recording(SafeContext):
                 )
             self.ledger.end_looking()
             for loss in losses:
-                self.breaks.check_loss(loss)
+                check_loss(self.ledger, loss)
             self.state = "evaluated"
 
     def reverse(self) -> None:
         for entry in reversed(self.entries):
             entry.run()
 
-    def check(self, call: KernelCall, names: frozenset[str]) -> list[MetLoss]:
-        """Raise GradientError, or warn, if a call propagates a lost gradient to one of the arrays
-        `names`.
+    def record_launch(
+        self, launch: Launch, call: KernelCall | None, args: tuple[Any, ...],
+        met: Sequence[MetLoss] = (),
+    ) -> Any:  # fmt: skip
+        """Run a kernel and return its result.
 
-        These are the arrays that have a gradient. Return what `note` needs after the call.
+        Before, begin the reads of its gradient, and copy the contents that it overwrites and
+        earlier gradients will read. Afterwards, record where it stored derivatives and constants,
+        and what it read. `call` is None if its facts were known before; `met` are the lost
+        gradients in its arrays. Raises DeviceError if memory is short.
         """
-        return self.breaks.check(call, names, self.kind, self.under(call))
+        facts, bound = launch.facts, launch.bound
+        if facts.made is not None and facts.made.rooms:
+            facts.made.reserve(launch.args, bound.arrays)
+        for name, box, point in facts.needs:
+            array = bound.arrays[name]
+            if call is not None and array.is_gradient:  # these change without notification
+                launch.reads[name] = Read(array, box, array.copied())
+            else:
+                launch.reads[name] = self.snapshots.want(bound.accounts[name], array, box, point)
+        self.protect(facts.writes, bound.accounts, bound.who)
+        result = launch.launch(args)
+        if call is not None:
+            self.define(call, facts, met)
+            return result
+        for name, fills in facts.constants:
+            bound.accounts[name].fills = fills
+        for name, part in facts.stores:
+            bound.accounts[name].held.put(part)
+        if id(facts) not in self.used:
+            for name, part in facts.uses:
+                bound.accounts[name].use(part)
+            self.used[id(facts)] = facts
+        return result
 
-    def under(self, call: KernelCall) -> list[tuple[str, Definition]]:
-        """Parameter names and lost gradients of host arguments that alias exported arrays with
-        derivatives."""
-        found = []
-        for name in call.hosts.keys() - call.constants:
-            view = call.hosts[name]
-            for array in self.ledger.exports(view):
-                account = self.ledger.open(array)
-                held = account.held.find(()) if account.fills is None else None
-                origins = [one.origin for one in account.escaping]
-                origins += [held.origin] if held is not None else []
-                found += [(name, Definition(view, name, origin)) for origin in origins]
-        return found
-
-    def note(
-        self, call: KernelCall, flow: DerivativeOutflow, boxes: Mapping[str, Box],
-        met: Iterable[MetLoss],
-    ) -> None:  # fmt: skip
-        """Record where a finished call stored derivatives, and which inputs it read.
-
-        `boxes` are the parts of arrays that it wrote; `met` is the result of `check`.
-        """
-        self.breaks.settle(call, met)
-        self.breaks.note_escapes(call, flow.escapes)
-        self.breaks.note_escapes(call, flow.bits, is_bits=True)
-        self.breaks.note_call(call, flow.stores, boxes)
-        self.breaks.use(call, call.case, self.kind)
+    def define(self, call: KernelCall, facts: CallFacts, met: Sequence[MetLoss]) -> None:
+        """Record where a finished call stored derivatives and constants, and what it read."""
+        settle_call(self.ledger, call, met)
+        places = {**call.arrays, **call.tensors}
+        for name, fills in facts.constants:
+            self.ledger.open(call.arrays[name]).fills = fills
+        self.ledger.add(*facts.losses)
+        for one in self.ledger.hosts:
+            if any(one.owner is call.tensors[k] for k in call.tensors if k in call.kernel.written):
+                one.remember()
+        for name, part in facts.stores:
+            self.ledger.hold(places[name], part)
+        for name, part in facts.uses:
+            self.ledger.use(places[name], part)
         for view in (call.hosts[name] for name in call.hosts if name in call.kernel.written):
             for array in self.ledger.exports(view):
                 self.note_detached(
                     [view], array, "that is memory of an array, into which it went here"
                 )
 
-    def save(self, entry: RecordedCall) -> None:
-        """Begin the reads of a call's gradient. Arrays that are gradients are copied."""
-        for key, box in entry.plan.needs(entry.call).items():
-            array = entry.arrays[key]
-            if array.is_gradient:  # these change without notification
-                entry.reads[key] = Read(array, box, array.copied())
-            else:
-                entry.reads[key] = self.snapshots.want(array, box)
-
     def protect(
-        self, who: str, written: set[str], arrays: Mapping[str, Storage],
-        boxes: Mapping[str, Box], is_certain: Callable[[str], bool] = lambda name: True,
+        self, writes: Iterable[tuple[str, Box]], accounts: Mapping[str, Account], who: str,
+        is_certain: Callable[[str], bool] = lambda name: True,
     ) -> None:  # fmt: skip
-        """Copy requested contents of the arrays `written` before a launch overwrites them.
+        """Copy requested contents of arrays before a launch writes these parts (`()`: all).
 
-        `boxes` are the parts that it writes (missing: all). Past the memory budget, all snapshots
-        of calls are dropped instead. All `arrays` count as used, and the written ones not as
-        constant.
+        Past the memory budget, all snapshots of calls are dropped instead. All arrays in `accounts`
+        count as used, and the written ones not as constant.
         """
-        was_over = self.snapshots.is_over
-        accounts = {name: self.ledger.open(array) for name, array in arrays.items()}
-        for account in accounts.values():
-            account.is_used = True
-        for name in sorted(written & arrays.keys()):
+        snapshots, log = self.snapshots, self.mutation_log
+        was_over = snapshots.is_over
+        if snapshots.budget_bytes is not None:
+            for account in accounts.values():
+                account.is_used = True
+        for name, box in writes:
             account = accounts[name]
             account.note_kernel()
-            if name in boxes:
-                self.mutation_log.note(account.array, boxes[name], who, is_certain=is_certain(name))
-            self.snapshots.save(account.array, boxes.get(name, ()))
-        if self.snapshots.is_over and not was_over:
+            if log.time:
+                log.note(account.array, box, who, is_certain=is_certain(name))
+            snapshots.save(account, box)
+        if snapshots.is_over and not was_over:
             drop_copies(self.entries)
 
     def note_gradient(
@@ -280,7 +296,7 @@ class Recording(SafeContext):
             elif (view := host_views.view_of(host_views.grad_of(call.tensors[name]))) is not None:
                 adjoints[name] = view
         if not self.is_paused:
-            self.breaks.note_gradient(call, adjoints, needs, self.kind)
+            note_kernel_grad(self.ledger, call, adjoints, needs, self.kind)
 
     def store(self, array: Storage, access: ArrayAccess, act: Callable[[], None]) -> None:
         """Run `act`, a write from Python, after its report. See `Elements.store`."""
@@ -320,21 +336,21 @@ class Recording(SafeContext):
         if account is not None:
             # Before all notes: if memory is short, the write does not happen.
             if account.is_used or self.custom is not None or account.history.reads.groups:
-                self.snapshots.save_all(account.array)
+                self.snapshots.save_all(account)
             account.change(is_whole=access.at is None or not is_ours)
             if array.whole is self.loss and not (is_ours and access.is_sum):
                 account.last_write = ("Python", user_span()) if is_ours else None
-            is_cut = ends_derivative(account, array, access, is_ours=is_ours)
+            is_cut = write_by_python(account, array, access, is_ours=is_ours)
             if not is_ours:
                 self.written_inside(account, array)
             elif is_cut:
                 self.cut(array, access.at)
-        if not (self.is_paused or access.is_sum) and self.breaks.holds(array) is None:
-            self.constants.note_fill(array, access.at)
+        if not (self.is_paused or access.is_sum):
+            fill_by_python(self.ledger, array, access.at)
 
     def has_derivative(self, array: Elements) -> bool:
         whole = array.whole
-        return whole.companion("grad") is not None or self.breaks.holds(whole) is not None
+        return whole.companion("grad") is not None or self.ledger.holds(whole) is not None
 
     def must_note(self, array: Storage) -> bool:
         """True for gradients and the loss, until the recording ends.
@@ -349,7 +365,7 @@ class Recording(SafeContext):
             account.is_used = True
             if array.companion("grad") is not None:
                 who = f"{self.custom.function.__name__}()"
-                self.breaks.hold(account.array, repr(array), who, user_span())
+                self.ledger.hold(account.array, held_part(repr(array), who, user_span()))
 
     def cut(self, array: Storage, at: Index | None) -> None:
         gradient = array.companion("grad")
@@ -397,12 +413,12 @@ class Recording(SafeContext):
 
         Raises GradientError if an input was overwritten with unknown values.
         """
-        self.breaks.check_arrays(x for x in inputs if isinstance(x, Storage))
-        if isinstance(output, Storage):
-            self.protect(function.who, {"output"}, {"output": output}, {})
-            self.breaks.hold(output, repr(output), function.who, user_span())
-        self.note_detached(inputs, output, f"{function.who} took it from there here", is_all=False)
+        check_known(self.ledger, (x for x in inputs if isinstance(x, Storage)))
         here = user_span()
+        if isinstance(output, Storage):
+            self.protect([("", ())], {"": self.ledger.open(output)}, function.who)
+            self.ledger.hold(output, held_part(repr(output), function.who, here))
+        self.note_detached(inputs, output, f"{function.who} took it from there here", is_all=False)
         for x in inputs:
             if isinstance(x, Storage) and x.companion(self.kind) is not None:
                 self.ledger.open(x).use(used_part(repr(x), function.who, box_at(x), None, here))
@@ -422,29 +438,13 @@ class Recording(SafeContext):
         account = self.ledger.open(array)
         account.forget_constants()
         account.loss = None
-        self.breaks.hold(array, repr(array), who, user_span())
+        self.ledger.hold(array, held_part(repr(array), who, user_span()))
         self.ledger.show((array.whole,))
-
-    def holding(self, array: Memory) -> list[Definition]:
-        """Derivatives in an array, matrix or tensor, as lost gradients that Python would cause."""
-        found = self.breaks.of(array)
-        if isinstance(array, Storage) and array.companion(self.kind) is not None:
-            held = self.breaks.holds(array)
-            origin = (f"{array!r} has a {WORDS[self.kind]}", None) if held is None else held.origin
-            found = [*found, Definition(array.whole, repr(array), origin)]
-        if not isinstance(array, Storage):
-            groups = [group for one in self.ledger.near(array) for _, group in one.held.near(())]
-            origins = [held.origin for group in groups for held in group.values()]
-            account = self.ledger.find(array)
-            if account is not None and account.slope is not None:
-                origins += [("the matrix is made of values with a derivative", None)]
-            found += [Definition(array, "", origin) for origin in origins]
-        return found
 
     def lost_in(self, array: Memory) -> list[Definition]:
         """Lost gradients in an array, except those that storing the array unchanged would keep."""
         is_known = self.computed(array) is not None
-        return [t for t in self.breaks.of(array) if not (t.is_shown and is_known)]
+        return [t for t in self.ledger.lost(array) if not (t.is_shown and is_known)]
 
     def note_detached(
         self, inputs: Sequence[Memory], output: Memory, way: str, *,
@@ -457,9 +457,12 @@ class Recording(SafeContext):
         derivative.
         """
         if not self.is_paused:
-            find = self.holding if is_all else self.lost_in
-            found = [t for x in inputs for t in find(x)]
-            self.breaks.pass_on(found, output, way, is_shown=is_shown)
+            found = [
+                t
+                for x in inputs
+                for t in (derivatives_in(self.ledger, x, self.kind) if is_all else self.lost_in(x))
+            ]
+            self.ledger.pass_on(found, output, way, is_shown=is_shown)
 
     def filled(self, array: Storage, values: Values) -> None:
         """Record that Python stored values into an array.
@@ -493,7 +496,7 @@ class Recording(SafeContext):
             return True
         target.from_numpy(host_views.array_of_torch(tensor))
         lost = Definition(target, "", ("a tensor that requires a gradient was copied", None))
-        self.breaks.pass_on([lost], target, "it was put into an array here")
+        self.ledger.pass_on([lost], target, "it was put into an array here")
         return True
 
     def refill(self, target: Ndarray, source: Storage) -> bool:

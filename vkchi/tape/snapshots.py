@@ -22,9 +22,9 @@ from math import comb
 
 from vkchi.analysis.memory.boxes import Box
 from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError
-from vkchi.fields.array_versions import Read, copy_boxes, point_of
+from vkchi.fields.array_versions import Read, copy_boxes
 from vkchi.fields.storage import Storage
-from vkchi.tape.ledger import Ledger
+from vkchi.tape.ledger import Account, Ledger
 from vkchi.tape.log import State, TapeStep, restore_array
 from vkchi.tuples import NamedTuple
 
@@ -91,22 +91,21 @@ class Snapshots:
     def is_limited(self) -> bool:
         return self.budget_bytes not in (None, UNLIMITED)
 
-    def want(self, array: Storage, box: Box) -> Read:
-        """Return a read of a part of an array.
+    def want(self, account: Account, array: Storage, box: Box, point: int | None) -> Read:
+        """Return a read of a part of an array or of a component; `point` is `point_of(box)`.
 
         Once the budget is exceeded, the read follows the contents of the array.
         """
-        history = self.ledger.open(array).history
-        return Read(array, box) if self.is_over else history.want(array, box, point_of(box))
+        return Read(array, box) if self.is_over else account.history.want(array, box, point)
 
-    def save_all(self, array: Storage) -> None:
+    def save_all(self, account: Account) -> None:
         """Save an array before Python overwrites it.
 
         With a memory budget, note it for `take_rewritten`, too.
         """
-        self.save(array, ())
+        self.save(account, ())
         if self.budget_bytes is not None:
-            self.rewritten[id(array)] = array
+            self.rewritten[id(account.array)] = account.array
 
     def take_rewritten(self) -> list[State]:
         """Return a snapshot of the arrays that Python has written since the last call of this, in a
@@ -121,17 +120,21 @@ class Snapshots:
         self.count(found.size_bytes)
         return [found]
 
-    def save(self, array: Storage, box: Box) -> None:
+    def save(self, account: Account, box: Box) -> None:
         """Copy the reads that a write to a box of an array may change.
 
         With a memory budget, also save its initial contents, once. Raises DeviceError; the write
         then does not happen.
         """
-        is_result = self.is_reversing and array.is_gradient
-        if self.budget_bytes is not None and id(array) not in self.start.copies and not is_result:
-            self.start.keep(array)
-        self.ledger.open(array).history.save(box, self.copy)
-        self.count(0)
+        if self.budget_bytes is not None:
+            array = account.array
+            is_result = self.is_reversing and array.is_gradient
+            if id(array) not in self.start.copies and not is_result:
+                self.start.keep(array)
+        if account.history.reads.groups:
+            account.history.save(box, self.copy)
+        if self.budget_bytes is not None:
+            self.count(0)
 
     def copy(self, reads: list[Read]) -> Storage:
         """Copy the parts of one array, and count the bytes. Raises DeviceError."""

@@ -4,7 +4,7 @@ Every recorded call requests snapshots of the parts of arrays that its gradient 
 (`snapshots`). Programs may therefore overwrite elements that kernels have read, against Taichi's
 data-access rules. Unless an exception ends the block, the gradients then run, last call first.
 
-A derivative that would be lost usually raises GradientError (`lost_gradients`). So does a custom
+A derivative that would be lost usually raises GradientError (`queries`). So does a custom
 gradient that reads memory overwritten since its call (`custom`).
 
     with ti.ad.Tape(loss=loss):
@@ -29,7 +29,7 @@ from vkchi.calls.call import (
     integer_arguments,
     leaf_arguments,
 )
-from vkchi.calls.facts import case_of, facts
+from vkchi.calls.facts import case_of
 from vkchi.errors import DataAccessError, KernelRuntimeError
 from vkchi.hooks import python_scope
 from vkchi.interop import host_views
@@ -40,16 +40,28 @@ from vkchi.races.finder import race_error as refuse_race
 from vkchi.races.race import Found, UndecidedRace
 from vkchi.runtime import current_runtime
 from vkchi.tape.adjoints import CallAdjoints, check_leaves, clear_arrays, make_grads
-from vkchi.tape.constant_arrays import flows_of, plan_where_known, undecided_fills
+from vkchi.tape.call_facts import KnownCalls, facts_of, keep_facts, uses_of
 from vkchi.tape.custom import CustomGradientCall
-from vkchi.tape.known_calls import KnownCall, KnownCalls, may_be_known
+from vkchi.tape.ledger import held_part
 from vkchi.tape.log import (
     CallStep,
-    RecordedCall,
+    Launch,
+    SpecialLaunch,
     State,
     check_repeatable,
     drop_copies,
     tensors_written,
+)
+from vkchi.tape.queries import (
+    check_call,
+    constant_arrays,
+    forbid_gradients,
+    ignoring_writes,
+    leftover_gradients,
+    plan_where_known,
+    resets_derivative,
+    unknown_contents,
+    write_unrecorded,
 )
 from vkchi.tape.recording import FunctionContext, Recording
 from vkchi.tape.requirements import check_alone, check_loss, check_place, seed_loss, set_loss
@@ -103,7 +115,7 @@ class Tape(Recording):
         self.report: TapeReport | None = None  # set after the gradients
         self.copies = HostCopies()
         self.analyzes_all = self.budget_bytes is not None or validation
-        self.known = KnownCalls(self.ledger, self.snapshots)
+        self.known = KnownCalls(self.ledger)
 
     # --- entering and leaving --------------------------------------------------------------------
 
@@ -149,7 +161,7 @@ class Tape(Recording):
             with self.apart_from_leftovers():
                 self.report = self.grad_again() if self.snapshots.is_over else self.grad_once()
         finally:
-            self.constants.forbid()
+            forbid_gradients(self.ledger.fills)
         if self.grad_check:
             from vkchi.tape.differences import check_tape
 
@@ -163,10 +175,7 @@ class Tape(Recording):
         except for the loss. They may hold contributions by other losses, which must not be
         propagated or cleared.
         """
-        accounts = list(self.ledger.accounts.values())
-        changed = [a.array for a in accounts if a.is_written]
-        found = (array.companion("grad") for array in changed if array is not self.loss)
-        arrays = State(g for g in found if g is not None and self.is_left_over(g))
+        arrays = State(leftover_gradients(self.ledger, self.loss, is_cleared=self.clear_gradients))
         given = [t for t in tensors_written(self.entries) if t is not self.loss]
         tensors = [(t, t.grad) for t in given if t.grad is not None]
         for gradient in arrays.arrays:
@@ -181,10 +190,6 @@ class Tape(Recording):
                 new, tensor.grad = tensor.grad, before
                 if new is not None:
                     host_views.write_grad(tensor, before.detach() + new)
-
-    def is_left_over(self, gradient: Storage) -> bool:
-        account = self.ledger.find(gradient)
-        return not self.clear_gradients or (account is not None and account.history.version > 0)
 
     def grad_once(self) -> TapeReport:
         seed_loss(self.loss)
@@ -209,23 +214,22 @@ class Tape(Recording):
     # --- recording -------------------------------------------------------------------------------
 
     def run(self, name: str, kernel: CompiledKernel, args: tuple[Any, ...]) -> Any:
-        known = self.find_known(name, kernel, args)
-        if known is None:
+        """Run a kernel and return its result.
+
+        If the facts about the call are known and it accesses no exported arrays, it is not
+        analyzed.
+        """
+        is_plain = not (self.analyzes_all or self.runtime.exported or self.is_paused)
+        found = self.known.find(name, kernel, args) if is_plain else None
+        if found is None:
             return super().run(name, kernel, args)
-        result = self.known.launch(known)
-        self.entries.append(known)
+        launch = Launch(found[0], args, found[1])
+        result = self.record_launch(launch, None, args)
+        self.entries.append(launch)
         return result
 
-    def find_known(
-        self, name: str, kernel: CompiledKernel, args: tuple[Any, ...]
-    ) -> KnownCall | None:
-        """Return the call if its facts are known and nothing else must be noted, else None."""
-        is_plain = not (self.analyzes_all or self.inside or self.mutation_log.time)
-        is_plain = is_plain and self.state == "recording" and not self.runtime.exported
-        return self.known.find(name, kernel, args) if is_plain else None
-
     def launch_noted(self, given: LaunchRequest) -> Any:
-        if self.is_paused and not (self.skipped and self.is_reset(given)):
+        if self.is_paused and not (self.skipped and resets_derivative(self.ledger, given)):
             return self.launch_unrecorded(given)
         check_numbers(given.name, given.kernel, given.args)
         call = given.call
@@ -238,37 +242,31 @@ class Tape(Recording):
     def launch_recorded(self, call: KernelCall, args: tuple[Any, ...]) -> Any:
         """Run a kernel, append it to the entries, and return its result.
 
-        Before, build its gradient, check it for lost derivatives and races, and save the contents
-        that it overwrites and gradients will read. Afterwards, record where it stored derivatives.
-        Raises GradientError, or DeviceError if memory is short.
+        Before, build its gradient, check it for lost derivatives and races, and compute the facts
+        about it; later calls may use them. Raises GradientError, or DeviceError if memory is short.
         """
-        gradients, trials = CallAdjoints(call), self.races.trials
-        constant = self.constants.of(call, gradients.names)
-        made = plan_where_known(call, gradients, constant)
-        made.reserve(call.args, call.arrays)
-        met = self.check(call, gradients.names)
-        race = self.find_race(call, gradients.names, made.spec)
+        adjoints, trials = CallAdjoints(call), self.races.trials
+        constant = constant_arrays(self.ledger, call, adjoints.names)
+        made = plan_where_known(call, adjoints, constant)
+        met = check_call(self.ledger, call, adjoints.names, self.kind)
+        race = self.find_race(call, adjoints.names, made.spec)
         self.check_race(None if isinstance(race, UndecidedRace) else race)
-        is_decided = trials == self.races.trials
+        known = facts_of(call, made, made.spec, constant, self.kind)
+        bound = self.known.bind(call.name, call.arrays, adjoints.arrays, call.repeated)
+        special = None
+        if call.hosts or race is not None or made.made.has_draws or self.analyzes_all:
+            flags = self.ledger if self.validation else None
+            special = SpecialLaunch(call, adjoints, made, race, flags)
         self.entries += self.snapshots.take_rewritten()
-        entry, boxes = RecordedCall(call, gradients, made, race), made.writes(call)
-        self.save(entry)
-        self.protect(f"{call.name}()", call.kernel.written, call.arrays, boxes)
         self.mutation_log.note_views(call)
-        result = entry.launch(call, args, flags=self.ledger if self.validation else None)
-        self.check_race(entry.race)
-        entry.keep_results(self.snapshots)
-        self.entries.append(entry)
-        undecided = {name: undecided_fills(fills) for name, fills in constant.items()}
-        flows = flows_of(call, made.spec, undecided)
-        self.constants.note_call(call, flows, undecided)
-        is_same = flows.none is flows.all
-        left = flows.none if is_same else flows.none._replace(escapes=flows.all.escapes)
-        self.note(call, left, boxes, met)
-        self.breaks.note_escapes(call, flows.given, fills=flows.fills)
-        has_losses = left.escapes or left.bits or any(constant.values())
-        if is_decided and not (has_losses or self.analyzes_all) and may_be_known(entry):
-            self.known.remember(entry, constant, left.stores, boxes, self.kind)
+        launch = Launch(bound, call.args, known, special)
+        result = self.record_launch(launch, call, args, met)
+        if special is not None:
+            self.check_race(special.race)
+            special.keep_results(self.snapshots)
+        self.entries.append(launch)
+        if special is None and trials == self.races.trials:
+            keep_facts(call, bound, known, constant)
         return result
 
     def find_race(
@@ -300,11 +298,13 @@ class Tape(Recording):
             self.custom.views += given.hosts.values()
         boxes = self.mutation_log.check_launch(given, arrays)
         log = self.mutation_log
+        written = sorted(kernel.written & arrays.keys())
         self.protect(
-            f"{given.name}()", kernel.written, arrays, boxes,
-            lambda name: log.since is None or log.is_certain(given, name, boxes[name]),
+            [(name, boxes.get(name, ())) for name in written],
+            {name: self.ledger.open(array) for name, array in arrays.items()}, f"{given.name}()",
+            lambda name: log.since is None or log.is_certain(given, name, boxes.get(name, ())),
         )  # fmt: skip
-        changed = self.breaks.skip(given, who, boxes) if who else ()
+        changed = write_unrecorded(self.ledger, given, who, boxes) if who else ()
         result = kernel.launch(given.args)
         for one in changed:
             one.remember()
@@ -312,9 +312,9 @@ class Tape(Recording):
             step.keep_results(self.snapshots)
         if self.custom is not None:
             self.hold(given, f"{self.custom.function.__name__}()", boxes)
-            self.breaks.use(
-                given, case_of(integer_arguments(kernel, given.args), arrays), self.kind
-            )
+            case = case_of(integer_arguments(kernel, given.args), arrays)
+            for name, part in uses_of(given, case, self.kind):
+                self.ledger.use(given.arrays[name], part)
         return result
 
     def hold(self, given: LaunchRequest, who: str, boxes: Mapping[str, Box]) -> None:
@@ -326,10 +326,11 @@ class Tape(Recording):
         span = given.kernel.func.span
         for name in given.kernel.written & given.arrays.keys():
             if given.arrays[name].companion("grad") is not None:
-                self.breaks.hold(given.arrays[name], name, who, span, boxes.get(name))
+                part = held_part(name, who, span, boxes.get(name, ()))
+                self.ledger.hold(given.arrays[name], part)
         for p, arg in leaf_arguments(given.kernel, given.args):
             if p.name in given.kernel.written and host_views.is_torch(arg) and arg.requires_grad:
-                self.breaks.hold(arg, p.name, who, span)
+                self.ledger.hold(arg, held_part(p.name, who, span))
 
     def note_step(self, given: LaunchRequest) -> CallStep | None:
         """Record a call in a custom-gradient or undifferentiated function, for repetition.
@@ -345,16 +346,6 @@ class Tape(Recording):
         steps += [*self.snapshots.take_rewritten(), step]
         return step
 
-    def is_reset(self, given: LaunchRequest) -> bool:
-        """True if a kernel stores only constants, and the tape tracks a derivative where it writes.
-
-        One of the written arrays holds a derivative, a lost gradient or a used input. Such a kernel
-        is recorded even in an undifferentiated function: its gradient clears the derivatives there.
-        """
-        near = [one for memory in given.written.values() for one in self.ledger.near(memory)]
-        is_known = any(one.escapes or one.finds() for one in near)
-        return is_known and facts.stores_constants(given.kernel)
-
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function of `grad_replaced` or `no_grad` and return its result.
 
@@ -365,8 +356,8 @@ class Tape(Recording):
                 return function.__wrapped__(*args, **kwargs)
         self.ledger.look_at_all()
         custom = CustomGradientCall(self.mutation_log, function, args, kwargs)
-        self.entries += [*self.snapshots.take_rewritten(), *self.breaks.unknown(), custom]
-        with self.whole_call(function, custom), self.breaks.ignoring():
+        self.entries += [*self.snapshots.take_rewritten(), *unknown_contents(self.ledger), custom]
+        with self.whole_call(function, custom), ignoring_writes(self.ledger):
             return function.__wrapped__(*args, **kwargs)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Calls that an earlier tape analyzed are not analyzed again (`tape.known_calls`): the results are
+"""Calls that an earlier tape analyzed are not analyzed again (`tape.call_facts`): the results are
 the same, whatever else happens in the tapes."""
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from vkchi.errors import DeviceError, GradientError, KernelRuntimeError
 from vkchi.fields.storage import Storage
 from vkchi.launch.entry import Entry
 from vkchi.runtime import current_runtime
-from vkchi.tape import known_calls
-from vkchi.tape.known_calls import KnownCalls
+from vkchi.tape import call_facts
+from vkchi.tape.call_facts import KnownCalls
+from vkchi.tape.recording import Recording
 
 pytestmark = pytest.mark.device
 N = 5
@@ -96,12 +97,14 @@ def world() -> World:
 def known(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of kernels whose calls were not analyzed."""
     found: list[str] = []
-    launch = KnownCalls.launch
-    monkeypatch.setattr(
-        KnownCalls,
-        "launch",
-        lambda self, call, *rest: found.append(call.name) or launch(self, call, *rest),
-    )
+    find = KnownCalls.find
+
+    def look(self: KnownCalls, name: str, *rest: Any) -> Any:
+        known = find(self, name, *rest)
+        found.extend([name] if known is not None else [])
+        return known
+
+    monkeypatch.setattr(KnownCalls, "find", look)
     return found
 
 
@@ -342,8 +345,8 @@ def test_arrays_of_arguments_come_and_go() -> None:
 
 
 def test_facts_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert known_calls.MOST_CASES > 20
-    monkeypatch.setattr(known_calls, "MOST_CASES", 20)
+    assert call_facts.MOST_CASES > 20
+    monkeypatch.setattr(call_facts, "MOST_CASES", 20)
     world.slopes(lambda: world.square(0))
     for k in range(30):
 
@@ -490,9 +493,9 @@ def test_another_thread_reads_while_calls_are_recorded(
 ) -> None:
     for _ in range(2):
         assert world.slopes(world.usual) == USUAL
-    launch, threads, calls = KnownCalls.launch, [], []
+    launch, threads, calls = Recording.record_launch, [], []
 
-    def launch_beside(self: KnownCalls, *args: Any) -> Any:
+    def launch_beside(self: Recording, *args: Any) -> Any:
         calls.append(args)
         if len(calls) == 3:
             threads.append(threading.Thread(target=lambda: world.x[0]))
@@ -500,7 +503,7 @@ def test_another_thread_reads_while_calls_are_recorded(
             threads[0].join(0.2)
         return launch(self, *args)
 
-    monkeypatch.setattr(KnownCalls, "launch", launch_beside)
+    monkeypatch.setattr(Recording, "record_launch", launch_beside)
     assert world.slopes(world.usual) == USUAL
     threads[0].join()
     assert world.slopes(world.usual) == USUAL

@@ -667,9 +667,9 @@ def test_arrays_that_are_only_read_are_kept_once(library: str) -> None:
                 by[:] = 3.0
             multiply(a, by, loss)
     is_near(a.grad, [5] * 4)
-    kept = {id(entry.call.arrays["b"]) for entry in tape.entries}
+    kept = {id(entry.bound.arrays["b"]) for entry in tape.entries}
     assert len(kept) == 3
-    assert len({id(entry.call.arrays["a"]) for entry in tape.entries}) == 1
+    assert len({id(entry.bound.arrays["a"]) for entry in tape.entries}) == 1
 
 
 def test_a_tensor_read_and_written_by_two_names() -> None:

@@ -26,17 +26,19 @@ def add_power(x: ti.types.ndarray(), a: ti.f32, k: ti.i32, loss: ti.types.ndarra
 def repeats(monkeypatch) -> list[str]:
     """Names of kernels whose calls were like one before."""
     from vkchi.calls import call as calls
-    from vkchi.tape.known_calls import KnownCalls
+    from vkchi.tape.call_facts import KnownCalls
 
-    found, repeat, follow = [], calls.repeat_call, KnownCalls.launch
+    found, repeat, follow = [], calls.repeat_call, KnownCalls.find
     monkeypatch.setattr(
         calls, "repeat_call", lambda name, *rest: found.append(name) or repeat(name, *rest)
     )
-    monkeypatch.setattr(
-        KnownCalls,
-        "launch",
-        lambda self, call, *rest: found.append(call.name) or follow(self, call, *rest),
-    )
+
+    def look(self, name, *rest):
+        known = follow(self, name, *rest)
+        found.extend([name] if known is not None else [])
+        return known
+
+    monkeypatch.setattr(KnownCalls, "find", look)
     return found
 
 
