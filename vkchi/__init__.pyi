@@ -12,6 +12,7 @@ from vkchi import (
     graph as graph,
     lang as lang,
     linalg as linalg,
+    spatial as spatial,
     tools as tools,
     types as types,
     ui as ui,

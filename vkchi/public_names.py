@@ -80,7 +80,7 @@ PUBLIC = {
 # Public modules.
 MODULES = (
     "ad", "algorithms", "aot", "experimental", "graph", "lang", "linalg", "math", "profiler",
-    "simt", "sparse", "tools", "types", "ui",
+    "simt", "sparse", "spatial", "tools", "types", "ui",
 )  # fmt: skip
 
 HOOKS = {

@@ -77,6 +77,10 @@ EXAMPLES = {
     "depthwise_conv": (["--shape", "2,4,32"], "v3 both"),
     "diffmpm": (["--memory"], "calls again"),
     "every_device": (["--bodies", "200", "--steps", "3"], r"(?m)^([1-9]\d*) of \1 devices agree$"),
+    "granular": (
+        ["--grains", "300", "--steps", "30"],
+        r"differ by (0e\+00|\de-0[6-9]) from all pairs",
+    ),
     "poisson": ([], r"off by \S+e-0[4-9] from the solution"),
     "torch_padding": (["--size", "24"], "walls and gradients agree"),
     "torch_depthwise": (["--steps", "40"], r"loss after 40 steps: 0\.0"),

@@ -41,7 +41,7 @@ LANGUAGE = ("frontend lang",)
 L5 = ("compiler cache",)
 CALLS = ("launch signature calls races",)
 L6 = ("kernel launch.crosscheck python_mode tape texture tools operators",)
-ALGORITHMS = ("algorithms linalg gui ui graph aot",)
+ALGORITHMS = ("algorithms spatial linalg gui ui graph aot",)
 L7 = ("__init__ public_names math __main__ cli compat",)
 
 UP_TO_1 = (*L0, *L1)

@@ -1,0 +1,203 @@
+"""Fixed-radius neighbour search: points in cells of a hashed grid, sorted by cell.
+
+A cell (x, y, z) is in bucket (x + A y + B z) mod T. The cells of a row along x are a range of
+buckets. A and B are such that the 3 by 3 rows of cells around a point are disjoint ranges; so no
+point is found twice. Points of other cells in these buckets are too far away, and fail the distance
+test.
+
+Source: Teschner et al., "Optimized spatial hashing for collision detection of deformable objects",
+2003; a lattice replaces their hash function. Its generators are those of Roberts' sequence R_d.
+
+    grid = HashGrid(x, 0.1)
+    for j in grid.near(p): ...              # in a kernel
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import Any
+
+from vkchi.algorithms.array_kernels import check_array, library_func, on_arrays
+from vkchi.algorithms.radix_sort import PairSort
+from vkchi.errors import ArgumentError
+from vkchi.fields.constructors import field, vector_field
+from vkchi.fields.storage import Storage
+from vkchi.lang.compile_time import static
+from vkchi.lang.elementwise import floor, select
+from vkchi.lang.math import clamp, isinf, isnan
+from vkchi.lang.matrix import Vector
+from vkchi.types import Tensor, f32, i32, u32
+from vkchi.types.lazy_numpy import np
+
+CELL_PER_RADIUS = 1 + 2**-7  # margin for rounding, for points within FARTHEST cells of the origin
+FARTHEST = 1 << 16
+FINE = 2  # cells along x for a cell along y or z: a row of cells is a range of buckets anyway
+RUN = 2 * FINE + 1  # cells of a row around a point
+MOST_CELL = 1 << 30  # cells farther out along an axis count as this one
+LEAST_BUCKETS = 256
+
+
+def row_strides(buckets: int) -> tuple[int, int]:
+    """Return A and B for a power of two of buckets: the rows of RUN cells around a cell are
+    disjoint."""
+    ratio = 1.32471795724474602596  # root of r**3 = r + 1
+    first = int(buckets / ratio) | 1
+    second = int(buckets / ratio**2) | 1
+    offsets = [k for k in product(range(-2, 3), repeat=2) if any(k)]
+    for step in range(0, buckets, 2):
+        a, b = first, (second + step) % buckets
+        apart = [(a * y + b * z + RUN - 1) % buckets for y, z in offsets]
+        if min(apart) > 2 * RUN - 2:
+            return a, b
+    raise AssertionError(buckets)
+
+
+@library_func
+def cell_of(p: Any, inverse: Any) -> Any:
+    """Integer coordinates of the cell of a point. That of nan is arbitrary."""
+    scaled = p * inverse
+    scaled[0] *= FINE
+    return i32(clamp(floor(scaled), -MOST_CELL, MOST_CELL))
+
+
+@library_func
+def bucket_of(cell: Any, strides: Any) -> Any:
+    """Bucket of a cell before the remainder by their number: u32, wrapping."""
+    found = u32(cell[0])
+    for k in static(range(1, cell.n)):
+        found += u32(cell[k]) * u32(strides[k - 1])
+    return found
+
+
+@on_arrays(at=i32, n=i32, buckets=u32, a=u32, b=u32, inverse=f32)
+def load_buckets(
+    points: Any, pairs: Any, at: Any, n: Any, buckets: Any, a: Any, b: Any, inverse: Any
+) -> None:
+    """Set pair k to the bucket of point k, `buckets` for points with nan or infinity, and k."""
+    for k in range(n):
+        p = points[at + k]
+        bucket = bucket_of(cell_of(p, inverse), Vector([a, b])) & (buckets - u32(1))
+        if (isnan(p) | isinf(p)).any():
+            bucket = buckets
+        pairs[k] = Vector([bucket, u32(k)])
+
+
+@on_arrays(at=i32, n=i32, buckets=i32)
+def store_cells(
+    points: Any, pairs: Any, order: Any, positions: Any, starts: Any, at: Any, n: Any, buckets: Any
+) -> None:
+    """Store the order, the positions in that order, and where each bucket starts.
+
+    starts[buckets] is the number of points in buckets. The elements after it continue the buckets
+    cyclically.
+    """
+    for k in range(n + 1):
+        last, bucket = -1, buckets
+        if k > 0:
+            last = i32(pairs[k - 1][0])
+        if k < n:
+            pair = pairs[k]
+            bucket = i32(pair[0])
+            index = i32(pair[1])
+            order[k] = index
+            positions[k] = points[at + index]
+        for filled in range(last + 1, bucket + 1):
+            starts[filled] = k
+    for k in range(1, RUN):
+        starts[buckets + k] = starts[buckets] + starts[k]
+
+
+class HashGrid:
+    """Points in one-dimensional arrays of 2-D or 3-D vectors, for queries of a fixed radius.
+
+    In a kernel, `for j in grid.near(p)` iterates over the points within `radius` of p, in no
+    particular order: |points[j] - p|**2 <= radius**2, with the positions at the last `build`.
+    Points with nan or infinity are near no point, and no point is near them.
+
+    Precondition: coordinates are at most FARTHEST radii. Points farther out may be missed.
+
+    Attributes:
+        points: the array.
+        radius: a Python number, a constant in kernels.
+        order: a field of ti.i32. order[k] is the index of the k-th point in the order of cells.
+
+    Source: NVIDIA Warp's HashGrid has similar queries.
+    """
+
+    def __init__(self, points: Storage, radius: float) -> None:
+        """Build the grid.
+
+        Args:
+            points: a one-dimensional field or ndarray of vectors of 2 or 3 floats.
+            radius: a positive number.
+
+        Raises:
+            ArgumentError: for other arguments.
+        """
+        check_array("HashGrid", "points", points, 1)
+        t = points.seen_elem
+        is_vector = isinstance(t, Tensor) and t.shape in ((2,), (3,)) and t.elem.kind == "f"
+        if not is_vector:
+            raise ArgumentError(f"HashGrid: points are vectors of 2 or 3 floats, not {t}")
+        if not (isinstance(radius, float | int) and 0 < radius < math.inf):
+            raise ArgumentError(f"HashGrid: a positive radius is needed, not {radius!r}")
+        n = points.shape[0]
+        self.points, self.radius = points, float(radius)
+        self.inverse = float(np.float32(1 / (radius * CELL_PER_RADIUS)))  # as kernels get it
+        self.buckets = max(LEAST_BUCKETS, 1 << (FINE * n - 1).bit_length())
+        self.strides = row_strides(self.buckets)
+        self.vector = t
+        sides = product((-1, 0, 1), (-1, 0, 1) if t.shape == (3,) else (0,))
+        a, b = self.strides
+        self.rows = [(y * a + z * b - FINE) % self.buckets for y, z in sides]
+        self.order = field(i32, n)
+        self.starts = field(i32, self.buckets + RUN)
+        self.positions = vector_field(t.shape[0], t.elem, n)
+        self.sort = PairSort(n)
+        self.build()
+
+    def __repr__(self) -> str:
+        return f"<HashGrid of {self.points.shape[0]} points, radius {self.radius}>"
+
+    def build(self) -> None:
+        """Sort the points by cell again, after they moved. Runs on the device, without a wait."""
+        n, at = self.points.shape[0], self.points.origin
+        load_buckets(
+            self.points, self.sort.pairs, *at, n, self.buckets, *self.strides, self.inverse
+        )
+        self.sort.run(n, self.buckets.bit_length())
+        store_cells(
+            self.points, self.sort.pairs, self.order, self.positions, self.starts, *at, n,
+            self.buckets,
+        )  # fmt: skip
+
+    @library_func
+    def near(self, p: Any) -> Any:
+        """Loop space of the indices of points within `radius` of p; for kernels."""
+        return self.vector(p)
+
+    @library_func
+    def find_rows(self, p: Any) -> Any:
+        """Number of candidates for p, and of points in buckets; per row of cells the slot of its
+        first point less the number of candidates before it, and that number."""
+        bucket = bucket_of(cell_of(p, self.inverse), self.strides)
+        count, firsts, begins = 0, [], []
+        for row in static(self.rows):
+            b = i32((bucket + u32(row)) & u32(self.buckets - 1))
+            first = self.starts[b]
+            firsts.append(first - count)
+            begins.append(count)
+            count += self.starts[b + RUN] - first
+        count = select((isnan(p) | isinf(p)).any(), 0, count)
+        return count, self.starts[self.buckets], firsts, begins
+
+    @library_func
+    def test(self, k: Any, p: Any, total: Any, firsts: Any, begins: Any) -> Any:
+        """The slot of candidate k, and whether it is within the radius."""
+        slot = k + firsts[0]
+        for row in static(range(1, len(begins))):
+            slot = select(k >= begins[row], k + firsts[row], slot)
+        slot = select(slot >= total, slot - total, slot)
+        away = self.positions[slot] - p
+        return slot, away.dot(away) <= self.radius * self.radius
