@@ -45,7 +45,7 @@ from vkchi.frontend.state.scope import (
 from vkchi.frontend.state.user_code_errors import access_error, foreign_traceback, user_code_error
 from vkchi.frontend.values.kinds import kind_of
 from vkchi.frontend.values.references import ArrayRef
-from vkchi.frontend.values.trees import has_leaf, map_leaves, refilled
+from vkchi.frontend.values.trees import refilled
 from vkchi.interrupts.local import local
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Param, Value
@@ -178,15 +178,8 @@ class Lowering:
         if isinstance(value, Value):
             return value
         found = kind_of(value)
-        if found.is_target:
-            return self.at(n, value.load)
-        return self.at(n, lambda cx: cx.read_all(value)) if found.is_container else value
-
-    def read_all(self, tree: Any) -> Any:
-        """Return the tree with every Target replaced by its loaded value."""
-        if not has_leaf(tree, lambda leaf: kind_of(leaf).is_target):
-            return tree
-        return map_leaves(tree, lambda leaf: kind_of(leaf).load(self, leaf))
+        is_read = found.is_target or found.is_container
+        return self.at(n, lambda cx: found.load(cx, value)) if is_read else value
 
     def at(self, n: ast.expr, f: Callable[[Lowering], Any]) -> Any:
         """Return `f(self)`, evaluated with n as the current expression."""

@@ -16,8 +16,9 @@ from typing import Any, get_args, get_origin
 from vkchi.errors import KernelCallError, KernelSyntaxError
 from vkchi.frontend.calls.recursion import give_up, is_too_deep
 from vkchi.frontend.context import Lowering, plain_number
-from vkchi.frontend.control.assign import coerce, has_parts, kind_of_variable, variable_value
-from vkchi.frontend.ops.conversions import ConversionTarget
+from vkchi.frontend.control.assign import has_parts
+from vkchi.frontend.ops.conversions import coerce
+from vkchi.frontend.state.pending import ConversionTarget
 from vkchi.frontend.state.scope import PASSED, REAL, REFERENCE, UNSET, VARIABLE, Activation, Var
 from vkchi.frontend.state.user_code_errors import foreign_traceback
 from vkchi.frontend.syntax.source import Source, source_of
@@ -30,8 +31,8 @@ from vkchi.frontend.values.operands import (
     operand_shape,
     weak,
 )
-from vkchi.frontend.values.struct_values import Receiver, fit_member, is_places
-from vkchi.frontend.values.targets import VariableTarget
+from vkchi.frontend.values.struct_values import Receiver, fit_member
+from vkchi.frontend.values.targets import VariableTarget, kind_of_variable
 from vkchi.frontend.values.trees import StructValue
 from vkchi.interrupts.local import local
 from vkchi.span import Span
@@ -259,7 +260,7 @@ def declare_argument(
         into = ConversionTarget(f"argument `{name}` of {act.fn.__name__}()")
         x = coerce(cx, x, t, name, verb="pass", into=into)
     elif not (is_plain and is_passed_as_it_is(x) and not function_assigns(act.source, name)):
-        x = variable_value(cx, x)
+        x = kind_of(x).own(cx, x)
     kind = kind_of_variable(x)
     if kind == VARIABLE and act.is_plain:
         kind = PASSED if has_parts(x) or not function_rebinds(act.source, name) else VARIABLE
@@ -330,7 +331,7 @@ def declare_reference(act: Activation, name: str, x: Any, depth: int, span: Span
         act.blocks[-1][name] = x.var
         return
     kind = REFERENCE
-    if kind_of(x).is_target or is_places(x) or (is_receiver and isinstance(x, StructValue)):
+    if kind_of(x).is_assignable(x) or (is_receiver and isinstance(x, StructValue)):
         kind = PASSED if is_copy else VARIABLE
     act.declare(Var(name, x, kind, depth, span))
 

@@ -20,11 +20,10 @@ from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.state.identity import join_iterations
 from vkchi.frontend.state.scope import CHANGING, UNSET, VARIABLE, LoopScope, Var
 from vkchi.frontend.syntax.syntax_facts import names_assigned, names_of_indices, returns
-from vkchi.frontend.values.kinds import kind_of
+from vkchi.frontend.values.kinds import is_same, kind_of
 from vkchi.frontend.values.references import MemoryTarget
 from vkchi.frontend.values.trees import (
     child_pairs,
-    is_same,
     leaves,
     map_leaves,
     refill,

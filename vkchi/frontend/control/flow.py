@@ -14,13 +14,13 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vkchi.errors import KernelSyntaxError, KernelTypeError
+from vkchi.errors import CompilationError, KernelSyntaxError
 from vkchi.frontend.calls.peek import is_static_call
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.state.scope import CONDITIONAL, UNSET, Var
 from vkchi.frontend.syntax.syntax_facts import always_leaves, may_leave
-from vkchi.frontend.values.kinds import check_supported, describe, kind_of
+from vkchi.frontend.values.kinds import check_supported, describe, is_same, kind_of
 from vkchi.frontend.values.operands import (
     common_scalar,
     is_number,
@@ -30,9 +30,6 @@ from vkchi.frontend.values.operands import (
 )
 from vkchi.frontend.values.struct_values import as_record
 from vkchi.frontend.values.trees import (
-    StructValue,
-    child_pairs,
-    is_same,
     map_leaves,
 )
 from vkchi.ir.core import Param, Region, Value
@@ -170,14 +167,12 @@ class PathMerge:
         if a is UNSET or b is UNSET:
             set_one = b if a is UNSET else a
             return map_leaves(set_one, lambda v: self._half(v, name, is_first=b is UNSET))
-        pairs = child_pairs(a, b)
-        if pairs is not None:
-            made = kind_of(a).with_children(a, [self.merge(x, y, name) for x, y in pairs])
-            if isinstance(made, StructValue):
-                made.objects |= b.objects
-            return made
-        if not is_number(a) or not is_number(b):
-            raise self._differ(a, b, name)
+        return kind_of(a).join(self, a, b, name)
+
+    def numbers(self, a: Any, b: Any, name: str) -> Hole:
+        """Merge two numbers, vectors or matrices. Raises KernelTypeError if b is none."""
+        if not is_number(b):
+            raise self.differ(a, b, name)
         return self._hole(a, b, self._common_type(a, b), name)
 
     def _half(self, v: Any, name: str, *, is_first: bool) -> Any:
@@ -207,15 +202,14 @@ class PathMerge:
             )
         return with_shape(common_scalar(cx, [x, y]), shapes.pop() if shapes else ())
 
-    def _differ(self, a: Any, b: Any, name: str) -> KernelTypeError:
+    def differ(self, a: Any, b: Any, name: str) -> CompilationError:
         what = f"`{name}` is" if name and name != "result" else "this is"
-        error = self.cx.fail(
-            f"{what} {_word(a)} on one path and {_word(b)} on the other, "
+        first, second = kind_of(a).constant_name(a), kind_of(b).constant_name(b)
+        return self.cx.fail(
+            f"{what} {first} on one path and {second} on the other, "
             "and which is not a compile-time constant",
             help="only numbers, vectors and matrices can depend on a run-time condition",
         )
-        assert isinstance(error, KernelTypeError)
-        return error
 
     def build(self, cond: Value, then: Region, orelse: Region) -> Sequence[Value]:
         """Terminate both regions and emit the `if` op; return its results."""
@@ -228,14 +222,6 @@ class PathMerge:
         for result, pair in zip(op.results, self.pairs):
             result.name = pair[3]
         return op.results
-
-
-def _word(x: Any) -> str:
-    if isinstance(x, str | bool | int | float):
-        return repr(x)
-    found = kind_of(x)
-    is_plain_array = found.is_array and not found.is_struct_array
-    return "an array" if is_plain_array else found.sized_name(x)
 
 
 # --- blocks --------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ from typing import Any
 from vkchi.errors import KernelValueError
 from vkchi.frontend.context import LaunchCondition, Lowering
 from vkchi.frontend.ops import operator_lowering
-from vkchi.frontend.ops.conversions import ConversionTarget, convert, note_constant
+from vkchi.frontend.ops.conversions import convert, note_constant
+from vkchi.frontend.state.pending import ConversionTarget
 from vkchi.frontend.values.kinds import name_of
 from vkchi.frontend.values.texts import Part, ReplacementField
 from vkchi.ir.core import Op, Param, Value

@@ -15,10 +15,11 @@ from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.calls.inline import check_count, convert_result, into_result
 from vkchi.frontend.calls.peek import is_static_call
 from vkchi.frontend.context import Lowering
-from vkchi.frontend.control.assign import assign_to, augment, augmented_target, coerce, mark_shared
+from vkchi.frontend.control.assign import assign_to, augment, augmented_target, mark_shared
 from vkchi.frontend.control.expressions import operator_text
 from vkchi.frontend.control.flow import condition_of, lower_branch, lower_if
 from vkchi.frontend.control.loops import lower_for, lower_while
+from vkchi.frontend.ops.conversions import coerce
 from vkchi.frontend.ops.methods import has_all, has_any
 from vkchi.frontend.values.kinds import describe
 from vkchi.frontend.values.operands import dtype_of

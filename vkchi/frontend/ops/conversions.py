@@ -16,14 +16,16 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from vkchi.frontend.state.pending import PendingCaution
-from vkchi.frontend.syntax.source import Source
+from vkchi.errors import KernelCallError, KernelTypeError
+from vkchi.frontend.state.pending import UNNAMED, ConversionTarget, PendingCaution
 from vkchi.frontend.values.kinds import describe
 from vkchi.frontend.values.operands import (
     Operand,
     WeakNumbers,
     check_shape,
     operand,
+    operand_shape,
+    own_type,
     put_into,
 )
 from vkchi.frontend.values.references import Context
@@ -31,10 +33,9 @@ from vkchi.ir.constants import is_constant
 from vkchi.ir.control_ops import initial_values
 from vkchi.ir.core import Op, Result, Value, value_of
 from vkchi.ir.ops import TABLE, Effect, Trait
-from vkchi.span import PACKAGE, Span, source_line
+from vkchi.span import PACKAGE, source_line
 from vkchi.target.remarks import Caution
-from vkchi.tuples import NamedTuple
-from vkchi.types import Scalar, Tensor, integer_range, scalar_of
+from vkchi.types import Scalar, Tensor, integer_range, scalar_of, shape_of
 from vkchi.types.lazy_numpy import np
 
 MOST_VALUES = 1000  # visited in a proof that a float is integral
@@ -50,24 +51,6 @@ LOST = {
 
 
 Reasons = Sequence[Value]  # values whose integrality implies that of another
-
-
-class ConversionTarget(NamedTuple):
-    """The target of a conversion, for cautions about it.
-
-    `words` describe it, or are its expression; by default the source of the current expression
-    does. For a variable `name`, `origin` is its declaration and `source` that of its function.
-    `help` replaces the usual help.
-    """
-
-    words: str | ast.expr = ""
-    help: str = ""
-    name: str = ""
-    origin: Span | None = None
-    source: Source | None = None
-
-
-UNNAMED = ConversionTarget()
 
 
 def convert(cx: Context, a: Operand, t: Scalar | Tensor, into: ConversionTarget = UNNAMED) -> Value:
@@ -93,6 +76,34 @@ def convert_value(
     a = operand(cx, x)
     check_shape(cx, a, t)
     return convert(cx, a, t, into)
+
+
+def coerce(
+    cx: Context,
+    x: Any,
+    t: Scalar | Tensor,
+    name: str = "",
+    *,
+    verb: str = "assign",
+    fills: bool = True,
+    into: ConversionTarget | None = UNNAMED,
+) -> Value:
+    """Convert x to a value of type t. A scalar is broadcast, if `fills`.
+
+    A possible loss of values adds a caution in the words of `into`; none if `into` is None. Raises
+    KernelTypeError where shapes differ, or KernelCallError if `verb` is "pass".
+    """
+    if isinstance(x, Value) and x.type is t:
+        return x
+    given = operand(cx, x)
+    shape = operand_shape(given)
+    if shape == shape_of(t) or (fills and not shape):
+        return put_into(cx, given, t) if into is None else convert(cx, given, t, into)
+    own = own_type(cx, given)
+    where = f"to `{name}`, which is a {describe(t)}" if name else f"where a {describe(t)} is needed"
+    kind = KernelCallError if verb == "pass" else KernelTypeError
+    help = "" if shape_of(t) else "take one of its numbers, or make one: .norm(), .sum(), .max()"
+    raise cx.fail(f"cannot {verb} a {describe(own)} {where}", kind=kind, help=help)
 
 
 def note_value(

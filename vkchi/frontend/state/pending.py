@@ -1,13 +1,34 @@
-"""Cautions and decisions of a lowering that the compiler completes: bounds and trip counts."""
+"""Targets of conversions, and cautions and decisions that the compiler completes."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 
+from vkchi.frontend.syntax.source import Source
 from vkchi.ir.core import Op, Value
+from vkchi.span import Span
 from vkchi.target.remarks import Caution, Decision, LoopCaution
 from vkchi.target.shader import Count
 from vkchi.tuples import NamedTuple
+
+
+class ConversionTarget(NamedTuple):
+    """The target of a conversion, for cautions about it.
+
+    `words` describe it, or are its expression; by default the source of the current expression
+    does. For a variable `name`, `origin` is its declaration and `source` that of its function.
+    `help` replaces the usual help.
+    """
+
+    words: str | ast.expr = ""
+    help: str = ""
+    name: str = ""
+    origin: Span | None = None
+    source: Source | None = None
+
+
+UNNAMED = ConversionTarget()
 
 
 class PendingCaution(NamedTuple):

@@ -128,6 +128,9 @@ class ArrayKind(WholeArrayKind, of=[ArrayRef]):
     def peek(self, x: Any, name: str) -> None:
         return None
 
+    def constant_name(self, x: Any) -> str:
+        return "an array"
+
     def help_for(self, cx: Context, x: Any, use: str) -> str:
         over = OVER_ARRAYS.get(cx.called) if use == "items" else None
         return over or super().help_for(cx, x, use)

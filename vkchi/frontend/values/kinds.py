@@ -15,15 +15,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import CompilationError, KernelSyntaxError, KernelTypeError
-from vkchi.lang.struct import Struct
 from vkchi.types import Type, scalar_of, shape_of
 
 if TYPE_CHECKING:
     import ast
 
+    from vkchi.frontend.state.pending import ConversionTarget
     from vkchi.frontend.state.scope import Var
     from vkchi.frontend.values.operands import Operand, WeakNumbers
-    from vkchi.frontend.values.references import Context
+    from vkchi.frontend.values.references import Context, Merge
     from vkchi.frontend.values.texts import Part
     from vkchi.ir.core import Value
 
@@ -57,6 +57,7 @@ class Kind:
 
     noun = ""
     helps: Mapping[str, str] = {}
+    fit_help = "give the new value a name of its own"  # for a variable that cannot be assigned
     has_type = False  # a kernel value or a Target: x.type is its IR type
     is_target = False  # an assignable reference that has not been read yet
     is_deferred = False  # a kernel value, or contains some that functions of `trees` do not find
@@ -103,6 +104,10 @@ class Kind:
     def sized_name(self, x: Any) -> str:
         """Return the words for x, for a list or dict with the number of its items."""
         return self.name(x)
+
+    def constant_name(self, x: Any) -> str:
+        """Return the words for x as a compile-time constant: a number or string is shown."""
+        return self.sized_name(x)
 
     # --- operations ------------------------------------------------------------------------------
 
@@ -164,6 +169,36 @@ class Kind:
         """Return the value of a Target, or x."""
         return x
 
+    def held(self, x: Any) -> Any:
+        """Return what the variable or item that a Target denotes holds; any other x itself."""
+        return x
+
+    def own(self, cx: Any, x: Any) -> Any:
+        """Return x as the value of a new variable: numbers become kernel values."""
+        return x
+
+    def fit(self, cx: Any, old: Any, x: Any, name: str, into: ConversionTarget) -> Any:
+        """Convert x to the types of `old`, the present value of the variable or item `name`.
+
+        Targets in `old` are stored to and stay in the result. Raises KernelTypeError.
+        """
+        if not is_same(old, x):
+            raise cx.fail(
+                f"`{name}` holds {self.sized_name(old)} and cannot be assigned "
+                f"{kind_of(x).sized_name(x)}",
+                help=self.fit_help,
+            )
+        return old
+
+    def join(self, merge: Merge, a: Any, b: Any, name: str) -> Any:
+        """Merge a and b, the values of the variable `name` on two paths, of which a is of this
+        kind. Raises KernelTypeError."""
+        raise merge.differ(a, b, name)
+
+    def is_assignable(self, x: Any) -> bool:
+        """True for a Target, and for a container of Targets alone: an assignment changes these."""
+        return self.is_target
+
     def weak(self, x: Any) -> WeakNumbers | None:
         """Return numbers of Python, without an IR type; None for other kinds."""
         return None
@@ -214,7 +249,7 @@ class Kind:
     # --- containers ------------------------------------------------------------------------------
 
     def children(self, x: Any) -> list[Any]:
-        raise NotImplementedError
+        return []
 
     def keys(self, x: Any) -> Any:
         """Return the keys of a container, None for a sequence."""
@@ -294,20 +329,6 @@ class OutsideArrayKind(MarkedKind, of=["__vkchi_name__"]):
 OUTSIDE_TEXTURE = OutsideTextureKind()
 
 
-class StructKind(Kind, of=[Struct]):
-    """Structs of Python."""
-
-    noun = "a struct"
-    helps = all_but("length", "index", "print", "items", "unpack")
-
-    def members(self, x: Any) -> list[str]:
-        return Struct._names(x)
-
-    def help_for(self, cx: Context, x: Any, use: str) -> str:
-        help = f"use its members ({', '.join(self.members(x))})"
-        return help + (", or write a method" if use in ("number", "truth", "compare") else "")
-
-
 def kind_of(x: Any) -> Kind:
     cls: Any = type(x)
     return KINDS.get(cls) or _find_kind(cls)
@@ -348,6 +369,18 @@ def defines(x: Any, name: str) -> bool:
 
 def is_iterable(x: Any) -> bool:
     return defines(x, "__iter__") or defines(x, "__getitem__")
+
+
+def is_same(a: Any, b: Any) -> bool:
+    """True if two compile-time leaves are one object, or equal numbers or strings of one type.
+
+    0.0 and -0.0 differ; nan equals nan.
+    """
+    if a is b:
+        return True
+    if type(a) is not type(b) or not isinstance(a, int | float | str | bytes):
+        return False
+    return a == b and repr(a) == repr(b) if a == a else b != b
 
 
 def function_kind(x: Any) -> str | None:

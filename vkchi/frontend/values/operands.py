@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelTypeError
 from vkchi.frontend.values.kinds import Kind, describe, kind_of, name_of
@@ -45,6 +45,9 @@ from vkchi.types import (
     with_shape,
 )
 from vkchi.types.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from vkchi.frontend.values.references import Merge
 
 
 class WeakNumbers(NamedTuple):
@@ -105,6 +108,15 @@ class BoolKind(Kind, of=[bool, np.bool_]):
     letter = "b"
     python: type[Any] = bool
 
+    def constant_name(self, x: Any) -> str:
+        return repr(x)
+
+    def own(self, cx: Any, x: Any) -> Any:
+        return value(cx, x)
+
+    def join(self, merge: Merge, a: Any, b: Any, name: str) -> Any:
+        return merge.numbers(a, b, name)
+
     def weak(self, x: Any) -> WeakNumbers:
         return WeakNumbers(self.python(x), self.letter)
 
@@ -136,6 +148,13 @@ class NumpyKind(Kind, of=[np.ndarray]):
                 help="say x.any() or x.all()",
             )
         return super().truth(cx, x)
+
+    def join(self, merge: Merge, a: Any, b: Any, name: str) -> Any:
+        is_number = self.weak(a) is not None
+        return merge.numbers(a, b, name) if is_number else super().join(merge, a, b, name)
+
+    def own(self, cx: Any, x: Any) -> Any:
+        return x if self.weak(x) is None else value(cx, x)
 
     def weak(self, x: Any) -> WeakNumbers | None:
         return weak(x[()]) if x.ndim == 0 and x is not np.ma.masked else None

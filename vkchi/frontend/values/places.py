@@ -82,8 +82,8 @@ def attribute_of(cx: Lowering, base: Any, name: str) -> Any:
     """
     if name == ORIGIN:
         return kind_of(base).first_array(cx, base).origin
-    slot, x = (base, base.get()) if isinstance(base, VariableTarget) else (None, base)
-    found = kind_of(x).attr(cx, x, name, slot)
+    x = kind_of(base).held(base)
+    found = kind_of(x).attr(cx, x, name, None if x is base else base)
     return python_attribute(cx, x, name) if found is NotImplemented else found
 
 
@@ -115,6 +115,6 @@ def static_int(cx: Lowering, n: ast.expr) -> int:
 
 def item_of(cx: Lowering, base: Any, indices: list[Any]) -> Any:
     """Return `base[indices]`, as a Target if base is in memory or a variable."""
-    slot, x = (base, base.get()) if isinstance(base, VariableTarget) else (None, base)
-    found = kind_of(x).item(cx, x, indices, slot)
+    x = kind_of(base).held(base)
+    found = kind_of(x).item(cx, x, indices, None if x is base else base)
     return python_item(cx, x, indices) if found is NotImplemented else found

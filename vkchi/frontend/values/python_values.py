@@ -36,15 +36,14 @@ from vkchi.frontend.values.operands import Operand, tensor_of
 from vkchi.frontend.values.targets import ItemTarget, VariableTarget
 from vkchi.frontend.values.tensor_values import is_static_index
 from vkchi.frontend.values.texts import Part, print_parts
-from vkchi.frontend.values.trees import refilled
+from vkchi.frontend.values.trees import TreeKind, refilled
 from vkchi.lang.struct import Struct
 from vkchi.types.lazy_numpy import np
 
 
-class ContainerKind(Kind, of=[list, tuple]):
+class ContainerKind(TreeKind, of=[list, tuple]):
     """Lists and tuples, without subclasses of tuples."""
 
-    is_container = True
     methods: tuple[str, ...] = ("index", "count", "copy", "__len__")  # those that change nothing
 
     def of_subclass(self, cls: type) -> Kind:
@@ -52,9 +51,6 @@ class ContainerKind(Kind, of=[list, tuple]):
 
     def sized_name(self, x: Any) -> str:
         return f"{self.name(x)} of {len(x)}"
-
-    def is_static(self, x: Any) -> bool:
-        return all(map(is_static, self.children(x)))
 
     def attr(self, cx: Any, x: Any, name: str, slot: Any) -> Any:
         """Raises KernelTypeError; subclasses have attributes as Python objects."""
@@ -122,11 +118,13 @@ class ContainerKind(Kind, of=[list, tuple]):
         return tuple(items) if type(x) is tuple else list(items)
 
 
-class NamedTupleKind(ContainerKind):
+class NamedTupleKind(Kind):
     """Subclasses of tuples: their parts are read as attributes."""
 
-    is_container = False
-    item, method, shown, sized_name = Kind.item, Kind.method, Kind.shown, Kind.sized_name
+    operand = ContainerKind.operand
+
+    def is_static(self, x: Any) -> bool:
+        return all(map(is_static, x))
 
 
 NAMED_TUPLE = NamedTupleKind()

@@ -68,6 +68,20 @@ class Context(Protocol):
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
 
 
+class Merge(Protocol):
+    """The protocol of `flow.PathMerge`, the merge of variables where two paths join."""
+
+    def merge(self, a: Any, b: Any, name: str) -> Any:
+        """Merge two trees into one. Raises KernelTypeError where constants differ."""
+        ...
+
+    def numbers(self, a: Any, b: Any, name: str) -> Any:
+        """Merge the numbers, vectors or matrices a and b. Raises KernelTypeError if b is none."""
+        ...
+
+    def differ(self, a: Any, b: Any, name: str) -> CompilationError: ...
+
+
 class Target(Protocol):
     """The protocol of assignable references (lvalues): memory or a variable.
 

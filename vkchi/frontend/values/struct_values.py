@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelNameError, KernelTypeError, nearest_name
 from vkchi.frontend.context import Lowering
-from vkchi.frontend.ops.conversions import ConversionTarget, convert
+from vkchi.frontend.ops.conversions import convert
 from vkchi.frontend.ops.tensor_construction import construct
+from vkchi.frontend.state.identity import join_objects
+from vkchi.frontend.state.pending import ConversionTarget
 from vkchi.frontend.values.kinds import (
     Kind,
-    StructKind,
+    all_but,
     describe,
     kind_of,
     name_of,
@@ -26,16 +28,15 @@ from vkchi.frontend.values.kinds import (
 )
 from vkchi.frontend.values.operands import operand, own_type, value
 from vkchi.frontend.values.python_values import ContainerKind, python_attribute
-from vkchi.frontend.values.references import ArrayRef
+from vkchi.frontend.values.references import ArrayRef, Context
 from vkchi.frontend.values.targets import ItemTarget, VariableTarget
-from vkchi.frontend.values.trees import (
-    StructValue,
-    has_leaf,
-    map_leaves,
-)
+from vkchi.frontend.values.trees import StructValue, TreeKind, map_leaves
 from vkchi.lang.struct import Struct, bind_members, is_struct_copy, members_of
 from vkchi.types import Scalar, Tensor, shape_of
 from vkchi.types.struct_types import METHODS_KEY, StructType
+
+if TYPE_CHECKING:
+    from vkchi.frontend.values.references import Merge
 
 MEMBER = "member"  # the target of `fit_member` in its messages
 
@@ -46,12 +47,31 @@ class StructOfArrays(StructValue):
     __slots__ = ()
 
 
+class StructKind(Kind, of=[Struct]):
+    """Structs of Python."""
+
+    noun = "a struct"
+    helps = all_but("length", "index", "print", "items", "unpack")
+    fit_help = "assign a struct with these members, or to its members"
+
+    def members(self, x: Any) -> list[str]:
+        return Struct._names(x)
+
+    def help_for(self, cx: Context, x: Any, use: str) -> str:
+        help = f"use its members ({', '.join(self.members(x))})"
+        return help + (", or write a method" if use in ("number", "truth", "compare") else "")
+
+    def own(self, cx: Any, x: Any) -> Any:
+        record = as_record(cx, x)
+        return kind_of(record).own(cx, record)
+
+
 class StructValueKind(StructKind, ContainerKind, of=[StructValue]):
     def name(self, x: Any) -> str:
         word = "a struct" if x.cls is None else f"an object of {x.cls.__name__}"
         return f"{word} of {', '.join(x.keys())}" if len(x) else word
 
-    sized_name, operand, method = Kind.sized_name, Kind.operand, Kind.method
+    sized_name, operand, method, own = Kind.sized_name, Kind.operand, Kind.method, TreeKind.own
 
     def members(self, x: Any) -> list[str]:
         return list(x.members)
@@ -66,6 +86,19 @@ class StructValueKind(StructKind, ContainerKind, of=[StructValue]):
 
     def called(self, x: Any, slot: Any = None) -> Any:
         return bound_method(x if slot is None else slot, x, "__call__") or x
+
+    def join(self, merge: Merge, a: Any, b: Any, name: str) -> Any:
+        made = super().join(merge, a, b, name)
+        made.objects |= b.objects
+        return made
+
+    def fit(self, cx: Any, old: Any, x: Any, name: str, into: ConversionTarget) -> Any:
+        given = StructValue(x) if isinstance(x, dict) else as_record(cx, x)
+        made = super().fit(cx, old, given, name, into)
+        made.objects = given.objects
+        if self.is_assignable(old):
+            join_objects(old, made)
+        return made
 
     def items(self, cx: Any, x: Any, use: str) -> list[Any]:
         if x.cls is not None:
@@ -123,17 +156,8 @@ class StructMethod:
 
 def record_in(x: Any) -> StructValue | None:
     """Return the struct that x is, or that a variable or item holds; else None."""
-    held = x.get() if isinstance(x, VariableTarget) else x
+    held = kind_of(x).held(x)
     return held if isinstance(held, StructValue) else None
-
-
-def is_places(x: Any) -> bool:
-    """True if x is a container, and all its leaves are Targets, of which there is at least one."""
-    return (
-        kind_of(x).is_container
-        and len(x) > 0
-        and not has_leaf(x, lambda leaf: not kind_of(leaf).is_target)
-    )
 
 
 def as_record(cx: Lowering, x: Any) -> Any:

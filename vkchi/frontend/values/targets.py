@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 from vkchi.errors import KernelTypeError
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.state.identity import check_unshared, check_unshared_value
-from vkchi.frontend.state.scope import Var
-from vkchi.frontend.values.kinds import describe, name_of
+from vkchi.frontend.state.pending import UNNAMED, ConversionTarget
+from vkchi.frontend.state.scope import CONSTANT, PASSED, SHARED, VARIABLE, Var
+from vkchi.frontend.values.kinds import describe, kind_of, name_of
+from vkchi.frontend.values.operands import is_number, operand, own_type
 from vkchi.frontend.values.references import Assignable, Context, MemoryTarget, Target
 from vkchi.frontend.values.trees import StructValue
 from vkchi.ir.core import Op, Value
 from vkchi.ir.ops import ATOMICS
-from vkchi.types import Scalar, Tensor, i32
+from vkchi.types import Scalar, Tensor, i32, scalar_of
 
 if TYPE_CHECKING:
     from vkchi.frontend.context import Lowering
@@ -72,7 +74,7 @@ class VariableTarget(Assignable):
         """
         held = self.get()
         if isinstance(held, StructValue):
-            return cx.read_all(held)  # type: ignore[attr-defined,no-any-return]
+            return kind_of(held).load(cx, held)  # type: ignore[no-any-return]
         if not isinstance(held, Value):
             raise cx.fail(f"a variable is needed here, not {name_of(held)}", kind=KernelTypeError)
         return held
@@ -82,6 +84,58 @@ class VariableTarget(Assignable):
 
     def atomic(self, cx: Context, kind: str, v: Value) -> Value:
         return apply_plainly(cx, self, kind, v)
+
+
+def kind_of_variable(x: Any) -> str:
+    """Return a new variable's kind: VARIABLE for kernel values and containers, else CONSTANT."""
+    return VARIABLE if isinstance(x, Value) or kind_of(x).is_container else CONSTANT
+
+
+def assign_variable(cx: Lowering, var: Var, x: Any) -> None:
+    """Assign x to a variable, converted to the types of its value.
+
+    In its own region, a constant is rebound, and so is a variable of a plain Python function.
+    Raises KernelSyntaxError for a variable that cannot change, KernelTypeError if x does not fit.
+    """
+    is_here, held = var.depth == len(cx.frames), kind_of(var.value)
+    if var.kind == CONSTANT and is_here:
+        var.value = kind_of(x).own(cx, x)
+        var.kind = kind_of_variable(var.value)
+        return
+    if var.kind not in (PASSED, SHARED):  # these can be rebound
+        cx.check_assignable(var)
+    if held.is_target:
+        held.fit(cx, var.value, x, var.name, into_variable(cx, var))
+    elif cx.act.is_plain and is_here:
+        var.value = kind_of(x).own(cx, x)
+        var.kind = VARIABLE
+    elif held.is_assignable(var.value):
+        held.fit(cx, var.value, x, var.name, UNNAMED)
+    else:
+        if cx.act.is_plain:
+            _refuse_narrowing(cx, var, x)
+        cx.assign(var, held.fit(cx, var.value, x, var.name, into_variable(cx, var)))
+
+
+def into_variable(cx: Lowering, var: Var) -> ConversionTarget:
+    """Return the description of a variable, for cautions about conversions to it."""
+    return ConversionTarget(f"`{var.name}`", name=var.name, origin=var.span, source=cx.act.source)
+
+
+def _refuse_narrowing(cx: Lowering, var: Var, x: Any) -> None:
+    """Check that a Python function's integer variable does not become a float in a branch or loop.
+
+    The kernel's variable has one type there. Raises KernelTypeError.
+    """
+    if not is_number(var.value) or not is_number(x):
+        return
+    old, new = [scalar_of(own_type(cx, operand(cx, v))) for v in (var.value, x)]
+    if old.kind in "iu" and new.kind == "f":
+        raise cx.fail(
+            f"`{var.name}` is an integer before this branch or loop, and a float in it",
+            label=describe(new),
+            help=f"begin with a float: {var.name} = 0.0",
+        )
 
 
 class ItemTarget(VariableTarget):

@@ -10,21 +10,27 @@ from vkchi.errors import KernelIndexError, KernelNameError, KernelSyntaxError, n
 from vkchi.frontend.calls.tables import CALLS, METHODS
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.ops import operator_lowering
+from vkchi.frontend.ops.conversions import coerce
 from vkchi.frontend.ops.debug_checks import guard_component
 from vkchi.frontend.ops.tensor_attributes import component_indices, find_attribute
+from vkchi.frontend.state.pending import ConversionTarget
 from vkchi.frontend.state.scope import Var
 from vkchi.frontend.values.kinds import (
     Kind,
     all_but,
     describe,
     is_static,
+    kind_of,
     name_of,
 )
-from vkchi.frontend.values.operands import WeakNumbers
+from vkchi.frontend.values.operands import BoolKind, WeakNumbers
 from vkchi.frontend.values.references import Assignable
 from vkchi.frontend.values.targets import (
     Component,
     ComponentsTarget,
+    ItemTarget,
+    VariableTarget,
+    assign_variable,
     check_index_type,
     extract,
 )
@@ -81,6 +87,13 @@ class ValueKind(TensorKind, of=[Op, Param, Result, Value]):
     def operand(self, cx: Any, x: Any) -> Value:
         return x  # type: ignore[no-any-return]
 
+    join = BoolKind.join
+
+    def fit(self, cx: Any, old: Any, x: Any, name: str, into: ConversionTarget) -> Value:
+        v = coerce(cx, x, old.type, name, into=into)
+        v.name = v.name or name
+        return v
+
     def items(self, cx: Any, x: Any, use: str) -> list[Any]:
         """Return the components of a vector, or the rows of a matrix."""
         parts = operator_lowering.components(cx, x)
@@ -117,12 +130,37 @@ class TargetKind(TensorKind, of=[Assignable]):
 
     operand = load
 
+    def fit(self, cx: Any, old: Any, x: Any, name: str, into: ConversionTarget) -> Any:
+        old.store(cx, coerce(cx, x, old.type, into=into))
+        return old
+
     def roots(self, x: Any) -> list[Var]:
         return x.roots  # type: ignore[no-any-return]
 
 
+class VariableKind(TargetKind, of=[VariableTarget]):
+    def held(self, x: Any) -> Any:
+        return x.get()
+
+    def fit(self, cx: Any, old: Any, x: Any, name: str, into: ConversionTarget) -> Any:
+        assign_variable(cx, old.var, x)
+        return old
+
+
+class ItemKind(VariableKind, of=[ItemTarget]):
+    def fit(self, cx: Any, old: Any, x: Any, name: str, into: ConversionTarget) -> Any:
+        held = old.get()
+        found = kind_of(held)
+        new = found.fit(cx, held, x, old.key if isinstance(old.key, str) else name, into)
+        if not found.is_assignable(held):
+            old.put(cx, new)
+        return old
+
+
 class MatrixKind(Kind, of=[Matrix]):
     """Constant vectors and matrices."""
+
+    own, join = BoolKind.own, BoolKind.join
 
     def weak(self, x: Any) -> WeakNumbers:
         letter = x.entries.dtype.kind.replace("u", "i")

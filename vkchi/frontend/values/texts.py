@@ -90,6 +90,9 @@ class TextKind(Kind, of=[RuntimeString]):
 
 
 class StringKind(Kind, of=[str]):
+    def constant_name(self, x: Any) -> str:
+        return repr(x)
+
     def method(self, cx: Any, x: Any, name: str, n: ast.Call) -> Any:
         if name != "format":
             return NotImplemented

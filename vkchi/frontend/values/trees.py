@@ -10,11 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from typing import Any
+from operator import is_
+from typing import TYPE_CHECKING, Any
 
-from vkchi.frontend.values.kinds import kind_of
+from vkchi.frontend.values.kinds import Kind, is_static, kind_of
 from vkchi.interrupts.local import local
 from vkchi.ir.core import Value
+from vkchi.lang.matrix import Matrix
+
+if TYPE_CHECKING:
+    from vkchi.frontend.state.pending import ConversionTarget
+    from vkchi.frontend.values.references import Merge
 
 
 class StructValue:
@@ -86,19 +92,11 @@ def map_leaves(tree: Any, f: Callable[[Any], Any]) -> Any:
     return found.with_children(tree, [map_leaves(item, f) for item in found.children(tree)])
 
 
-def has_leaf(tree: Any, holds: Callable[[Any], bool]) -> bool:
-    found = kind_of(tree)
-    if found.is_container:
-        return any(has_leaf(item, holds) for item in found.children(tree))
-    return holds(tree)
-
-
 def records_in(tree: Any) -> Iterator[StructValue]:
     """Yield the structs in a tree, including nested ones."""
     if isinstance(tree, StructValue):
         yield tree
-    found = kind_of(tree)
-    for item in found.children(tree) if found.is_container else ():
+    for item in kind_of(tree).children(tree):
         yield from records_in(item)
 
 
@@ -118,18 +116,6 @@ def refill(tree: Any, values: Iterator[Value]) -> Any:
     return map_leaves(tree, lambda leaf: next(values) if isinstance(leaf, Value) else leaf)
 
 
-def is_same(a: Any, b: Any) -> bool:
-    """True if two compile-time leaves are one object, or equal numbers or strings of one type.
-
-    0.0 and -0.0 differ; nan equals nan.
-    """
-    if a is b:
-        return True
-    if type(a) is not type(b) or not isinstance(a, int | float | str | bytes):
-        return False
-    return a == b and repr(a) == repr(b) if a == a else b != b
-
-
 def child_pairs(a: Any, b: Any) -> list[tuple[Any, Any]] | None:
     """Return the pairs of children of two containers of one kind, with the same keys or length.
 
@@ -141,6 +127,46 @@ def child_pairs(a: Any, b: Any) -> list[tuple[Any, Any]] | None:
     keys = found.keys(a)
     if keys is None:
         return list(zip(a, b)) if type(a) is type(b) and len(a) == len(b) else None
-    if not isinstance(b, StructValue if isinstance(a, StructValue) else dict) or keys != b.keys():
+    if kind_of(b) is not found or keys != b.keys():
         return None
     return [(item, b[key]) for item, key in zip(found.children(a), keys)]
+
+
+class TreeKind(Kind):
+    """Containers, whose leaves may be kernel values and Targets."""
+
+    is_container = True
+
+    def is_static(self, x: Any) -> bool:
+        return all(map(is_static, self.children(x)))
+
+    def is_assignable(self, x: Any) -> bool:
+        items = self.children(x)
+        return bool(items) and all(kind_of(item).is_assignable(item) for item in items)
+
+    def load(self, cx: Any, x: Any) -> Any:
+        """Return x with every Target in it replaced by its value."""
+        old = self.children(x)
+        new = [kind_of(item).load(cx, item) for item in old]
+        return x if all(map(is_, old, new)) else self.with_children(x, new)
+
+    def own(self, cx: Any, x: Any) -> Any:
+        return self.with_children(x, [kind_of(item).own(cx, item) for item in self.children(x)])
+
+    def join(self, merge: Merge, a: Any, b: Any, name: str) -> Any:
+        pairs = child_pairs(a, b)
+        if pairs is None:
+            raise merge.differ(a, b, name)
+        return self.with_children(a, [merge.merge(x, y, name) for x, y in pairs])
+
+    def fit(self, cx: Any, old: Any, x: Any, name: str, into: ConversionTarget) -> Any:
+        """A list or tuple fits a list, tuple or vector of the same length."""
+        if self.keys(old) is None:
+            given = x.to_list() if isinstance(x, Matrix) else x
+            is_sequence = isinstance(given, list | tuple) and len(given) == len(old)
+            pairs = list(zip(old, given)) if is_sequence else None
+        else:
+            pairs = child_pairs(old, x)
+        if pairs is None:
+            return super().fit(cx, old, x, name, into)
+        return self.with_children(old, [kind_of(a).fit(cx, a, b, name, into) for a, b in pairs])
