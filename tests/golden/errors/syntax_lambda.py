@@ -3,4 +3,4 @@ import vkchi as ti
 
 @ti.kernel
 def k():
-    f = lambda a: a
+    f = lambda *x: x

@@ -15,6 +15,7 @@ from typing import Any
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.calls.callee import lower_call
 from vkchi.frontend.calls.compile_time_forms import lower_iterable, unrolled_items
+from vkchi.frontend.calls.lambdas import lower_lambda
 from vkchi.frontend.calls.peek import is_static_call
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.control.assign import assign_to, mark_shared, unpack
@@ -414,4 +415,5 @@ EXPRESSIONS: dict[type[ast.AST], Callable[[Lowering, Any], Any]] = {
     ast.DictComp: lower_dictcomp,
     ast.JoinedStr: lower_fstring,
     ast.FormattedValue: lower_formatted,
+    ast.Lambda: lower_lambda,
 }

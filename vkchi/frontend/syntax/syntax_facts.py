@@ -8,6 +8,7 @@ Most results are memoized in `Source.memo`.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -132,6 +133,29 @@ def function_rebinds(source: Source, name: str) -> bool:
         if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)
     )
     return name in _remember(source, "rebound", find)
+
+
+def count_assignments(source: Source, name: str) -> int:
+    """Return how often the function's syntax assigns `name` or a part of it.
+
+    Parameters and indices count as assigned once. Calls that take arguments by reference are not
+    included.
+    """
+
+    def find() -> Counter[str]:
+        return Counter(name for x in ast.walk(source.node) for name in _assigned_at(x))
+
+    found: Counter[str] = _remember(source, "assignments", find)
+    return found[name]
+
+
+def _assigned_at(n: ast.AST) -> Iterator[str]:
+    if isinstance(n, ast.arg):
+        yield n.arg
+    elif isinstance(n, ast.Name | ast.Attribute | ast.Subscript) and isinstance(n.ctx, ast.Store):
+        yield from bottom_names(n)
+    elif isinstance(n, ast.Attribute) and n.attr in LIST_CHANGES:
+        yield from bottom_names(n.value)
 
 
 class Events(NamedTuple):

@@ -27,7 +27,6 @@ REFUSED: dict[str, tuple[str, str]] = {
     "ImportFrom": ("`import`", "import at the top of the file"),
     "Global": ("`global`", "keep what kernels change in a field: ti.field(ti.f32, shape=())"),
     "Nonlocal": ("`nonlocal`", "keep what kernels change in a field: ti.field(ti.f32, shape=())"),
-    "Lambda": ("`lambda`", "define a function with @ti.func"),
     "Set": ("sets", "use a tuple"),
     "SetComp": ("set comprehensions", "use a list: [...]"),
     "GeneratorExp": ("generator expressions", "use a list: [...]"),
