@@ -37,7 +37,7 @@ FLAGS: dict[str, tuple[str, str]] = {
         "launches, and in the last form, at once, not when launches have repeated them",
     ),
     "VKCHI_PASSES": ("", "comma list of passes to leave out, as in -jam,-commoning"),
-    "VKCHI_VERIFY": ("", "1: check the IR behind every pass, not only behind every stage"),
+    "VKCHI_VERIFY": ("", "1: check the IR behind every pass, and its form behind every stage"),
     "VKCHI_TIME": ("", "1: print what each compile step took to stderr"),
     "VKCHI_DUMP": ("", "folder: write the IR text of every kernel there"),
     "VKCHI_DUMP_SPV": ("", "folder: write every emitted module to <sha256>.spv there"),

@@ -1,5 +1,5 @@
-"""Code of the corpus (`tests/corpus.py`), without clocks: counts beside blessed ones, and passes
-that find nothing in their own output.
+"""Code of the corpus (`tests/corpus.py`), without clocks: counts beside blessed ones, forms at
+stage borders, and passes that find nothing in their own output.
 
 `tests/golden/corpus/counts.txt` has a line for each kernel and device: dispatches, ops of the
 lowered dispatches, instructions of their SPIR-V modules. A line that grows needs a reason in the
@@ -16,7 +16,7 @@ from tests.corpus import DEVICES, FOLDER, lower_kernel, read_corpus
 from tests.modules import words_of
 from vkchi.ir.core import Func, walk
 from vkchi.opt import pipeline
-from vkchi.opt.lowering.legalize import expansions, find_expansions
+from vkchi.opt.forms import violations
 from vkchi.opt.mapping.map_grid import plan_grid
 from vkchi.spirv import emit
 from vkchi.spirv.module_builder import iterate_instructions
@@ -26,33 +26,35 @@ COUNTS = FOLDER / "counts.txt"
 HEADER = "; kernel device dispatches ops instructions"
 # Passes that return the Func itself in a second run. Cleanup consists of them.
 CLOSURES = ("simplify", "dce", "licm", "forward", "demote", "demote_all", "bounds", "indices")
-KEPT = {"div", "sqrt", "pow"}  # the expansion of such an op contains the op
 
 
 class Compiled(NamedTuple):
-    """Lines of counts; passes that changed their own output, with the kernel; kinds of ops that
-    `legalize` would expand again."""
+    """Lines of counts; passes that changed their own output, with the kernel; violated rules of
+    forms, with stage, kernel and op."""
 
     counts: list[str]
     unstable: list[tuple[str, str]]
-    expanded: set[str]
+    violated: list[tuple[str, str, str, str]]
 
 
 def compile_corpus(device: str) -> Compiled:
-    found, own, caps = Compiled([], [], set()), pipeline.run_pass, DEVICES[device]
+    found, own, caps = Compiled([], [], []), pipeline.run_pass, DEVICES[device]
 
     def run_twice(name: str, fn: Func, given: pipeline.Given) -> Any:
         new = own(name, fn, given)
         if name in CLOSURES and own(name, new, given) is not new:
             found.unstable.append((name, fn.name))
-        if name == "legalize":
-            found.expanded.update(op.kind for op in find_expansions(new, expansions(caps)))
         return new
+
+    def check_form(checks: pipeline.Checks, fn: Func, stage: str) -> None:
+        broken = violations(fn, pipeline.STAGES[stage].form, caps)
+        found.violated.extend((stage, fn.name, rule.words, op.kind) for rule, op in broken)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VKCHI_VERIFY", "")  # the verifier behind each pass takes most of the time
         patch.setenv("VKCHI_DUMP_SPV", "")
         patch.setattr(pipeline, "run_pass", run_twice)
+        patch.setattr(pipeline.Checks, "after_stage", check_form)
         for name, fn in read_corpus():
             found.counts.append(f"{name} {device} {' '.join(map(str, count(fn, caps)))}")
     return found
@@ -71,9 +73,9 @@ def count(fn: Func, caps: Caps) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_corpus(device: str, bless: bool) -> None:
-    lines, unstable, expanded = compile_corpus(device)
+    lines, unstable, violated = compile_corpus(device)
     assert not unstable
-    assert expanded <= KEPT
+    assert not violated
     known = COUNTS.read_text().splitlines()[1:] if COUNTS.exists() else []
     if bless:
         others = [line for line in known if line.split()[1] != device]

@@ -13,16 +13,9 @@ from vkchi.errors import DeviceError, InternalError
 from vkchi.ir.core import Func, Region, find_parallel, walk
 from vkchi.ir.text import parse, parse_func, print_func
 from vkchi.opt import pipeline
+from vkchi.opt.forms import FORMS
 from vkchi.opt.memo import Memo
-from vkchi.opt.pipeline import (
-    BEFORE_SPLIT,
-    ENTRIES,
-    LOWERING,
-    PASSES,
-    PER_DISPATCH,
-    REMARKS,
-    optimize_kernel,
-)
+from vkchi.opt.pipeline import ENTRIES, PASSES, REMARKS, STAGES, optimize_kernel
 from vkchi.opt.rewrite.simplify import simplify
 from vkchi.target.caps import FULL, SMALLEST
 from vkchi.target.options import Options
@@ -84,17 +77,19 @@ def test_unknown_passes_are_named() -> None:
         pipeline.load_pass("fuse")
 
 
-@pytest.mark.parametrize("steps", [BEFORE_SPLIT, PER_DISPATCH, LOWERING])
-def test_steps_say_why_and_name_passes(
-    steps: tuple[pipeline.PassStep | pipeline.Cleanup, ...],
-) -> None:
-    for step in steps:
+@pytest.mark.parametrize("stage", STAGES)
+def test_steps_say_why_and_name_passes(stage: str) -> None:
+    for step in STAGES[stage].steps:
         names = step.names if isinstance(step, pipeline.Cleanup) else (step.name,)
         assert step.why and ENTRIES.keys() >= set(names), step
 
 
+def test_each_stage_guarantees_a_form_of_its_own() -> None:
+    assert [stage.form for stage in STAGES.values()] == list(FORMS)
+
+
 def test_sentences_are_about_steps() -> None:
-    steps = (*BEFORE_SPLIT, *PER_DISPATCH, *LOWERING)
+    steps = [step for stage in STAGES.values() for step in stage.steps]
     assert {s.name for s in steps if isinstance(s, pipeline.PassStep)} >= REMARKS.keys()
 
 

@@ -1,13 +1,17 @@
 """The pass pipeline: the order of passes, as data with a reason per step.
 
-The stages are: before the split into dispatches, per dispatch, and lowering.
+    Source --kernel--> Dispatch --reductions--> Reduced --mapping--> Mapped --lowering--> Machine
 
-    program, temps = optimize_kernel(fn, caps, options)
+The four stages of `STAGES` each require a form of IR and guarantee the next one (`opt.forms`). The
+first transforms the whole kernel and splits it; the others transform each dispatch.
+
+    program, temps = optimize_kernel(fn, caps, options)     # stages 1 to 3
+    lowered = lower_dispatch(program.funcs[0], caps)        # stage 4
     PASSES["licm"](fn)
 
 `optimize_kernel` and `lower_dispatch` verify their final Funcs. If one is invalid, or a pass
-raises, the passes run again, with the verifier after each. With `VKCHI_VERIFY` they run once, with
-the verifier after each. A call of an entry of `PASSES` verifies nothing.
+raises, the passes run again, with the verifier after each, and forms checked after each stage. With
+`VKCHI_VERIFY` they run once, with these checks. A call of an entry of `PASSES` verifies nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +50,6 @@ Given = Mapping[str, Any]  # caps, options, memo, tier, log
 # The Func that each pass last left. A cleanup with one pass of CLEANUP counts for those of them
 # that ran before.
 Left = dict[str, Func]
-Check = Callable[[Func, str], None]  # called with the result of a pass and its name
 CLEANUP = {"simplify", "licm", "forward"}
 BRANCHES = LOOPS | {"if"}
 
@@ -93,6 +96,13 @@ class Cleanup(NamedTuple):
 
     names: tuple[str, ...]
     why: str
+
+
+class Stage(NamedTuple):
+    """Steps, and the form of each Func after them."""
+
+    steps: tuple[PassStep | Cleanup, ...]
+    form: str
 
 
 # Sentences of `explain` about an outermost loop that a pass changed. `bins`, `demote_all`,
@@ -191,9 +201,11 @@ ENTRIES: dict[str, PassEntry] = {
     "shallow": PassEntry("control.shallow:limit_nesting"),  # run by the compiler on frontend output
 }
 
-# On the whole kernel, before it is split into dispatches.
 TIDY = ("simplify", "dce")
-BEFORE_SPLIT: tuple[PassStep | Cleanup, ...] = (
+TERMS = ("simplify", "licm", "forward")
+
+# On the whole kernel. `split` returns a Program.
+KERNEL: tuple[PassStep | Cleanup, ...] = (
     Cleanup(
         TIDY,
         "folds static shapes and known branches: fewer dispatches; dead values must not be passed"
@@ -207,11 +219,11 @@ BEFORE_SPLIT: tuple[PassStep | Cleanup, ...] = (
     PassStep("peel", "boundary iterations become dispatches of their own"),
     Cleanup(TIDY, "folds branches that are constant in the interior"),
     PassStep("fission", "last before the split: each loop is a dispatch"),
+    PassStep("split", "all transformations of several loops are done"),
 )
 
-# On each dispatch.
-TERMS = ("simplify", "licm", "forward")
-PER_DISPATCH: tuple[PassStep | Cleanup, ...] = (
+# On each dispatch: sums of many iterations into one element.
+REDUCTIONS: tuple[PassStep | Cleanup, ...] = (
     PassStep("unroll_sums", "before reduce, which needs constant accumulator addresses"),
     Cleanup(("simplify",), "folds these addresses to constants"),
     PassStep("demote", "licm and forward handle plain loads and stores, not atomics"),
@@ -227,6 +239,10 @@ PER_DISPATCH: tuple[PassStep | Cleanup, ...] = (
     PassStep("bins", "before reduce, which would hoist the same atomics"),
     PassStep("reduce", "needs final loops and addresses, and makes new ones"),
     PassStep("demote_all", "hoisted accumulators may be private; reduce did not take the rest"),
+)
+
+# On each dispatch: which invocation executes which iterations, and the code of an invocation.
+MAPPING: tuple[PassStep | Cleanup, ...] = (
     PassStep(
         "promote", "after forward, which handles straight code; before jam, which copies addresses"
     ),
@@ -251,8 +267,9 @@ PER_DISPATCH: tuple[PassStep | Cleanup, ...] = (
     PassStep("unroll", "trip counts are known; before neighbours, which vectorizes loads"),
     PassStep("unroll_words", "like unroll, for other devices and loops"),
     Cleanup(
-        ("simplify", "forward"),
-        "folds indices of unrolled iterations; forwards stores to the next one",
+        ("simplify", "forward", "bounds"),
+        "folds indices of unrolled iterations; forwards stores to the next one; proves accesses"
+        " that predicate executes always",
     ),
     PassStep("roots", "all other uses of roots are known; before legalize, which may emit roots"),
     PassStep("combine", "before legalize, which expands the remaining atomics to loops"),
@@ -276,6 +293,15 @@ LOWERING: tuple[PassStep | Cleanup, ...] = (
     PassStep("rounds", "after neighbours: vectorized loads share offsets; before bases"),
     PassStep("bases", "last: it marks addresses for the emitter"),
 )
+
+# The forms are those of `opt.forms`. The frontend's output passes through `shallow` and `wide`.
+STAGES = {
+    "frontend": Stage((), "Source"),
+    "kernel": Stage(KERNEL, "Dispatch"),
+    "reductions": Stage(REDUCTIONS, "Reduced"),
+    "mapping": Stage(MAPPING, "Mapped"),
+    "lowering": Stage(LOWERING, "Machine"),
+}
 
 # Optimizations that are not required for correctness; `VKCHI_PASSES` can disable them.
 OPTIONAL = frozenset({
@@ -410,7 +436,7 @@ def optimize_kernel(
     """
     given = given_to(fn, caps, options, memo or Memo())
     clock = PassTimer(fn.name)
-    made = run_verified(lambda check: cut_dispatches(fn, given, clock, check), given, clock)
+    made = run_verified(lambda checks: cut_dispatches(fn, given, checks), given, clock)
     kept = tuple(f for f in made.funcs if len(f.body.ops) > 1)
     used = {p for f in kept for p in f.params}
     clock.show()
@@ -419,28 +445,30 @@ def optimize_kernel(
     return program, tuple(p for p in made.temps if p in used)
 
 
-def cut_dispatches(fn: Func, given: Given, clock: PassTimer, check: Check) -> BuiltDispatches:
-    """Run the passes before the split, split the kernel, and run the passes per dispatch.
+def cut_dispatches(fn: Func, given: Given, checks: Checks) -> BuiltDispatches:
+    """Run the first three stages: passes before the split, the split, and passes per dispatch.
 
     Also finds the fills and sizes of dispatches, right after the split, and records dispatches in
     the log if there is one.
     """
     left: Left = {}
-    whole = run_passes(fn, BEFORE_SPLIT, given, check, left)
+    checks.after_stage(fn, "frontend")
+    whole = run_passes(fn, KERNEL[:-1], given, checks, left)
     clean = [name for name, last in left.items() if is_mapped_alone(last, whole)]
     program, temps = load_pass("split")(whole)
-    clock.tick("split")
+    checks.clock.tick("split")
     fills = find_fills(program, given["caps"])
     sizes = {f.name: size_of(f) for f in program.funcs}
     if given["log"] is not None:
         note_dispatches(program, given["log"])
-    clock.tick("sizes")
-    return BuiltDispatches(
-        [run_passes(f, PER_DISPATCH, given, check, dict.fromkeys(clean, f)) for f in program.funcs],
-        temps,
-        fills,
-        sizes,
-    )
+    checks.clock.tick("sizes")
+    made = []
+    for f in program.funcs:
+        checks.after_stage(f, "kernel")
+        left = dict.fromkeys(clean, f)
+        f = run_stage(f, "reductions", given, checks, left)
+        made.append(run_stage(f, "mapping", given, checks, left))
+    return BuiltDispatches(made, temps, fills, sizes)
 
 
 def note_dispatches(program: Program, log: Log) -> None:
@@ -488,50 +516,73 @@ def lower_dispatch(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
     given = given_to(fn, caps, Options(), memo or Memo())
     clock = PassTimer(f"{fn.name}, lowered")
     made = run_verified(
-        lambda check: BuiltDispatches([run_passes(fn, LOWERING, given, check, {})]), given, clock
+        lambda checks: BuiltDispatches([run_stage(fn, "lowering", given, checks, {})]),
+        given,
+        clock,
     )
     clock.show()
     return made.funcs[0]
 
 
+class Checks:
+    """Called after passes and stages. Times passes. With `is_each`, also verifies the result of
+    each pass, and checks the form of each stage."""
+
+    def __init__(self, given: Given, clock: PassTimer, *, is_each: bool) -> None:
+        self.given, self.clock, self.is_each = given, clock, is_each
+
+    def after_pass(self, fn: Func, name: str) -> None:
+        self.clock.tick(name)
+        if self.is_each:
+            try:
+                verify(fn, self.given["memo"].verified)
+            except InternalError as e:
+                raise InternalError(f"after pass `{name}`: {e}") from None
+
+    def after_stage(self, fn: Func, name: str) -> None:
+        if self.is_each:
+            from vkchi.opt.forms import check_form  # only for these checks
+
+            form = STAGES[name].form
+            check_form(fn, form, self.given["caps"], f"after stage `{name}`", disabled_passes())
+
+
 def run_verified(
-    run: Callable[[Check], BuiltDispatches], given: Given, clock: PassTimer
+    run: Callable[[Checks], BuiltDispatches], given: Given, clock: PassTimer
 ) -> BuiltDispatches:
     """Run passes and verify the result.
 
-    If the result is invalid or a pass raises, the passes run again with the verifier after each
-    one. Raises InternalError naming the pass that broke the IR; if none did, the error of the pass
-    or of the verifier. With `VKCHI_VERIFY` the passes run once, with the verifier after each one.
+    If the result is invalid or a pass raises, the passes run again, with the checks after each pass
+    and stage. Raises InternalError naming the pass that broke the IR; if none did, the error of the
+    pass or of the verifier. With `VKCHI_VERIFY` the passes run once, with all checks.
     """
-
-    def check_each(new: Func, name: str) -> None:
-        clock.tick(name)
-        try:
-            verify(new, known)
-        except InternalError as e:
-            raise InternalError(f"after pass `{name}`: {e}") from None
-
-    known = given["memo"].verified
+    each = Checks(given, clock, is_each=True)
     if is_on("VKCHI_VERIFY"):
-        return run(check_each)
+        return run(each)
     try:
-        made = run(lambda _, name: clock.tick(name))
+        made = run(Checks(given, clock, is_each=False))
         for fn in made.funcs:
-            verify(fn, known)
+            verify(fn, given["memo"].verified)
     except local(Exception) as e:
         failure = e
     else:
         clock.tick("verify")
         return made
-    run(check_each)  # not inside `except`: user errors must propagate without a context
+    run(each)  # not inside `except`: user errors must propagate without a context
     raise failure
 
 
+def run_stage(fn: Func, name: str, given: Given, checks: Checks, left: Left) -> Func:
+    """Run a stage on a Func that it does not split."""
+    fn = run_passes(fn, STAGES[name].steps, given, checks, left)
+    checks.after_stage(fn, name)
+    return fn
+
+
 def run_passes(
-    fn: Func, steps: Sequence[PassStep | Cleanup], given: Given, check: Check, left: Left
+    fn: Func, steps: Sequence[PassStep | Cleanup], given: Given, checks: Checks, left: Left
 ) -> Func:
-    """Run these steps on a Func, each on the result of the last. `check` is called with each
-    result.
+    """Run these steps on a Func, each on the result of the last.
 
     A pass is skipped if it is disabled, or if the Func is the one in `left`, which this function
     updates. With `fast_math`, `simplify_fast` replaces `simplify`.
@@ -544,7 +595,7 @@ def run_passes(
                 continue
             old = fn
             fn = run_pass("simplify_fast" if is_fast and name == "simplify" else name, old, given)
-            check(fn, name)
+            checks.after_pass(fn, name)
             if given["log"] is not None and name in REMARKS:
                 note_changes(old, fn, name, given["log"])
         if isinstance(step, Cleanup):

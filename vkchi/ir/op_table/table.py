@@ -132,7 +132,7 @@ class Trait:
     PER_INVOCATION = 1 << 7  # a leaf that depends on the invocation or on the dispatch's grid
     UNIFORM = 1 << 8  # a workgroup-uniform leaf
     DISTINCT = 1 << 9  # a leaf that is divergent within a workgroup
-    LOWERED = 1 << 10  # expanded to other ops before emission (`pipeline.LOWERING`)
+    LOWERED = 1 << 10  # expanded to other ops before emission (stage `lowering`)
     VARIES = 1 << 11  # a leaf that is not dispatch-uniform
     CONVERTS = 1 << 12  # a conversion of one operand to another type
     REPLACES = 1 << 13  # a write that overwrites all of its target
