@@ -20,8 +20,8 @@ from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, walk, walk_ops
 from vkchi.ir.ops import LOOPS, PLACES, READS, WRITES, Effect, Trait, effect_of, kinds_with
 from vkchi.opt.lowering.legalize import expansions, find_expansions
-from vkchi.opt.memory.demote import demote_all_atomics
-from vkchi.opt.rewrite.bounds import eliminate_bounds_checks
+from vkchi.opt.memory.demote import private_atomics, surveys_of
+from vkchi.opt.rewrite.bounds import find_provable
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32
@@ -30,7 +30,8 @@ MACHINE_PLACES = frozenset({"address", "word", "word_shift"})
 WORKGROUP_PLACES = frozenset({"local", "shared"})
 UNSPLIT = (Effect.WRITE, Effect.ATOMIC, Effect.REPORT, Effect.SYNC)
 LOWERED = kinds_with(Trait.LOWERED)
-KEPT = frozenset({"div", "sqrt", "pow"})  # the expansion of such an op contains the op
+# The expansion of such an op contains the op.
+KEPT = frozenset({"div", "exp2", "log2", "pow", "sqrt"})
 
 
 class Rule(NamedTuple):
@@ -109,25 +110,12 @@ def effects_beside_loops(fn: Func, caps: Caps) -> Iterator[Op]:
     return (op for op in walk_ops(beside) if effect_of(op.kind) in UNSPLIT or op.kind in LOOPS)
 
 
-def private_atomics(fn: Func, caps: Caps) -> list[Op]:
-    return changed_ops(fn, demote_all_atomics(fn))
+def plain_atomics(fn: Func, caps: Caps) -> Iterator[Op]:
+    return (write.op for survey in surveys_of(fn) for write in private_atomics(survey))
 
 
-def unproved_bounds(fn: Func, caps: Caps) -> list[Op]:
-    return changed_ops(fn, eliminate_bounds_checks(fn))
-
-
-def changed_ops(old: Func, new: Func) -> list[Op]:
-    """Return the ops that a pass replaced, without those that only use or contain others."""
-    if new is old:
-        return []
-    kept = set(walk(new.body))
-    changed = {op for op in walk(old.body) if op not in kept}
-    return [
-        op
-        for op in changed
-        if changed.isdisjoint(op.args) and not any(x in changed for r in op.regions for x in r.ops)
-    ]
+def unmarked_accesses(fn: Func, caps: Caps) -> Iterator[Op]:
+    return (op for op in find_provable(fn) if op.kind == "elem")
 
 
 def unmapped_loops(fn: Func, caps: Caps) -> Iterator[Op]:
@@ -185,14 +173,14 @@ FORMS = {
     "Reduced": Form(
         "Dispatch",
         (Rule("no invocation has an element of its own that it updates atomically",
-              private_atomics, "demote_all"),),
+              plain_atomics, "demote_all"),),
     ),
     "Mapped": Form(
         "",
         (
             Rule("a `parallel` has a workgroup size for each axis", unmapped_loops),
             Rule("the host can compute the length of each axis", loops_of_unknown_length),
-            Rule("accesses that are provably in range are marked", unproved_bounds),
+            Rule("accesses that are provably in range are marked", unmarked_accesses),
         ),
     ),
     "Machine": Form(

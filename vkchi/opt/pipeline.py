@@ -106,15 +106,12 @@ class Stage(NamedTuple):
 
 
 # Sentences of `explain` about an outermost loop that a pass changed. `bins`, `demote_all`,
-# `fusion`, `lanes` and `reduce` record decisions of their own.
+# `fusion`, `lanes`, `reduce` and `scatter` record decisions of their own.
 REMARKS = {
     "broadcast": "invocations share loads of equal addresses (cooperative loads)",
     "coarsen": "an invocation executes a strip of iterations (thread coarsening)",
     "commoning": "loaded values are kept for the next iteration (predictive commoning)",
-    "distribute": "updates that conflict run in a loop of their own (loop distribution)",
-    "expand": "updates run in a second loop, from stored values (scalar expansion)",
     "fission": "it is divided into shorter loops (loop fission)",
-    "gather": "updates are summed per element that they change (scatter to gather)",
     "jam": "an invocation executes adjacent iterations together (unroll-and-jam)",
     "jam_sums": "an invocation sums adjacent iterations together (unroll-and-jam)",
     "peel": "iterations at the borders run apart from the others (index-set splitting)",
@@ -122,7 +119,6 @@ REMARKS = {
     "unroll": "a serial loop executes several iterations at once (partial unrolling)",
     "unroll_loads": "a short serial loop is unrolled, so that its loads run once",
     "unroll_sums": "a short serial loop is unrolled, so that each of its sums has one element",
-    "unroll_words": "a serial loop executes several iterations at once (partial unrolling)",
 }
 ENTRIES: dict[str, PassEntry] = {
     "simplify": PassEntry("rewrite.simplify:simplify", "memo"),
@@ -138,6 +134,14 @@ ENTRIES: dict[str, PassEntry] = {
     "demote_all": PassEntry("memory.demote:demote_all_atomics", "log", needs=UPDATES),
     "demote_but_sums": PassEntry("memory.demote:demote_but_sums", needs=UPDATES),
     "strength": PassEntry("rewrite.strength:reduce_strength", needs=ROUNDED_DOWN.keys()),
+    "scatter": PassEntry(
+        "loops.scatter.transform:transform_scatter_adds",
+        "caps, memo",
+        ("atomic_add",),
+        several=True,
+        beside=QUOTIENTS,
+    ),
+    # parts of scatter
     "distribute": PassEntry(
         "loops.scatter.distribute:distribute", "caps, memo", ("atomic_add",), several=True
     ),
@@ -172,14 +176,13 @@ ENTRIES: dict[str, PassEntry] = {
     "jump_threading": PassEntry(
         "control.jump_threading:thread_jumps", "caps", ("if",), several=True
     ),
-    "unroll": PassEntry("loops.unrolling.unroll:unroll", "caps", ("for",)),
+    "unroll": PassEntry("loops.unrolling.unroll:unroll", "caps, log", ("for",)),
     "unroll_sums": PassEntry(
         "loops.unrolling.unroll_sums:unroll_sums", needs=ATOMICS.keys(), several=True
     ),
     "unroll_loads": PassEntry(
         "loops.unrolling.unroll_loads:unroll_loads", "caps", ("for",), several=True
     ),
-    "unroll_words": PassEntry("loops.unrolling.unroll_words:unroll_words", "caps", ("for",)),
     "lanes": PassEntry("loops.lanes:share_lanes", "caps, log", ("for",)),
     "map_grid": PassEntry("mapping.map_grid:map_grid", "caps, options"),
     "wide": PassEntry("mapping.wide:cut_wide_loops"),  # run by the compiler on frontend output
@@ -212,9 +215,11 @@ KERNEL: tuple[PassStep | Cleanup, ...] = (
         " between dispatches",
     ),
     PassStep("fusion", "iteration spaces are known; each dispatch loads less"),
-    PassStep("expand", "before distribute and gather, which cannot transform the values it stores"),
-    PassStep("distribute", "before coarsen, which strip-mines the new loops"),
-    PassStep("gather", "before peel, which removes the bounds checks this pass adds"),
+    PassStep(
+        "scatter",
+        "before coarsen, which strip-mines the new loops, and before peel, which removes the bounds"
+        " checks this pass adds",
+    ),
     Cleanup(TIDY, "merges values that several iterations recompute; peel reads conditions"),
     PassStep("peel", "boundary iterations become dispatches of their own"),
     Cleanup(TIDY, "folds branches that are constant in the interior"),
@@ -265,7 +270,6 @@ MAPPING: tuple[PassStep | Cleanup, ...] = (
         "after bounds, which reads branches; before unroll, which needs loops without them",
     ),
     PassStep("unroll", "trip counts are known; before neighbours, which vectorizes loads"),
-    PassStep("unroll_words", "like unroll, for other devices and loops"),
     Cleanup(
         ("simplify", "forward", "bounds"),
         "folds indices of unrolled iterations; forwards stores to the next one; proves accesses"
@@ -306,16 +310,16 @@ STAGES = {
 # Optimizations that are not required for correctness; `VKCHI_PASSES` can disable them.
 OPTIONAL = frozenset({
     "bases", "bins", "broadcast", "coarsen", "combine", "commoning", "demote", "demote_all",
-    "distribute", "expand", "fills", "fission", "forward", "fusion", "gather", "indices", "jam",
-    "jam_sums", "jump_threading", "lanes", "licm", "neighbours", "peel", "predicate", "promote",
-    "reciprocals", "reduce", "remainders", "roots", "rounds", "stores_last", "strength", "unroll",
-    "unroll_loads", "unroll_sums", "unroll_words",
+    "fills", "fission", "forward", "fusion", "indices", "jam", "jam_sums", "jump_threading",
+    "lanes", "licm", "neighbours", "peel", "predicate", "promote", "reciprocals", "reduce",
+    "remainders", "roots", "rounds", "scatter", "stores_last", "strength", "unroll", "unroll_loads",
+    "unroll_sums",
 })  # fmt: skip
 
 # Passes that run on loops over arrays without branches and reductions.
 USUAL = (
     "split", "simplify", "dce", "peel", "fission", "forward", "bounds", "indices", "jam",
-    "map_grid", "licm", "unroll", "unroll_words", "legalize", "strength", "reciprocals", "access",
+    "map_grid", "licm", "unroll", "legalize", "strength", "reciprocals", "access",
     "broadcast", "neighbours", "rounds", "stores_last", "arithmetic", "bases",
 )  # fmt: skip
 
@@ -417,7 +421,7 @@ PASSES["remainders"] = Pass("remainders", CPU)
 PASSES["lanes"] = Pass("lanes", CPU)
 PASSES["rounds"] = Pass("rounds", CPU)
 PASSES["unroll_loads"] = Pass("unroll_loads", CPU)
-PASSES["unroll_words"] = Pass("unroll_words", CPU)
+PASSES["unroll_words"] = Pass("unroll", CPU)
 PASSES["legalize"] = Pass("legalize", SMALLEST)
 
 

@@ -118,6 +118,30 @@ class Decision(NamedTuple):
 Log = list[Decision]
 
 
+class Refusal(NamedTuple):
+    """The reason why a policy leaves a loop as it is. It is false, so that a condition may return
+    it in place of False. `{line}` in the reason is the line of `origin`.
+
+        return len(ops) <= MOST or Refusal("its body is too long")
+    """
+
+    reason: str
+    origin: Span | None = None
+
+    def __bool__(self) -> bool:
+        return False
+
+
+Verdict = bool | Refusal
+
+
+def record_refusal(log: Log | None, technique: str, span: Span | None, found: object) -> None:
+    """Append the reason why a transformation was not applied, if `found` is a Refusal."""
+    if log is not None and isinstance(found, Refusal):
+        reason = f"no {technique}: {found.reason}"
+        record(log, Decision("refused", span, reason, origin=found.origin))
+
+
 def record(log: Log | None, decision: Decision) -> None:
     """Append a decision to a log, unless the log is None or has an equal one."""
     if log is not None and decision not in log:

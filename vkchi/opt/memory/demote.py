@@ -57,6 +57,13 @@ def demote_but_sums(fn: Func) -> Func:
     return replace_atomics(fn, lambda _, write: write.op.kind != "atomic_add" or write.op in used)
 
 
+def surveys_of(fn: Func) -> list[DependenceTest]:
+    """Return the dependence tests of the serial code and of each `parallel`."""
+    serial = DependenceTest([op for op in fn.body.ops if op.kind != "parallel"], None)
+    loops = [op for op in fn.body.ops if op.kind == "parallel"]
+    return [serial, *(DependenceTest(op.regions[0].ops, op) for op in loops)]
+
+
 def private_atomics(survey: DependenceTest) -> Iterator[WriteAccess]:
     for base, writes in survey.writes.items():
         atomics = [a for a in writes if a.op.kind in UPDATES]
@@ -74,9 +81,7 @@ def replace_atomics(
 ) -> Func:
     """Replace the private atomics that `is_wanted` selects. Records all other atomics in parallel
     loops in `log`."""
-    serial = DependenceTest([op for op in fn.body.ops if op.kind != "parallel"], None)
-    loops = [op for op in fn.body.ops if op.kind == "parallel"]
-    surveys = [serial, *(DependenceTest(op.regions[0].ops, op) for op in loops)]
+    surveys = surveys_of(fn)
     chosen = {a.op for s in surveys for a in private_atomics(s) if is_wanted(s, a)}
     for a in (a for s in surveys[1:] if log is not None for x in s.writes.values() for a in x):
         if a.op.kind in UPDATES and a.op not in chosen:

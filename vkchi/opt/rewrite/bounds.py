@@ -61,13 +61,9 @@ DEEPEST_GUESS = 2
 
 def eliminate_bounds_checks(fn: Func) -> Func:
     """Mark every `elem` that is proved in range, and apply the other rewrites of this module."""
-    if not any(may_rewrite(op) for op in walk(fn.body)):
+    inside = set(find_provable(fn))
+    if not inside:
         return fn
-    prover = Prover(fn)
-    prover.region(fn.body)
-    if not prover.marked:
-        return fn
-    inside = set(prover.marked)
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if op not in inside:
@@ -82,6 +78,15 @@ def eliminate_bounds_checks(fn: Func) -> Func:
 
     rebuilder = Rebuilder(visit)
     return rebuilder.run(fn)
+
+
+def find_provable(fn: Func) -> list[Op]:
+    """Return the unmarked `elem`s that are proved in range, and the other ops to rewrite."""
+    if not any(may_rewrite(op) for op in walk(fn.body)):
+        return []
+    prover = Prover(fn)
+    prover.region(fn.body)
+    return prover.marked
 
 
 def may_rewrite(op: Op) -> bool:

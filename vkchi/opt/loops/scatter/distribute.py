@@ -30,33 +30,21 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.control_ops import LoopAxis, axes_of
 from vkchi.ir.core import Func, Op, Param, Value
 from vkchi.ir.ops import LOOPS
-from vkchi.ir.rebuild import rebuild_loops
 from vkchi.opt.cost_model import is_worth_gathering
-from vkchi.opt.loops.scatter.gather import IterationCopy, without_scatter_adds
-from vkchi.opt.loops.scatter.shifts import ScatterAdd, ScatterAnalysis, find_scatter_adds
+from vkchi.opt.loops.scatter.gather import IterationCopy, move_scatter_adds
+from vkchi.opt.loops.scatter.shifts import ScatterAdd, ScatterAnalysis
 from vkchi.opt.memo import Memo
 from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.types import i32
 
+DISTRIBUTED = "updates that conflict run in a loop of their own (loop distribution)"
 INT_MAX = (1 << 31) - 1
 
 
 def distribute(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
     """Move scatter-adds to loops of their own, where legal and profitable."""
-    known = (memo or Memo()).shifts
-
-    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        shifts = find_scatter_adds(op, known)
-        groups = groups_in(shifts, caps) if shifts is not None else []
-        if not (shifts and groups):
-            return None
-        for sums in groups:
-            build(b, shifts, sums)
-        b.insert(without_scatter_adds(op, {one.op for sums in groups for one in sums}))
-        return ()
-
-    return rebuild_loops(fn, visit)
+    return move_scatter_adds(fn, memo, DISTRIBUTED, lambda shifts: groups_in(shifts, caps), build)
 
 
 def groups_in(shifts: ScatterAnalysis, caps: Caps) -> list[list[ScatterAdd]]:

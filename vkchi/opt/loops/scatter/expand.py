@@ -53,9 +53,11 @@ from vkchi.opt.loops.scatter.shifts import ScatterAnalysis, find_scatter_adds, i
 from vkchi.opt.memo import Memo
 from vkchi.target import tuning
 from vkchi.target.caps import Caps
+from vkchi.target.remarks import Decision, record
 from vkchi.types import Array, Scalar, Tensor, i32, row_major, scalar_of, shape_of, u1, with_scalar
 from vkchi.types.array_attributes import MOST_ALIGNED, Attributes
 
+EXPANDED = "updates run in a second loop, from stored values (scalar expansion)"
 ALIGNED = Attributes(aligned=MOST_ALIGNED)
 Slots = Mapping[Value, Param]  # stored values and their temporary arrays
 
@@ -63,15 +65,16 @@ Slots = Mapping[Value, Param]  # stored values and their temporary arrays
 def expand_scalars(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
     """Move scatter-adds to a second loop, where legal and profitable. Adds parameters for the
     temporary arrays, named `TEMP` plus a number; a launch must allocate them."""
-    temps, known = list[Param](), (memo or Memo()).shifts
+    temps, memo = list[Param](), memo or Memo()
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        shifts = find_scatter_adds(op, known)
+        shifts = find_scatter_adds(op, memo.shifts)
         cut = find_cut(shifts, caps) if shifts is not None else None
         if cut is None:
             return None
         slots = slots_for(cut, len(temps))
         temps.extend(slots.values())
+        record(memo.log, Decision("changed", op.span, EXPANDED))
         Head(b, cut, slots).build()
         Tail(b, cut, slots).build()
         return ()
@@ -85,8 +88,11 @@ def expand_scalars(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
 
 def find_cut(shifts: ScatterAnalysis, caps: Caps) -> RematerializationPlan | None:
     """Return a profitable cut for all scatter-adds that may leave the loop, else for those that
-    `distribute` and `gather` cannot transform. None if there is no such cut."""
+    `distribute` and `gather` cannot transform. None if there is no such cut, or if there is one
+    scatter-add only, outside of serial loops."""
     wanted = sums_that_may_leave(shifts)
+    if len(wanted) == 1 and not shifts.survey.loops[wanted[0]]:
+        return None
     costs = costs_in(shifts, caps) if wanted else {}
     rest = [op for op in wanted if op not in costs]
     for sums in (wanted, rest) if len(rest) < len(wanted) else (wanted,):

@@ -29,7 +29,7 @@ See also: `opt.loops.scatter.shifts` finds the movable additions, `cost_model` d
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import prod
 
 from vkchi.analysis.memory.footprint import element_of
@@ -53,12 +53,12 @@ from vkchi.opt.loops.scatter.shifts import (
 from vkchi.opt.memo import Memo
 from vkchi.target import tuning
 from vkchi.target.caps import Caps
+from vkchi.target.remarks import Decision, record
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, Type, scalar_of
 
 FARTHEST = 1 << 14  # largest shift or origin, so that 32-bit index arithmetic cannot wrap
-
-
+GATHERED = "updates are summed per element that they change (scatter to gather)"
 FARTHEST_SHARED = 1 << 30  # largest index of an iteration that shares the last element
 
 
@@ -107,15 +107,30 @@ class Term(NamedTuple):
 
 def scatter_to_gather(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
     """Convert shifted scatter-adds to gathers, where legal and profitable."""
-    known = (memo or Memo()).shifts
+    return move_scatter_adds(
+        fn, memo, GATHERED, lambda shifts: groups_in(shifts, caps), build_gather
+    )
+
+
+def move_scatter_adds(
+    fn: Func,
+    memo: Memo | None,
+    remark: str,
+    groups_in: Callable[[ScatterAnalysis], list[list[ScatterAdd]]],
+    build: Callable[[Builder, ScatterAnalysis, list[ScatterAdd]], None],
+) -> Func:
+    """Move each of the groups of scatter-adds in a loop to a loop of its own, which `build` emits
+    before it. `remark` is recorded for each such loop."""
+    memo = memo or Memo()
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        shifts = find_scatter_adds(op, known)
-        groups = groups_in(shifts, caps) if shifts is not None else []
+        shifts = find_scatter_adds(op, memo.shifts)
+        groups = groups_in(shifts) if shifts is not None else []
         if not (shifts and groups):
             return None
         for sums in groups:
-            Gathering(b, shifts, sums).build()
+            build(b, shifts, sums)
+        record(memo.log, Decision("changed", op.span, remark))
         b.insert(without_scatter_adds(op, {one.op for sums in groups for one in sums}))
         return ()
 
@@ -210,6 +225,10 @@ def without_scatter_adds(op: Op, gone: set[Op]) -> Op:
 
 
 # --- form ----------------------------------------------------------------------------------------
+
+
+def build_gather(b: Builder, shifts: ScatterAnalysis, sums: list[ScatterAdd]) -> None:
+    Gathering(b, shifts, sums).build()
 
 
 class Gathering:

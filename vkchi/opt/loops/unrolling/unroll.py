@@ -1,15 +1,20 @@
-"""Partial loop unrolling on GPUs, so that loads of several iterations overlap.
+"""Partial unrolling of innermost serial loops.
 
     for k in 0..n { s + x[k] }                                                       becomes
     for g in 0..n / 4 { k = 4 * g; s + x[k] + x[k + 1] + x[k + 2] + x[k + 3] }
     for k in n / 4 * 4..n { s + x[k] }
 
-Drivers unroll only short loops of constant trip count. In other loops each iteration waits for its
-loads before the next begins. After unrolling, the loads of several iterations overlap, and adjacent
-ones can be vectorized.
+Only loops without branches or synchronization are unrolled. The trip count may be dynamic. Which
+loops profit depends on the device:
 
-Only innermost loops are unrolled, with loads, arithmetic and private accesses only: no other
-writes, branches or synchronization. The trip count may be dynamic.
+- GPUs (`LoadOverlap`): drivers unroll only short loops of constant trip count. In other loops each
+  iteration waits for its loads before the next begins. After unrolling, the loads overlap, and
+  adjacent ones can be vectorized. Loops that write non-private memory stay.
+- CPUs, which execute the accesses of lanes one by one (`WordAccesses`): a lane's access costs the
+  same for 32 and 64 bits, and `neighbours` merges the unrolled accesses into words. At least half
+  of the accesses, including stores, must have stride one (`walks`) and start at a word boundary.
+  Iterations may be peeled to reach one. Loops with uniform loads are left to `broadcast`, which
+  gains more.
 
 Guarantees: the order of floating-point operations is unchanged.
 
@@ -18,30 +23,35 @@ Guarantees: the order of floating-point operations is unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
+from functools import cached_property
 
+from vkchi.analysis.memory.alias import accesses_by_base, shared_bases
 from vkchi.analysis.variance import is_private
 from vkchi.ir.clone import Cloner
 from vkchi.ir.constants import constant_int
-from vkchi.ir.control_ops import axes_of
-from vkchi.ir.core import Func, Op, Param, Value
-from vkchi.ir.ops import READS, TABLE, Effect
+from vkchi.ir.control_ops import LoopAxis, axes_of
+from vkchi.ir.core import Func, Op, Param, Value, find_parallel
+from vkchi.ir.ops import PLAIN_ACCESSES, READS, TABLE, Effect
 from vkchi.ir.rebuild import rebuild_chosen
+from vkchi.opt.cost_model import subgroup_width
+from vkchi.opt.loops.broadcast import LikelyDivergence
 from vkchi.opt.loops.tiles import split_into_tiles
+from vkchi.opt.memory.walks import StrideOneAccesses, bits_at
 from vkchi.target import tuning
 from vkchi.target.caps import Caps
+from vkchi.target.remarks import Log, Refusal, Verdict, record_refusal
 from vkchi.tuples import NamedTuple
-from vkchi.types import Scalar, Tensor, i32, scalar_of
+from vkchi.types import Scalar, Tensor, i32, scalar_of, u16
 
-
-def unroll(fn: Func, caps: Caps) -> Func:
-    """Partially unroll serial loops with loads, where `is_worth_it`. Returns `fn` if the device is
-    a CPU."""
-    if caps.scalar_lanes:
-        return fn
-    return unroll_loops(
-        fn, lambda loop: UnrollFactor(tuning.UNROLL_FACTOR) if is_worth_it(loop) else None
-    )
+TECHNIQUE = "partial unrolling"
+LONG = Refusal("its body is too long")
+EFFECTS = Refusal("its body branches, writes memory or synchronizes")
+BRANCHES = Refusal("its body branches or synchronizes")
+LOADS = Refusal("an iteration loads too many values")
+SCATTERED = Refusal("fewer than half of its accesses are contiguous and aligned")
+UNIFORM = Refusal("invocations share its loads (cooperative loads)")
+ALIASED = Refusal("arrays that it accesses may overlap")
 
 
 class UnrollFactor(NamedTuple):
@@ -51,32 +61,48 @@ class UnrollFactor(NamedTuple):
     skipped: int = 0
 
 
-def unroll_loops(fn: Func, choose: Callable[[Op], UnrollFactor | None]) -> Func:
+def unroll(fn: Func, caps: Caps, log: Log | None = None) -> Func:
+    """Partially unroll serial loops where that is profitable on the device."""
+    policy = WordAccesses(fn, subgroup_width(caps)) if caps.scalar_lanes else LoadOverlap()
+
+    def choose(loop: Op) -> UnrollFactor | None:
+        way = policy.way(loop)
+        record_refusal(log, TECHNIQUE, loop.span, way)
+        return way if isinstance(way, UnrollFactor) else None
+
     return rebuild_chosen(
         fn, "for", choose,
         lambda r, op, args, way: build_unrolled(Cloner(r.b, dict(r.map)), op, args, way),
     )  # fmt: skip
 
 
-# --- profitability -------------------------------------------------------------------------------
+# --- profitability on GPUs -----------------------------------------------------------------------
 
 
-def is_worth_it(loop: Op) -> bool:
-    """True if partial unrolling of a loop is profitable.
+class LoadOverlap:
+    """Unrolls loops so that loads of several iterations overlap."""
 
-    Its trip count is not a constant up to DRIVERS_UNROLL, and its index is an i32. Its body has at
-    most UNROLL_OPS ops, all of them quiet and without regions. It loads from non-private memory, at
-    most UNROLL_LOADED registers per iteration.
-    """
-    ops = loop.regions[0].ops[:-1]
-    (axis,) = axes_of(loop)
-    begin, end = constant_int(axis.begin), limit_of(axis.end)
-    if begin is not None and end is not None and end - begin <= tuning.DRIVERS_UNROLL:
-        return False
-    if axis.param.type is not i32 or len(ops) > tuning.UNROLL_OPS or any(op.regions for op in ops):
-        return False
-    loaded = [op for op in ops if op.kind in READS and not is_private(op)]
-    return all(map(is_quiet, ops)) and 0 < sum(map(registers_of, loaded)) <= tuning.UNROLL_LOADED
+    def way(self, loop: Op) -> UnrollFactor | Verdict:
+        """Return the unroll factor, or False if partial unrolling of a loop is not profitable.
+
+        Its trip count is not a constant up to DRIVERS_UNROLL, and its index is an i32. Its body has
+        at most UNROLL_OPS ops, all of them quiet and without regions. It loads from non-private
+        memory, at most UNROLL_LOADED registers per iteration.
+        """
+        ops = loop.regions[0].ops[:-1]
+        (axis,) = axes_of(loop)
+        begin, end = constant_int(axis.begin), limit_of(axis.end)
+        is_short = begin is not None and end is not None and end - begin <= tuning.DRIVERS_UNROLL
+        loaded = [op for op in ops if op.kind in READS and not is_private(op)]
+        if is_short or axis.param.type is not i32 or not loaded:
+            return False
+        if len(ops) > tuning.UNROLL_OPS:
+            return LONG
+        if any(op.regions or not is_quiet(op) for op in ops):
+            return EFFECTS
+        if sum(map(registers_of, loaded)) > tuning.UNROLL_LOADED:
+            return LOADS
+        return UnrollFactor(tuning.UNROLL_FACTOR)
 
 
 def limit_of(v: Value) -> int | None:
@@ -98,6 +124,82 @@ def registers_of(load: Op) -> int:
     t = load.type
     assert isinstance(t, Scalar | Tensor)
     return (t.size if isinstance(t, Tensor) else 1) * max(1, scalar_of(t).bits // 32)
+
+
+# --- profitability on CPUs -----------------------------------------------------------------------
+
+
+class WordAccesses:
+    """Unrolls loops so that contiguous accesses become words, for subgroups of `width`
+    invocations."""
+
+    def __init__(self, fn: Func, width: int) -> None:
+        self.grid, self.width = find_parallel(fn), width
+
+    @cached_property
+    def lanes(self) -> Collection[Value]:
+        """Values that probably vary between invocations.
+
+        Precondition: the dispatch has a parallel loop.
+        """
+        assert self.grid is not None
+        return LikelyDivergence(self.grid, self.width).found
+
+    def way(self, loop: Op) -> UnrollFactor | Verdict:
+        """Return the unroll factor and the number of peeled iterations of a loop; False if
+        unrolling is not profitable."""
+        ops, (axis,) = loop.regions[0].ops[:-1], axes_of(loop)
+        accesses = [op for op in ops if op.kind in PLAIN_ACCESSES and not is_private(op)]
+        if axis.param.type is not i32 or not accesses:
+            return False
+        if any(op.regions or not is_plain(op) for op in ops):
+            return BRANCHES
+        if may_mix_up(accesses):
+            return ALIASED
+        rounds = (
+            2 * tuning.UNROLL_FACTOR
+            if min(map(bits_at, accesses)) < u16.bits
+            else tuning.UNROLL_FACTOR
+        )
+        if len(ops) * rounds > tuning.UNROLL_WORD_OPS:
+            return LONG
+        way = choose_way(axis, accesses, rounds)
+        return UNIFORM if way and self.are_alike(accesses) else way
+
+    def are_alike(self, accesses: Sequence[Op]) -> bool:
+        """True if an access is a load whose address is probably uniform across invocations."""
+        if self.grid is None:
+            return False
+        return any(op.kind == "load" and op.args[0] not in self.lanes for op in accesses)
+
+
+def choose_way(axis: LoopAxis, accesses: Sequence[Op], rounds: int) -> UnrollFactor | Verdict:
+    """Return the unroll factor with the number of peeled iterations that aligns most stride-one
+    accesses to words; on a tie, the least.
+
+    Only loops of constant length are peeled. False if fewer than half of the accesses are aligned,
+    or if the loop is known to be shorter than the factor.
+    """
+    length = axis.length
+    if length is not None and length < rounds:
+        return False
+    walks = StrideOneAccesses(axis.param, axis.begin)
+    walking = list(filter(walks.is_walking, accesses))
+    if 2 * len(walking) < len(accesses):
+        return SCATTERED
+    most = 0 if length is None else min(tuning.UNROLL_FACTOR, length - 2 * rounds + 1)
+    counts = [sum(walks.is_aligned(op, k) for op in walking) for k in range(max(1, most))]
+    best = max(counts)
+    return UnrollFactor(rounds, counts.index(best)) if 2 * best >= len(accesses) else SCATTERED
+
+
+def is_plain(op: Op) -> bool:
+    return op.kind in PLAIN_ACCESSES or TABLE[op.kind].effect is Effect.PURE
+
+
+def may_mix_up(accesses: Sequence[Op]) -> bool:
+    found = accesses_by_base(accesses)
+    return any(a is not b for a, b in shared_bases(found, found))
 
 
 # --- rewriting -----------------------------------------------------------------------------------

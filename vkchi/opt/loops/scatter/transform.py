@@ -1,0 +1,26 @@
+"""Transformation of scatter-adds: fewer iterations conflict, so that fewer atomics remain.
+
+1. Scalar expansion (`expand`): scatter-adds move to a second loop, which loads the added values.
+2. Loop distribution (`distribute`): scatter-adds along some axes get a loop of their own.
+3. Scatter to gather (`gather`): shifted scatter-adds become loops over destination elements.
+
+Expansion is profitable if one of the other two transforms its second loop, so it runs first.
+
+    >>> transform_scatter_adds(fn, caps)
+"""
+
+from __future__ import annotations
+
+from vkchi.ir.core import Func
+from vkchi.opt.loops.scatter.distribute import distribute
+from vkchi.opt.loops.scatter.expand import expand_scalars
+from vkchi.opt.loops.scatter.gather import scatter_to_gather
+from vkchi.opt.memo import Memo
+from vkchi.target.caps import Caps
+
+
+def transform_scatter_adds(fn: Func, caps: Caps, memo: Memo) -> Func:
+    """Apply the three transformations to all parallel loops, where legal and profitable."""
+    for transform in (expand_scalars, distribute, scatter_to_gather):
+        fn = transform(fn, caps, memo)
+    return fn
