@@ -72,6 +72,7 @@ OTHERS = {
     "fields/python_scope:COMPARISONS": "Python's operators",
     "lang/matrix:_COMPARISONS": "Python's operators",
     "lang/simt/subgroup:REDUCTIONS": "names of users' functions",
+    "opt/forms:KEPT": "ops that their own expansions contain",
     "opt/lowering/lower_access:SHARED": "ops that the pass itself writes",
     "opt/lowering/legalize:MAY_BE_WHOLE": "rows that it leaves out if nothing observes them",
     "opt/rewrite/structure:SIDE_BY_SIDE": "ops whose components are no arithmetic on components",

@@ -26,10 +26,8 @@ from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32
 
-MACHINE_PLACES = frozenset({"address", "word", "word_shift"})
-WORKGROUP_PLACES = frozenset({"local", "shared"})
 UNSPLIT = (Effect.WRITE, Effect.ATOMIC, Effect.REPORT, Effect.SYNC)
-LOWERED = kinds_with(Trait.LOWERED)
+LOWERED, MACHINE = kinds_with(Trait.LOWERED), kinds_with(Trait.MACHINE)
 # The expansion of such an op contains the op.
 KEPT = frozenset({"div", "exp2", "log2", "pow", "sqrt"})
 
@@ -98,7 +96,7 @@ def loops_with_grids(fn: Func, caps: Caps) -> Iterator[Op]:
 
 
 def machine_places(fn: Func, caps: Caps) -> Iterator[Op]:
-    return (op for op in walk(fn.body) if op.kind in MACHINE_PLACES)
+    return (op for op in walk(fn.body) if op.kind in MACHINE)
 
 
 def further_loops(fn: Func, caps: Caps) -> list[Op]:
@@ -149,9 +147,9 @@ def accesses_of_elements(fn: Func, caps: Caps) -> Iterator[Op]:
 
 def is_machine_place(v: object) -> bool:
     """True for an address or word, and for a place in private or workgroup memory."""
-    while isinstance(v, Op) and v.kind in PLACES - MACHINE_PLACES:
+    while isinstance(v, Op) and v.kind in PLACES - MACHINE:
         v = v.args[0]
-    return isinstance(v, Op) and v.kind in MACHINE_PLACES | WORKGROUP_PLACES
+    return isinstance(v, Op) and (v.kind in MACHINE or effect_of(v.kind) is Effect.ALLOC)
 
 
 FORMS = {

@@ -158,9 +158,11 @@ add_row("address", _address, None,
         "of a tensor follow each other); a harmless place where the third operand is false",
         attr="scalars: int, added to the second operand; in a pair with `nneg` where that is less "
         "than 2**31 itself, so that it may be added to the array's address",
-        traits=Trait.PLACE)
-add_row("word", _word, None, "the place of the 32-bit word in which a narrower number stands")
-add_row("word_shift", _word_shift, None, "the bit of its `word` at which a number begins")
+        traits=Trait.PLACE | Trait.MACHINE)
+add_row("word", _word, None, "the place of the 32-bit word in which a narrower number stands",
+        traits=Trait.MACHINE)
+add_row("word_shift", _word_shift, None, "the bit of its `word` at which a number begins",
+        traits=Trait.MACHINE)
 add_row("size", _size, None, "how many scalars an array has", traits=Trait.UNIFORM)
 add_row("shape", _shape, None, "the extent of axis `attr` of an array", attr="axis: int",
         traits=Trait.UNIFORM | Trait.FIXED, interval=nonnegative)

@@ -153,6 +153,7 @@ class Trait:
     IDEMPOTENT = 1 << 28  # an atomic that changes nothing when repeated
     FORMULA_F64 = 1 << 29  # on f64: computed by the function of this name in `opt.math.f64_math`
     FORMULA_F32 = 1 << 30  # on f32: likewise in `opt.math.f32_math` or `opt.math.powers`
+    MACHINE = 1 << 31  # of memory as the emitter sees it: does not occur in a kernel's source IR
 
 
 ALL = -1  # all operands, or all parameters
