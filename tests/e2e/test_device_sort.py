@@ -15,6 +15,12 @@ SIZES = (1, 2, 255, 257, 5003, (1 << 16) + 3)
 TYPES = ("u8", "i8", "u16", "i16", "u32", "i32", "f32", "u64", "i64", "f64")
 
 
+@pytest.fixture(autouse=True)
+def fresh_random_numbers() -> None:
+    """Random numbers that do not depend on the tests before."""
+    globals()["RNG"] = np.random.default_rng(33)
+
+
 def numpy_type(t: str) -> Any:
     return np.dtype({"u": "uint", "i": "int", "f": "float"}[t[0]] + t[1:])
 

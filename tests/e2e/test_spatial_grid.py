@@ -13,6 +13,12 @@ from vkchi.spatial.hash_grid import RUN, row_strides
 RNG = np.random.default_rng(34)
 
 
+@pytest.fixture(autouse=True)
+def fresh_random_numbers() -> None:
+    """Random numbers that do not depend on the tests before."""
+    globals()["RNG"] = np.random.default_rng(34)
+
+
 def make_points(values: Any, kind: str = "field", offset: int = 0) -> Any:
     n, d = values.shape
     t = ti.f64 if values.dtype == np.float64 else ti.f32
@@ -26,7 +32,8 @@ def make_points(values: Any, kind: str = "field", offset: int = 0) -> Any:
 
 def near_pairs(grid: Any, queries: Any) -> Any:
     """Matrix of the numbers of times that the loop visits each point, per query."""
-    visits = ti.field(ti.i32, (len(queries), grid.points.shape[0]))
+    first = grid.points.origin[0]
+    visits = ti.field(ti.i32, (len(queries), grid.points.shape[0]), offset=(0, first))
     q = make_points(queries, "ndarray")
 
     @ti.kernel

@@ -99,9 +99,9 @@ def store_cells(
         if k < n:
             pair = pairs[k]
             bucket = i32(pair[0])
-            index = i32(pair[1])
+            index = at + i32(pair[1])
             order[k] = index
-            positions[k] = points[at + index]
+            positions[k] = points[index]
         for filled in range(last + 1, bucket + 1):
             starts[filled] = k
     for k in range(1, RUN):
