@@ -70,11 +70,6 @@ class Ndarray(Storage):
         self.runtime.gradients.add(self.grad)
 
     @property
-    def element_shape(self) -> tuple[int, ...]:
-        """() for scalars, (n,) for vectors, (n, m) for matrices."""
-        return shape_of(self.elem)
-
-    @property
     def element_type(self) -> Scalar | Tensor:
         """The type of an element."""
         return self.elem
@@ -83,11 +78,14 @@ class Ndarray(Storage):
         """Return the element type, the shape, and `needs_grad`: True if it has a gradient."""
         return NdarrayType(self.elem, self.shape, self.grad is not None)
 
-    def to_numpy(self, dtype: ScalarDType | None = None) -> NDArray[Any]:
-        """A copy as a numpy array of shape `shape + element_shape`, cast to `dtype` if given.
+    def to_numpy(self, dtype: ScalarDType | None = None, *, copy: bool = True) -> NDArray[Any]:
+        """A copy as a numpy array of shape `shape + element_shape`, cast to `dtype` if given; with
+        `copy` False an array in the same memory.
 
-        Waits for the device.
+        Waits for the device. Raises ArgumentError if `copy` is False and a copy is needed.
         """
+        if not copy:
+            return host_views.view_as_numpy(self, dtype)
         values = super().to_numpy()
         return values if dtype is None else values.astype(host_views.numpy_dtype(dtype), copy=False)
 

@@ -165,8 +165,6 @@ _AS_NUMPY = (
 MEMBERS: dict[str, str] = {
     **{name: f"{_NUMPY}.{name}(...)" for name in _AS_NUMPY.split()},
     "T": f"{_NUMPY}.T",
-    "nbytes": f"{_NUMPY}.nbytes",
-    "size": "write math.prod(x.shape)",
     "numpy": "write x.to_numpy()",
     "cpu": "write x.to_numpy(), or x.to_torch()",
     "cuda": 'write x.to_torch(device="cuda")',

@@ -317,8 +317,11 @@ class Field(Storage):
 class ScalarField(Field):
     """A field of scalars."""
 
-    def to_numpy(self, dtype: ScalarDType | None = None) -> NDArray[Any]:
-        """A copy, cast to `dtype` if given."""
+    def to_numpy(self, dtype: ScalarDType | None = None, *, copy: bool = True) -> NDArray[Any]:
+        """A copy, cast to `dtype` if given; with `copy` False an array in the same memory. Raises
+        ArgumentError if that needs a copy."""
+        if not copy:
+            return host_views.view_as_numpy(self, dtype)
         return super().to_numpy().astype(host_views.numpy_dtype(dtype or self.compute), copy=False)
 
 
@@ -445,18 +448,29 @@ class MatrixField(Field):
             part.detach()
         super().detach()
 
-    def to_numpy(self, keep_dims: bool = False, dtype: ScalarDType | None = None) -> NDArray[Any]:
-        """A copy of shape `shape + (n, m)`, cast to `dtype` if given. For `m` = 1 the last axis
-        is dropped, unless `keep_dims`."""
-        values = (
-            super().to_numpy().astype(host_views.numpy_dtype(dtype or self.compute), copy=False)
-        )
+    def to_numpy(
+        self, keep_dims: bool = False, dtype: ScalarDType | None = None, *, copy: bool = True
+    ) -> NDArray[Any]:
+        """A copy of shape `shape + (n, m)`, cast to `dtype` if given; with `copy` False an array
+        in the same memory. For `m` = 1 the last axis is dropped, unless `keep_dims`.
+
+        Raises ArgumentError if `copy` is False and a copy is needed.
+        """
+        if copy:
+            cast = host_views.numpy_dtype(dtype or self.compute)
+            values = super().to_numpy().astype(cast, copy=False)
+        else:
+            values = host_views.view_as_numpy(self, dtype)
         column = (self.m,) if self.m > 1 or keep_dims else ()
         return values.reshape((*self.shape, self.n, *column))
 
-    def to_torch(self, device: Any = None, keep_dims: bool = False) -> Any:
-        """A torch tensor with a copy of the contents, on torch's `device` (None: in host
-        memory). `keep_dims` as in `to_numpy`."""
+    def to_torch(self, device: Any = None, keep_dims: bool = False, *, copy: bool = True) -> Any:
+        """A torch tensor with a copy of the contents, on torch's `device` (None: in host memory);
+        with `copy` False in the field's memory. `keep_dims` as in `to_numpy`. Raises ArgumentError
+        if `copy` is False and a copy is needed."""
+        if not copy:
+            tensor = host_views.view_as_torch(self, device)
+            return tensor[..., None] if keep_dims and self.m == 1 else tensor
         return host_views.make_torch(self.to_numpy(keep_dims), device)
 
     def from_numpy(self, source: Numbers) -> None:

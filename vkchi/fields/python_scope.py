@@ -9,6 +9,7 @@ class of `a` is tried first: for a numpy array, the result is numpy's sum.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -108,9 +109,17 @@ class PythonScope:
             "an array is not iterated in Python: use to_numpy(), or loop in a kernel"
         )
 
+    @property
+    def size(self) -> int:
+        """Number of elements. A vector, matrix or struct is one element."""
+        return math.prod(self.shape)
+
     def __len__(self) -> int:
-        instead = "x.shape[0]" if self.shape else "x[None], its one element"
-        raise ArgumentError(f"fields and ndarrays have no `len` in Python\nhelp: write {instead}")
+        if not self.shape:
+            raise ArgumentError(
+                "`len` of a field without axes\nhelp: write x[None], its one element"
+            )
+        return self.shape[0]
 
     def __bool__(self) -> bool:
         return True

@@ -7,6 +7,7 @@ It covers allocation, bulk copies to and from numpy and torch, fills, and DLPack
 
 from __future__ import annotations
 
+import math
 import struct
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -268,6 +269,20 @@ class Storage(Elements):
 
     # --- whole contents --------------------------------------------------------------------
 
+    @property
+    def nbytes(self) -> int:
+        """Size of the contents in bytes, as a numpy array."""
+        return self.size * math.prod(shape_of(self.elem)) * self.number.dtype.itemsize
+
+    @property
+    def element_shape(self) -> tuple[int, ...]:
+        """() for scalars, (n,) for vectors, (n, m) for matrices."""
+        return shape_of(self.elem)
+
+    def has_grad(self) -> bool:
+        """True if the array has a gradient."""
+        return self.companion("grad") is not None
+
     def to_numpy(self) -> np.ndarray[Any, Any]:
         """A copy of shape `shape + element shape`. Waits for the device."""
         return self.load(ArrayAccess("read"), self.contents)
@@ -396,9 +411,11 @@ class Storage(Elements):
         for at in range(0, size, len(whole)):
             view[at : min(at + len(whole), size)] = whole[: size - at]
 
-    def to_torch(self, device: Any = None) -> Any:
-        """A torch tensor with a copy of the contents, on torch's `device` (None: in host
-        memory)."""
+    def to_torch(self, device: Any = None, *, copy: bool = True) -> Any:
+        """A torch tensor with a copy of the contents, on torch's `device` (None: in host memory);
+        with `copy` False in the array's memory. Raises ArgumentError if it cannot be."""
+        if not copy:
+            return host_views.view_as_torch(self, device)
         return host_views.make_torch(self.to_numpy(), device)
 
     def from_torch(self, tensor: Any) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import warnings
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -288,6 +289,57 @@ def make_torch(values: np.ndarray[Any, Any], device: Any) -> Any:
     torch = import_uninterrupted("torch")
     tensor = torch.from_numpy(values)
     return tensor if device is None else tensor.to(device)
+
+
+def view_as_numpy(array: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
+    """Return a numpy array in the memory of a field or ndarray, by DLPack.
+
+    Waits for the device. Results of later kernels are visible after `ti.sync()`. Raises
+    ArgumentError if the host cannot address the memory, if the layout has no strides, or if the
+    elements are not of `dtype`.
+    """
+    found = np.asarray(_export(np.from_dlpack, array))
+    if dtype is not None and np.dtype(numpy_dtype(dtype)) != found.dtype:
+        raise ArgumentError(
+            f"copy=False: the elements are {found.dtype}, not {dtype}\nhelp: leave dtype out"
+        )
+    return found
+
+
+def view_as_torch(array: Any, device: Any = None) -> Any:
+    """Return a torch tensor in the memory of a field or ndarray, by DLPack.
+
+    Raises ArgumentError if there can be none, or if the memory is not that of torch's `device`.
+    """
+    torch = import_uninterrupted("torch")
+    tensor = _export(torch.from_dlpack, array)
+    if device is not None and torch.device(device).type != tensor.device.type:
+        raise ArgumentError(
+            f"copy=False: the memory is on {tensor.device.type}, not on {device}\n"
+            "help: leave copy=False out"
+        )
+    return tensor
+
+
+class _WithoutCopy:
+    """The DLPack export of an array that raises BufferError rather than copy."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        found: tuple[int, int] = self.array.__dlpack_device__()
+        return found
+
+    def __dlpack__(self, **options: Any) -> object:
+        return self.array.__dlpack__(**{**options, "copy": False})
+
+
+def _export(take: Callable[[Any], Any], array: Any) -> Any:
+    try:
+        return take(_WithoutCopy(array))
+    except BufferError as e:
+        raise ArgumentError(f"copy=False: {e}\nhelp: leave copy=False out") from None
 
 
 def numpy_dtype(dtype: Any) -> Any:

@@ -1,5 +1,0 @@
-import vkchi as ti
-
-x = ti.field(ti.f32, 4)
-
-y = x.size
