@@ -26,7 +26,6 @@ from vkchi.frontend.values.kinds import (
     kind_of,
     name_of,
 )
-from vkchi.frontend.values.objects import call_method, method_called
 from vkchi.frontend.values.operands import weak
 from vkchi.frontend.values.references import Context
 from vkchi.frontend.values.texts import RuntimeString, format_parts, joined
@@ -58,9 +57,9 @@ def _convert(python: type, dtype: Any) -> Handler:
                     f"{name}: {e}", kind=KernelTypeError, help=f"give it a number: {name}(1)"
                 ) from None
         for name in names:
-            method = method_called(x, name)
-            if method is not None:
-                return call(cx, call_method(cx, method))
+            found = kind_of(x).overload(cx, x, name)
+            if found is not NotImplemented:
+                return call(cx, found)
         is_plain = not kind_of(x).helps and not isinstance(x, np.ndarray)
         if is_plain and any(defines(x, name) for name in names):
             return cx.run_python(python, (x,))
@@ -97,12 +96,12 @@ def _sum(cx: Any, x: Any, start: Any = 0) -> Any:
     if items is None:
         total = methods.total(cx, operator_lowering.value(cx, x))
         is_default = isinstance(start, int) and start == 0
-        return total if is_default else operator_lowering.binary(cx, "+", start, total)
+        return total if is_default else operator_lowering.operate(cx, "+", start, total)
     for item in items:
         refuse_text(cx, item)
     if items and isinstance(start, int) and start == 0:
         start, items = items[0], items[1:]
-    return plain_number(reduce(lambda a, b: operator_lowering.binary(cx, "+", a, b), items, start))
+    return plain_number(reduce(lambda a, b: operator_lowering.operate(cx, "+", a, b), items, start))
 
 
 def refuse_text(cx: Context, x: Any) -> None:

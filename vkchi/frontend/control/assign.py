@@ -186,10 +186,10 @@ def augment(cx: Lowering, n: ast.expr, target: Any, op: str, x: Any) -> None:
     held = kind_of(target).held(target)
     check_supported(cx, held, "number")
     if cx.act.is_plain and type(target) is VariableTarget and target.var.kind in CHANGING:
-        assign_variable(cx, target.var, operator_lowering.binary(cx, op, held, x))
+        assign_variable(cx, target.var, operator_lowering.operate(cx, op, held, x))
         return
     if held is not target and not isinstance(held, Value):
-        store_target(cx, target, operator_lowering.binary(cx, op, held, x))
+        store_target(cx, target, operator_lowering.operate(cx, op, held, x))
         return
     t = target.type
     elem = scalar_of(t)

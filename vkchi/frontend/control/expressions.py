@@ -8,7 +8,6 @@ Names, attributes and subscripts are in `places`, calls in `callee`.
 from __future__ import annotations
 
 import ast
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -32,20 +31,14 @@ from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.state.scope import CONSTANT, Var
 from vkchi.frontend.values.kinds import (
     check_supported,
-    defines,
     describe,
     function_kind,
-    is_iterable,
     is_static,
     kind_of,
-    name_of,
-    unsupported_use,
 )
-from vkchi.frontend.values.objects import operate, operate_alone
 from vkchi.frontend.values.operands import is_tensor
 from vkchi.frontend.values.places import lower_attribute, lower_name, lower_subscript
-from vkchi.frontend.values.texts import Part, RuntimeString, format_parts, joined, percent_text
-from vkchi.frontend.values.trees import StructValue
+from vkchi.frontend.values.texts import Part, RuntimeString, format_parts, joined
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix
 from vkchi.types import Scalar, Tensor, scalar_of, shape_of
@@ -60,10 +53,6 @@ _UNARY: dict[type[ast.AST], str] = {
 }  # fmt: skip
 _COMPARE: dict[type[ast.AST], str] = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
-}  # fmt: skip
-_IDENTITY: dict[type[ast.AST], Callable[[Any, Any], bool]] = {
-    ast.Is: operator.is_, ast.IsNot: operator.is_not,
-    ast.In: lambda x, y: x in y, ast.NotIn: lambda x, y: x not in y,
 }  # fmt: skip
 _NUMBERS = (Value, int, float)
 _WORDS = {ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in"}
@@ -85,28 +74,14 @@ def lower_constant(cx: Lowering, n: ast.Constant) -> Any:
 
 def lower_binop(cx: Lowering, n: ast.BinOp) -> Any:
     left, right = cx.expr(n.left), cx.expr(n.right)
+    op = _BINARY[type(n.op)]
     if not isinstance(left, _NUMBERS) or not isinstance(right, _NUMBERS):
-        if isinstance(left, str) and isinstance(n.op, ast.Mod):
-            return percent_text(cx, left, right)
-        found = overloaded(cx, _BINARY[type(n.op)], left, right)
+        found = operator_lowering.overloaded(cx, op, left, right)
         if found is not NotImplemented:
             return found
         check_operand(cx, n.left, left)
         check_operand(cx, n.right, right)
-    return operator_lowering.binary(cx, _BINARY[type(n.op)], left, right)
-
-
-def overloaded(cx: Lowering, op: str, x: Any, y: Any) -> Any:
-    """Return `x op y` by a user's operator, else NotImplemented.
-
-    Python evaluates operators on two constants itself.
-    """
-    return operate(cx, op, x, y) if is_inlined(x) or is_inlined(y) else NotImplemented
-
-
-def is_inlined(x: Any) -> bool:
-    """True if operators of x's class are inlined, since x is a struct or has kernel values."""
-    return isinstance(x, StructValue) or not is_static(x)
+    return operator_lowering.binary(cx, op, left, right)
 
 
 def check_operand(cx: Lowering, n: ast.expr, x: Any, *, is_truth: bool = False) -> None:
@@ -132,10 +107,9 @@ def check_operand(cx: Lowering, n: ast.expr, x: Any, *, is_truth: bool = False) 
 def lower_unary(cx: Lowering, n: ast.UnaryOp) -> Any:
     x = cx.expr(n.operand)
     if not isinstance(x, _NUMBERS):
-        if is_inlined(x):
-            found = operate_alone(cx, _UNARY[type(n.op)], x)
-            if found is not NotImplemented:
-                return found
+        found = kind_of(x).unary(cx, _UNARY[type(n.op)], x)
+        if found is not NotImplemented:
+            return found
         check_operand(cx, n.operand, x, is_truth=isinstance(n.op, ast.Not))
     if isinstance(n.op, ast.Not):
         x = operator_lowering.value(cx, x) if isinstance(x, Matrix) else x
@@ -209,46 +183,49 @@ def _chain(cx: Lowering, left: Any, ops: list[ast.cmpop], rights: list[ast.expr]
 
 
 def compare(cx: Lowering, op: ast.cmpop, x: Any, y: Any) -> Any:
-    """Lower one comparison. Raises KernelTypeError or KernelSyntaxError.
-
-    `is` and `in` are evaluated at compile time: their operands must be no kernel values, and
-    outside of `ti.static` no lists that hold some. `x is None` is permitted for any x.
-    """
+    """Lower one comparison. Raises KernelTypeError or KernelSyntaxError."""
     text = _COMPARE.get(type(op))
-    cx.looked_into(x, y)
-    if text is not None and (isinstance(x, StructValue) or isinstance(y, StructValue)):
-        found = operate(cx, text, x, y)
-        if found is not NotImplemented:
-            return found
-    if text is not None:
-        if x is not None and y is not None:
-            check_supported(cx, x, "compare")
-            check_supported(cx, y, "compare")
+    is_numbers = isinstance(x, _NUMBERS) and isinstance(y, _NUMBERS)
+    if text is not None and is_numbers:
         return operator_lowering.compare(cx, text, x, y)
-    python = _IDENTITY[type(op)]
-    is_membership = isinstance(op, ast.In | ast.NotIn)
-    if (x is None or y is None) and not is_membership:
-        return python(x, y)
-    if is_membership:
+    cx.looked_into(x, y)
+    if text is None:
+        return _search(cx, op, x, y)
+    found = operator_lowering.overloaded(cx, text, x, y)
+    if found is not NotImplemented:
+        return found
+    if x is not None and y is not None:
+        check_supported(cx, x, "compare")
+        check_supported(cx, y, "compare")
+    return operator_lowering.compare(cx, text, x, y)
+
+
+def _search(cx: Lowering, op: ast.cmpop, x: Any, y: Any) -> bool:
+    """Lower `is` or `in`, which are evaluated at compile time.
+
+    Their operands must be no kernel values, and outside of `ti.static` no lists that hold some.
+    `x is None` is permitted for any x. Raises KernelTypeError or KernelSyntaxError.
+    """
+    is_search = isinstance(op, ast.In | ast.NotIn)
+    is_negated = isinstance(op, ast.IsNot | ast.NotIn)
+    if not is_search and (x is None or y is None):
+        return (x is y) is not is_negated
+    if is_search:
         check_supported(cx, y, "search")
-    is_hidden = is_membership and _holds_values(y) and not _is_in_static(cx)
-    if kind_of(x).is_deferred or kind_of(y).is_deferred or is_hidden:
+    is_deferred = kind_of(x).is_deferred or kind_of(y).is_deferred
+    if is_deferred or (is_search and _holds_values(y) and not _is_in_static(cx)):
         raise cx.fail(
             f"`{_WORDS[type(op)]}` needs a compile-time constant",
             kind=KernelSyntaxError,
             help="compare with `==`",
         )
-    if is_membership and not is_iterable(y) and not defines(y, "__contains__"):
-        raise unsupported_use(cx, y, "search")
-    if is_membership and isinstance(y, str) and not isinstance(x, str):
-        raise cx.fail(
-            f"a string is searched for a string, not for {name_of(x)}", help="str(x) in y"
-        )
-    return cx.run_python(python, (x, y))
+    found = kind_of(y).contains(cx, y, x) if is_search else x is y
+    return found is not is_negated
 
 
 def _holds_values(x: Any) -> bool:
-    return kind_of(x).is_container and not isinstance(x, dict) and not is_static(x)
+    """True if a list has kernel values, or a dict keys with some."""
+    return kind_of(x).is_container and not all(map(is_static, x))
 
 
 def _is_in_static(cx: Lowering) -> bool:

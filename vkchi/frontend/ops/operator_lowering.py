@@ -43,7 +43,6 @@ from vkchi.frontend.values.references import Context
 from vkchi.interrupts.local import local
 from vkchi.ir.core import Value
 from vkchi.ir.ops import EQUALITIES
-from vkchi.lang.matrix import Matrix
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
     Scalar,
@@ -119,7 +118,7 @@ UNARY_METHODS = {op: f"__{fn.__name__}__" for op, fn in UNARY.items() if op != "
 
 
 def binary(cx: Context, op: str, x: Any, y: Any) -> Any:
-    """Lower `x op y` for a key of PYTHON.
+    """Lower `x op y` on numbers, vectors and matrices, for a key of PYTHON.
 
     Two Python objects give a Python object, unless lists are taken as vectors. Raises
     KernelTypeError where types or shapes do not fit.
@@ -139,28 +138,39 @@ def binary(cx: Context, op: str, x: Any, y: Any) -> Any:
                 if left:
                     return emit_op(cx, kind, x, constant(cx, y, t))
                 return emit_op(cx, kind, constant(cx, x, t), y)
-    elif folds(x, y):
+    elif is_static(x) and is_static(y):
         folded = fold(cx, op, x, y)
         if op not in RULES or not is_watched(cx, folded, x, y):
             return folded
-    if op == "*":
-        refuse_repetition(cx, x, y)
     return apply(cx, op, operand(cx, x), operand(cx, y))
 
 
-def refuse_repetition(cx: Context, x: Any, y: Any) -> None:
-    """Check that an operation is not `[a, b] * n` with a kernel integer n. Raises KernelTypeError.
+def overloaded(cx: Context, op: str, x: Any, y: Any) -> Any:
+    """Return `x op y` as the kind of x defines it, or that of y, for a key of OVERLOADS.
+
+    Otherwise return NotImplemented.
+    """
+    found = kind_of(x).binary(cx, op, x, y, is_reflected=False)
+    return kind_of(y).binary(cx, op, y, x, is_reflected=True) if found is NotImplemented else found
+
+
+def operate(cx: Context, op: str, x: Any, y: Any) -> Any:
+    """Lower `x op y` for a key of PYTHON, also if a kind defines it. Raises KernelTypeError."""
+    found = overloaded(cx, op, x, y)
+    return binary(cx, op, x, y) if found is NotImplemented else found
+
+
+def refuse_repetition(cx: Context, count: Any) -> None:
+    """Check that the factor of a list is no kernel integer. Raises KernelTypeError.
 
     In Python that repeats the list; as a product of vectors it would be ambiguous.
     """
-    for items, count in ((x, y), (y, x)):
-        is_count = isinstance(count, Value) and isinstance(count.type, Scalar)
-        if isinstance(items, list | tuple) and is_count and scalar_of(count.type).kind in "iu":
-            raise cx.fail(
-                "the count of a repeated list must be a compile-time constant",
-                kind=KernelTypeError,
-                help="for a product write ti.Vector([...]) * n",
-            )
+    if isinstance(count, Value) and isinstance(count.type, Scalar) and count.type.kind in "iu":
+        raise cx.fail(
+            "the count of a repeated list must be a compile-time constant",
+            kind=KernelTypeError,
+            help="for a product write ti.Vector([...]) * n",
+        )
 
 
 @lru_cache(1024)
@@ -200,25 +210,6 @@ def apply(cx: Context, op: str, a: Operand, b: Operand) -> Value:
     if op == "**":
         return power(cx, a, b)
     return combine(cx, op, RULES[op], a, b)
-
-
-def is_python(x: Any) -> bool:
-    """True if Python's own operator applies: x is neither a value nor a Target.
-
-    Lists qualify even if they hold kernel values: they are joined and repeated as in Python.
-    """
-    return not kind_of(x).has_type
-
-
-def folds(x: Any, y: Any) -> bool:
-    """True if Python computes an operator: on constants, and on lists.
-
-    Exception: a vector beside a list that holds kernel values.
-    """
-    if not is_python(x) or not is_python(y):
-        return False
-    is_vector = isinstance(x, Matrix) or isinstance(y, Matrix)
-    return not is_vector or (is_static(x) and is_static(y))
 
 
 def by_python(cx: Context, op: str, python: Callable[..., Any], *operands: Any) -> Any:
@@ -393,7 +384,7 @@ def matmul(cx: Context, a: Operand, b: Operand) -> Value:
 
 def unary(cx: Context, op: str, x: Any) -> Any:
     """Lower `op x` for `-`, `+`, `~` and `not`. Raises KernelTypeError."""
-    if is_python(x):
+    if is_static(x):
         return _fold_unary(cx, op, x)
     v = value(cx, x)
     elem = scalar_of(v.type)
@@ -471,11 +462,9 @@ def as_truth(cx: Context, v: Value) -> Value:
 
 def as_condition(cx: Context, x: Any) -> Value:
     """Return x as a condition: a scalar u1. Raises KernelTypeError for vectors and matrices."""
-    if is_python(x) and not isinstance(x, list | tuple | np.ndarray):
-        try:
-            return constant(cx, bool(x), u1)
-        except CompilationError as e:
-            raise cx.fail(e.sentence, kind=KernelTypeError, help=e.help) from None
+    found = weak(x)
+    if found is not None and not found.shape:
+        return constant(cx, bool(found.numbers), u1)
     v = value(cx, x)
     if isinstance(v.type, Tensor):
         raise cx.fail(
@@ -530,7 +519,7 @@ def floating(cx: Context, x: Any) -> Value:
 # are exchanged.
 SPECIAL_METHODS: dict[str, tuple[Callable[..., Any], str, bool]] = {
     **{OVERLOADS[op][0]: (compare, op, False) for op in COMPARISONS},
-    **{OVERLOADS[op][0]: (binary, op, False) for op in PYTHON},
-    **{OVERLOADS[op][1]: (binary, op, True) for op in PYTHON},
+    **{OVERLOADS[op][0]: (operate, op, False) for op in PYTHON},
+    **{OVERLOADS[op][1]: (operate, op, True) for op in PYTHON},
     **{name: (unary, op, False) for op, name in UNARY_METHODS.items()},
 }

@@ -10,6 +10,7 @@ class of values define its kind.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -224,6 +225,26 @@ class Kind:
             raise unsupported_use(cx, x, use)
         return None
 
+    def overload(self, cx: Any, x: Any, name: str, *args: Any) -> Any:
+        """Inline the special method `name` of x's class; NotImplemented if kernels do not."""
+        return NotImplemented
+
+    def binary(self, cx: Any, op: str, x: Any, y: Any, *, is_reflected: bool) -> Any:
+        """Return `x op y`, or `y op x` if `is_reflected`; x is of this kind. `op` is an arithmetic
+        operator or comparison. NotImplemented: as the kind of y, then as numbers and Python do.
+        """
+        return NotImplemented
+
+    def unary(self, cx: Any, op: str, x: Any) -> Any:
+        """Return `op x`; NotImplemented: as numbers and Python do."""
+        return NotImplemented
+
+    def contains(self, cx: Any, x: Any, y: Any) -> Any:
+        """Return `y in x`, evaluated at compile time. Raises KernelTypeError."""
+        if not is_iterable(x) and not defines(x, "__contains__"):
+            raise unsupported_use(cx, x, "search")
+        return cx.run_python(operator.contains, (x, y))
+
     def space(self, cx: Any, x: Any) -> tuple[Any, ...] | None:
         """Return the iteration space of a loop over x, a LoopSpace; None: there is none."""
         return None
@@ -273,7 +294,7 @@ def _find_kind(cls: Any) -> Kind:
     bases = cls.__mro__[:-1]
     found = next((KINDS[base] for base in bases if base in KINDS), None)
     if found is None:
-        found = next((made for mark, made in _MARKS.items() if hasattr(cls, mark)), PLAIN)
+        found = next((made for mark, made in _MARKS.items() if hasattr(cls, mark)), KINDS[object])
     return found.of_subclass(cls)
 
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from vkchi.errors import KernelCallError, KernelTypeError
 from vkchi.frontend.context import Lowering
-from vkchi.frontend.ops.operator_lowering import OVERLOADS, UNARY_METHODS
+from vkchi.frontend.ops.operator_lowering import OVERLOADS
 from vkchi.frontend.state.identity import new_object
 from vkchi.frontend.state.scope import VARIABLE
-from vkchi.frontend.values.kinds import Kind, function_kind, name_of
+from vkchi.frontend.values.kinds import Kind, function_kind, is_static, name_of
 from vkchi.frontend.values.struct_values import Receiver, StructMethod, as_record
 from vkchi.frontend.values.targets import VariableTarget
 from vkchi.frontend.values.trees import StructValue, is_made
@@ -170,41 +170,21 @@ def _of_parents(cx: Lowering, known: dict[str, Any], me: Any, name: str) -> Any:
 # --- operators -----------------------------------------------------------------------------------
 
 
-def method_called(x: Any, name: str) -> Any:
-    """Return the method `name` of an object, bound to it; None if there is none.
+class ObjectKind(Kind, of=[object]):
+    """Objects of users' classes."""
 
-    x is an object of the kernel, or of a class that kernels can construct.
-    """
-    if is_made(x):
-        item = x.methods.get(name)
-        return None if item is None else StructMethod(item, x, is_copy=True)
-    if not is_makeable(type(x)):  # which no class of vkchi is
-        return None
-    item = inspect.getattr_static(type(x), name, None)
-    is_ours = isinstance(item, FunctionType) or function_kind(item) is not None
-    return getattr(x, name) if is_ours else None
+    def overload(self, cx: Any, x: Any, name: str, *args: Any) -> Any:
+        """Inline a method if kernels can construct x's class. Raises KernelTypeError if static."""
+        if not is_makeable(type(x)) or name not in methods_of(type(x)):
+            return NotImplemented
+        method = getattr(x, name)
+        receiver = getattr(method, "__self__", None)
+        if receiver is None:
+            raise cx.fail(f"{name_of(method)} has no object", kind=KernelTypeError)
+        return cx.tables.call(cx, method, (receiver, *args), {})
 
-
-def operate(cx: Lowering, op: str, x: Any, y: Any) -> Any:
-    """Return `x op y` if the class of x or y defines it, else NotImplemented.
-
-    `op` is an arithmetic operator or comparison. The reflected method of y is tried last.
-    """
-    for me, other, name in zip((x, y), (y, x), OVERLOADS[op]):
-        method = method_called(me, name)
-        if method is not None:
-            return call_method(cx, method, other)
-    return NotImplemented
-
-
-def operate_alone(cx: Lowering, op: str, x: Any) -> Any:
-    """Return `op x` if the class of x defines the unary operator, else NotImplemented."""
-    method = method_called(x, UNARY_METHODS.get(op, ""))
-    return NotImplemented if method is None else call_method(cx, method)
-
-
-def call_method(cx: Lowering, method: Any, *args: Any) -> Any:
-    receiver = getattr(method, "__self__", None)
-    if receiver is None:
-        raise cx.fail(f"{name_of(method)} has no object", kind=KernelTypeError)
-    return cx.tables.call(cx, method, (receiver, *args), {})
+    def binary(self, cx: Any, op: str, x: Any, y: Any, *, is_reflected: bool) -> Any:
+        """Python evaluates operators on two constants."""
+        if is_static(y):
+            return NotImplemented
+        return self.overload(cx, x, OVERLOADS[op][is_reflected], y)

@@ -17,6 +17,7 @@ from vkchi.errors import (
 )
 from vkchi.frontend.calls.tables import METHODS
 from vkchi.frontend.context import Lowering
+from vkchi.frontend.ops.operator_lowering import OVERLOADS, refuse_repetition
 from vkchi.frontend.ops.tensor_attributes import hint_for_attribute
 from vkchi.frontend.state.captured_values import is_object
 from vkchi.frontend.state.reachable_values import find_held
@@ -102,6 +103,18 @@ class ContainerKind(TreeKind, of=[list, tuple]):
     def operand(self, cx: Any, x: Any) -> Operand:
         return tensor_of(cx, x)
 
+    def binary(self, cx: Any, op: str, x: Any, y: Any, *, is_reflected: bool) -> Any:
+        """Join or repeat as Python does; for other operations, lists are vectors."""
+        if op not in ("+", "*", "|"):
+            return NotImplemented
+        if op == "*":
+            refuse_repetition(cx, y)
+        method = getattr(type(x), OVERLOADS[op][is_reflected], None)
+        try:
+            return NotImplemented if method is None else method(x, y)
+        except TypeError:
+            return NotImplemented
+
     def shown(self, cx: Any, x: Any) -> list[Part]:
         """Return the items in brackets; those of a dict or struct with their names."""
         keys = self.keys(x)
@@ -121,7 +134,7 @@ class ContainerKind(TreeKind, of=[list, tuple]):
 class NamedTupleKind(Kind):
     """Subclasses of tuples: their parts are read as attributes."""
 
-    operand = ContainerKind.operand
+    operand, binary = ContainerKind.operand, ContainerKind.binary
 
     def is_static(self, x: Any) -> bool:
         return all(map(is_static, x))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from vkchi.errors import KernelNameError, KernelTypeError, nearest_name
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.ops.conversions import convert
+from vkchi.frontend.ops.operator_lowering import OVERLOADS, UNARY_METHODS
 from vkchi.frontend.ops.tensor_construction import construct
 from vkchi.frontend.state.identity import join_objects
 from vkchi.frontend.state.pending import ConversionTarget
@@ -86,6 +87,22 @@ class StructValueKind(StructKind, ContainerKind, of=[StructValue]):
 
     def called(self, x: Any, slot: Any = None) -> Any:
         return bound_method(x if slot is None else slot, x, "__call__") or x
+
+    def is_static(self, x: Any) -> bool:
+        return False
+
+    def binary(self, cx: Any, op: str, x: Any, y: Any, *, is_reflected: bool) -> Any:
+        return self.overload(cx, x, OVERLOADS[op][is_reflected], y)
+
+    def unary(self, cx: Any, op: str, x: Any) -> Any:
+        return self.overload(cx, x, UNARY_METHODS.get(op, ""))
+
+    def overload(self, cx: Any, x: Any, name: str, *args: Any) -> Any:
+        """Inline a special method, which cannot change x."""
+        if name not in x.methods:
+            return NotImplemented
+        method = StructMethod(x.methods[name], x, is_copy=True)
+        return cx.tables.call(cx, method, (method.__self__, *args), {})
 
     def join(self, merge: Merge, a: Any, b: Any, name: str) -> Any:
         made = super().join(merge, a, b, name)

@@ -223,7 +223,7 @@ def operator_method(cx: Any, v: Value, name: str, n: ast.Call) -> Any:
             help=f"did you mean `{close}`?" if close else f"it has {known}, ...",
         )
     lower, op, is_reflected = _SPECIAL[name]
-    takes_one = lower in (operator_lowering.binary, operator_lowering.compare)
+    takes_one = lower in (operator_lowering.operate, operator_lowering.compare)
     args, kwargs = cx.tables.arguments(cx, n)
     if kwargs or len(args) != takes_one:
         raise cx.fail(f"`{name}` takes {'one value' if takes_one else 'nothing'}")

@@ -58,16 +58,6 @@ class RuntimeString:
     def __init__(self, parts: Sequence[Part]) -> None:
         self.parts = tuple(parts)
 
-    def __add__(self, other: Any) -> Any:
-        return (
-            RuntimeString([*self.parts, *_parts_of(other)]) if _is_text(other) else NotImplemented
-        )
-
-    def __radd__(self, other: Any) -> Any:
-        return (
-            RuntimeString([*_parts_of(other), *self.parts]) if _is_text(other) else NotImplemented
-        )
-
     def __str__(self) -> str:
         """Return the compile-time form, with each kernel value shown as its type."""
         return "".join(
@@ -88,19 +78,31 @@ class TextKind(Kind, of=[RuntimeString]):
     def shown(self, cx: Any, x: Any) -> list[Part]:
         return list(x.parts)
 
+    def binary(self, cx: Any, op: str, x: Any, y: Any, *, is_reflected: bool) -> Any:
+        if op != "+" or not isinstance(y, str | RuntimeString):
+            return NotImplemented
+        texts = (y, x) if is_reflected else (x, y)
+        return RuntimeString([part for text in texts for part in _parts_of(text)])
+
 
 class StringKind(Kind, of=[str]):
     def constant_name(self, x: Any) -> str:
         return repr(x)
 
+    def binary(self, cx: Any, op: str, x: Any, y: Any, *, is_reflected: bool) -> Any:
+        return NotImplemented if op != "%" or is_reflected else percent_text(cx, x, y)
+
+    def contains(self, cx: Any, x: Any, y: Any) -> Any:
+        if not isinstance(y, str):
+            raise cx.fail(
+                f"a string is searched for a string, not for {name_of(y)}", help="str(x) in y"
+            )
+        return super().contains(cx, x, y)
+
     def method(self, cx: Any, x: Any, name: str, n: ast.Call) -> Any:
         if name != "format":
             return NotImplemented
         return format_text(cx, x, *cx.tables.arguments(cx, n))
-
-
-def _is_text(x: Any) -> bool:
-    return isinstance(x, str | RuntimeString)
 
 
 def _parts_of(x: str | RuntimeString) -> tuple[Part, ...]:
