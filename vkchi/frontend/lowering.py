@@ -24,6 +24,7 @@ from vkchi.frontend.calls.inline import (
 from vkchi.frontend.context import Binding, HandlerTables, LaunchCondition, Lowering
 from vkchi.frontend.control.expressions import EXPRESSIONS, LEAVES
 from vkchi.frontend.control.flow import lower_block
+from vkchi.frontend.control.places import lvalue
 from vkchi.frontend.control.statements import STATEMENTS
 from vkchi.frontend.state.dependencies import Dependencies
 from vkchi.frontend.state.pending import PendingCaution, PendingDecision
@@ -31,7 +32,6 @@ from vkchi.frontend.state.scope import ARGUMENT, VARIABLE, Activation, Var
 from vkchi.frontend.state.user_code_errors import foreign_traceback, user_code_error
 from vkchi.frontend.syntax.source import source_of
 from vkchi.frontend.syntax.unsupported_syntax import unsupported_node
-from vkchi.frontend.values.places import lvalue
 from vkchi.frontend.values.references import ArrayRef
 from vkchi.frontend.values.sparse_builders import SparseRef, names_of
 from vkchi.frontend.values.struct_values import StructOfArrays

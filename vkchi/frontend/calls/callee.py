@@ -24,6 +24,7 @@ from vkchi.frontend.calls.varying import note_varying
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.control.assign import assign_to
 from vkchi.frontend.control.iteration import items_of
+from vkchi.frontend.control.places import attribute_of, lvalue
 from vkchi.frontend.ops import numpy_calls, operator_lowering
 from vkchi.frontend.ops.conversions import convert_value
 from vkchi.frontend.ops.tensor_construction import check_literal_kind
@@ -40,7 +41,6 @@ from vkchi.frontend.values.kinds import (
     unsupported_use,
 )
 from vkchi.frontend.values.objects import init_of, is_makeable, make_object
-from vkchi.frontend.values.places import attribute_of, lvalue
 from vkchi.frontend.values.references import InlineOnly
 from vkchi.frontend.values.struct_values import (
     construct_struct,

@@ -12,9 +12,9 @@ from typing import Any
 
 from vkchi.errors import KernelNameError, KernelSyntaxError
 from vkchi.frontend.context import Lowering
+from vkchi.frontend.control.places import attribute_of
 from vkchi.frontend.values.kinds import kind_of, name_of
 from vkchi.frontend.values.objects import SuperProxy
-from vkchi.frontend.values.places import attribute_of
 from vkchi.frontend.values.struct_values import is_of_class
 from vkchi.frontend.values.trees import StructValue, is_made
 from vkchi.ir.core import Value

@@ -13,6 +13,7 @@ import builtins
 from typing import Any
 
 from vkchi.errors import KernelSyntaxError
+from vkchi.frontend.calls.activity_calls import ACTIVITY_FORMS
 from vkchi.frontend.calls.classes import CLASS_FORMS
 from vkchi.frontend.calls.tables import Handler
 from vkchi.frontend.context import LoopConfig, Lowering
@@ -21,7 +22,6 @@ from vkchi.frontend.control.loop_limits import check_step
 from vkchi.frontend.control.spaces import RangeOf
 from vkchi.frontend.ops.trace import traced
 from vkchi.frontend.state.reports import lower_print
-from vkchi.frontend.values.activity_calls import ACTIVITY_FORMS
 from vkchi.frontend.values.kinds import is_static
 from vkchi.frontend.values.operands import check_constants, is_tensor
 from vkchi.lang.compile_time import loop_config, static

@@ -14,6 +14,7 @@ from typing import Any
 from vkchi.errors import KernelNameError, KernelSyntaxError
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.control.iteration import items_of
+from vkchi.frontend.control.places import lvalue
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.ops.conversions import coerce
 from vkchi.frontend.ops.debug_checks import watch_atomic
@@ -25,7 +26,6 @@ from vkchi.frontend.values.objects import add_member, is_makeable
 from vkchi.frontend.values.operands import (
     is_tensor,
 )
-from vkchi.frontend.values.places import lvalue
 from vkchi.frontend.values.struct_values import StructMethod
 from vkchi.frontend.values.targets import (
     VariableTarget,

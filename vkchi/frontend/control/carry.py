@@ -26,7 +26,6 @@ from vkchi.frontend.values.trees import (
     child_pairs,
     leaves,
     map_leaves,
-    refill,
 )
 from vkchi.ir.core import Param, Value
 from vkchi.types import Scalar, Tensor, u1
@@ -97,7 +96,7 @@ def put_values(cx: Lowering, variables: Sequence[Var], values: Sequence[Value]) 
     """Set the kernel values in variables to `values`, in the order of `first_values`."""
     given = iter(values)
     for var in variables:
-        cx.assign(var, refill(var.value, given))
+        cx.assign(var, kind_of(var.value).refill(var.value, given))
 
 
 def check_carried(cx: Lowering, arm: Arm, variables: Sequence[Var]) -> None:
@@ -288,4 +287,4 @@ class _Flags:
             return
         cx.assign(cx.act.returned, self.returned.value)
         if result is not UNSET:
-            cx.assign(cx.act.result, refill(result, iter(values)))
+            cx.assign(cx.act.result, kind_of(result).refill(result, iter(values)))

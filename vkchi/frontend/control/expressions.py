@@ -27,6 +27,7 @@ from vkchi.frontend.control.flow import (
     short_circuit,
 )
 from vkchi.frontend.control.iteration import items_of
+from vkchi.frontend.control.places import lower_attribute, lower_name, lower_subscript
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.state.scope import CONSTANT, Var
 from vkchi.frontend.values.kinds import (
@@ -37,7 +38,6 @@ from vkchi.frontend.values.kinds import (
     kind_of,
 )
 from vkchi.frontend.values.operands import is_tensor
-from vkchi.frontend.values.places import lower_attribute, lower_name, lower_subscript
 from vkchi.frontend.values.texts import Part, RuntimeString, format_parts, joined
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix

@@ -14,16 +14,14 @@ from vkchi.errors import KernelTypeError
 from vkchi.frontend.calls.tables import CALLS, CallHandler, Handler
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.ops.trace import traced, unwrap, wrap
-from vkchi.frontend.values.operands import constant, dtype_of
+from vkchi.frontend.values.operands import constant, dtype_of, is_number
 from vkchi.frontend.values.references import ArrayRef, Context
 from vkchi.frontend.values.trees import map_leaves
 from vkchi.ir.core import Param, Value
 from vkchi.lang.function import Function, repeat
 from vkchi.lang.linear_algebra import decompose, decomposition_derivatives
 from vkchi.lang.linear_algebra.jacobi import DOUBLE, SINGLE, FloatPrecision
-from vkchi.lang.matrix import Matrix
 from vkchi.types import Scalar, f32, f64, i32, promote, scalar_of, u1
-from vkchi.types.lazy_numpy import np
 
 # --- loops of traced functions -------------------------------------------------------------------
 
@@ -109,7 +107,7 @@ def _stop_grad(cx: Context, x: Any) -> Any:
         if isinstance(leaf, ArrayRef):
             cx.stop_gradient(leaf)
             return None
-        if not isinstance(leaf, Value | int | float | np.generic | Matrix):
+        if not is_number(leaf):
             raise cx.fail("`ti.stop_grad` takes an array or a value of the kernel")
         return cx.b.emit("stop_grad", leaf) if isinstance(leaf, Value) else leaf
 

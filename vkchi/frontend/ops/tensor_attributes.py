@@ -85,9 +85,6 @@ def find_attribute(name: str) -> Handler | None:
 # --- undefined attributes -------------------------------------------------------------------------
 
 
-_OF_ARRAYS = ["shape", "dtype", "grad", "n", "m"]
-
-
 def names_of(obj: Any, *, is_private: bool) -> list[str]:
     """Return the attribute names of a Python object; for a module, its `__all__` if defined.
 
@@ -104,13 +101,11 @@ def is_own_module(obj: Any) -> bool:
 
 
 def hint_for_attribute(obj: Any, name: str) -> str:
-    is_array, is_struct = kind_of(obj).is_array, kind_of(obj).is_struct_array
+    own = kind_of(obj).hint(obj, name)
+    if own:
+        return own
     if isinstance(obj, ModuleType) and name in METHODS:
         return f"it is a method of vectors and matrices: v.{name}(...)"
-    if is_array and name in METHODS:
-        return f"of an element it is x[i].{name}(...); over all elements, write a loop"
-    if kind_of(obj).is_outside:
-        return kind_of(obj).helps["index"]
     if obj is None:
         return "compare it first: x is not None"
     names = names_of(obj, is_private=name.startswith("_"))
@@ -118,9 +113,8 @@ def hint_for_attribute(obj: Any, name: str) -> str:
         help = help_for_name(name, names)
         if help:
             return help
-    close = nearest_name(name, names) if is_struct or not is_array else ""
+    close = nearest_name(name, names)
     if isinstance(obj, ModuleType):  # constants and classes come last
         names = sorted(names, key=lambda known: not known[:1].islower())
-    names = _OF_ARRAYS if is_array else names
     known = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     return f"did you mean `{close}`?" if close else f"it has {known or 'no public attributes'}"

@@ -92,15 +92,14 @@ def wrap(cx: Context, x: Any) -> Any:
 
     Lists of constants become a Matrix. Other objects are unchanged.
     """
-    if isinstance(x, Value):
-        return Tracer(cx, x)
+    x = kind_of(x).load(cx, x)
     if isinstance(x, list | tuple):
         return (
             Matrix(list(x))
             if operator_lowering.is_static(x)
             else Tracer(cx, operator_lowering.value(cx, x))
         )
-    return Tracer(cx, x.load(cx)) if kind_of(x).is_target else x
+    return Tracer(cx, x) if isinstance(x, Value) else x
 
 
 def traced(python: Callable[..., Any] | None) -> Handler:

@@ -10,13 +10,15 @@ from vkchi.errors import (
     KernelIndexTypeError,
     KernelNameError,
     KernelSyntaxError,
+    nearest_name,
 )
+from vkchi.frontend.calls.tables import METHODS
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.control.loop_limits import materialise
 from vkchi.frontend.control.spaces import LoopSpace
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.ops.debug_checks import guard_indices
-from vkchi.frontend.ops.tensor_attributes import hint_for_attribute
+from vkchi.frontend.ops.tensor_attributes import hint_for_attribute, names_of
 from vkchi.frontend.values.cell_activity import (
     LIST_METHODS,
     ListRef,
@@ -78,6 +80,14 @@ class WholeArrayKind(Kind):
     """Arrays, and arrays of structs."""
 
     is_array = True
+
+    def element_type(self, cx: Any, x: Any) -> Any:
+        return self.array(cx, x).type.elem
+
+    def hint(self, x: Any, name: str) -> str:
+        if name in METHODS:
+            return f"of an element it is x[i].{name}(...); over all elements, write a loop"
+        return "it has shape, dtype, grad, n, m"
 
     def length(self, cx: Any, x: Any) -> Any:
         array = self.first_array(cx, x)
@@ -182,10 +192,17 @@ class FieldKind(ArrayKind, of=["__vkchi_array__"]):
 class StructArrayKind(WholeArrayKind, of=["__vkchi_struct__"]):
     noun = "a whole array of structs"
     helps = {**ArrayKind.helps, "number": "index it: x[i].a", "truth": "index it: x[i].a"}
-    is_struct_array = True
 
     def name(self, x: Any) -> str:
         return "an array of structs (index it)"
+
+    def element_type(self, cx: Any, x: Any) -> Any:
+        return x.__vkchi_type__
+
+    def hint(self, x: Any, name: str) -> str:
+        names = [] if name in METHODS else names_of(x, is_private=name.startswith("_"))
+        close = nearest_name(name, names)
+        return f"did you mean `{close}`?" if close else super().hint(x, name)
 
     def array(self, cx: Any, x: Any) -> Any:
         t, arrays = x.__vkchi_struct__()
@@ -213,7 +230,6 @@ class StructArrayKind(WholeArrayKind, of=["__vkchi_struct__"]):
 
 class StructOfArraysKind(WholeArrayKind, StructValueKind, of=[StructOfArrays]):
     noun, helps = StructArrayKind.noun, StructArrayKind.helps
-    is_struct_array = True
     help_for = Kind.help_for
     array, item = ArrayKind.array, StructArrayKind.item
 

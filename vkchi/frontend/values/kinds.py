@@ -11,7 +11,7 @@ class of values define its kind.
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -65,8 +65,6 @@ class Kind:
     is_container = False  # a tree with branches
     is_array = False  # a whole array, or an array of structs
     is_field = False  # a Python object that stands for an array
-    is_struct_array = False  # an array of structs: a captured field, or an argument
-    is_outside = False  # an array or texture that is not an argument
 
     def __init_subclass__(cls, of: Sequence[type | str] = ()) -> None:
         for key in of:
@@ -125,6 +123,10 @@ class Kind:
         """Return x as an ArrayRef, or the array of its first member: all have the same shape."""
         return self.array(cx, x)
 
+    def element_type(self, cx: Any, x: Any) -> Any:
+        """Return the type of an array's elements, a StructType for an array of structs."""
+        raise NotImplementedError
+
     def member(self, cx: Any, x: Any, name: str) -> Any:
         """Return the array of a member of an array of structs; None if there is none."""
         return None
@@ -140,9 +142,21 @@ class Kind:
         """Return `x[indices]`, a Target if x is in memory; as `attr`."""
         return NotImplemented
 
+    def component(self, cx: Any, x: Any, index: int | Value) -> Any:
+        """Return a component of a vector or matrix, by its row-major index."""
+        raise NotImplementedError
+
+    def indices(self, cx: Any, x: Any) -> list[Any]:
+        """Return the indices that x is between brackets: the components of a vector or list."""
+        return [x]
+
     def method(self, cx: Any, x: Any, name: str, n: ast.Call) -> Any:
         """Lower `x.name(...)`, the call n; NotImplemented: a call of the attribute."""
         return NotImplemented
+
+    def hint(self, x: Any, name: str) -> str:
+        """Return a help text for the absent attribute `x.name`; "": one that names the others."""
+        return ""
 
     def peek(self, x: Any, name: str) -> Any:
         """Return `x.name` if it is known without lowering, else None; NotImplemented: as Python."""
@@ -276,6 +290,18 @@ class Kind:
         """Return the keys of a container, None for a sequence."""
         return None
 
+    def with_item(self, cx: Any, x: Any, key: Any, item: Any) -> Any:
+        """Return a container as x with one item replaced. Raises KernelTypeError for a tuple."""
+        raise NotImplementedError
+
+    def leaves(self, x: Any) -> list[Value]:
+        """Return the kernel values in a tree, in order."""
+        return []
+
+    def refill(self, x: Any, values: Iterator[Value]) -> Any:
+        """Return the tree with its kernel values replaced by the next ones of `values`."""
+        return x
+
     def with_children(self, x: Any, items: Sequence[Any]) -> Any:
         """Return a container of the same kind as x with these children."""
         raise NotImplementedError
@@ -335,12 +361,13 @@ class StorageTypeKind(Kind, of=["adds_slots"]):
 
 
 class OutsideTextureKind(MarkedKind):
-    is_outside = True
     helps = all_but(help="pass it as an argument: t: ti.types.texture(num_dimensions=2)")
 
+    def hint(self, x: Any, name: str) -> str:
+        return self.helps["index"]
 
-class OutsideArrayKind(MarkedKind, of=["__vkchi_name__"]):
-    is_outside = True
+
+class OutsideArrayKind(OutsideTextureKind, of=["__vkchi_name__"]):
     helps = all_but(help="pass it to the kernel as an argument: x: ti.types.ndarray()")
 
     def of_subclass(self, cls: type) -> Kind:

@@ -19,7 +19,7 @@ from vkchi.frontend.ops.operator_lowering import OVERLOADS
 from vkchi.frontend.state.identity import new_object
 from vkchi.frontend.state.scope import VARIABLE
 from vkchi.frontend.values.kinds import Kind, function_kind, is_static, name_of
-from vkchi.frontend.values.struct_values import Receiver, StructMethod, as_record
+from vkchi.frontend.values.struct_values import Receiver, as_record, bind
 from vkchi.frontend.values.targets import VariableTarget
 from vkchi.frontend.values.trees import StructValue, is_made
 
@@ -159,12 +159,8 @@ def _of_parents(cx: Lowering, known: dict[str, Any], me: Any, name: str) -> Any:
     item = known[name]
     if isinstance(item, property):
         return cx.tables.call(cx, item.fget, (Receiver(me.value, is_copy=True),), {})
-    if isinstance(item, staticmethod):
-        return item.__func__
-    if isinstance(item, classmethod):
-        return functools.partial(item.__func__, me.value.type)
-    is_method = isinstance(item, FunctionType) or function_kind(item) is not None
-    return StructMethod(item, VariableTarget(me)) if is_method else item
+    is_method = isinstance(item, _IN_CLASSES) or function_kind(item) is not None
+    return bind(item, VariableTarget(me), me.value.type) if is_method else item
 
 
 # --- operators -----------------------------------------------------------------------------------

@@ -35,7 +35,6 @@ from vkchi.frontend.values.kinds import (
 )
 from vkchi.frontend.values.operands import Operand, tensor_of
 from vkchi.frontend.values.targets import ItemTarget, VariableTarget
-from vkchi.frontend.values.tensor_values import is_static_index
 from vkchi.frontend.values.texts import Part, print_parts
 from vkchi.frontend.values.trees import TreeKind, refilled
 from vkchi.lang.struct import Struct
@@ -68,7 +67,7 @@ class ContainerKind(TreeKind, of=[list, tuple]):
         Raises KernelIndexError for an index that is not constant or out of range, and for a missing
         key. Raises KernelTypeError for a key of another type.
         """
-        if not all(map(is_static_index, indices)):
+        if not all(map(is_static, indices)):
             raise _not_static(cx, x)
         key = indices[0] if len(indices) == 1 else tuple(indices)
         item = _item(cx, x, key)
@@ -103,6 +102,9 @@ class ContainerKind(TreeKind, of=[list, tuple]):
     def operand(self, cx: Any, x: Any) -> Operand:
         return tensor_of(cx, x)
 
+    def indices(self, cx: Any, x: Any) -> list[Any]:
+        return [part for k in x for part in kind_of(k).indices(cx, k)]
+
     def binary(self, cx: Any, op: str, x: Any, y: Any, *, is_reflected: bool) -> Any:
         """Join or repeat as Python does; for other operations, lists are vectors."""
         if op not in ("+", "*", "|"):
@@ -127,6 +129,14 @@ class ContainerKind(TreeKind, of=[list, tuple]):
     def children(self, x: Any) -> list[Any]:
         return list(x)
 
+    def with_item(self, cx: Any, x: Any, key: Any, item: Any) -> Any:
+        if isinstance(x, tuple):
+            help = "make it a list: [...]"
+            raise cx.fail("items of a tuple cannot be assigned", kind=KernelTypeError, help=help)
+        new = x.copy()
+        new[key] = item
+        return new
+
     def with_children(self, x: Any, items: Sequence[Any]) -> Any:
         return tuple(items) if type(x) is tuple else list(items)
 
@@ -134,7 +144,7 @@ class ContainerKind(TreeKind, of=[list, tuple]):
 class NamedTupleKind(Kind):
     """Subclasses of tuples: their parts are read as attributes."""
 
-    operand, binary = ContainerKind.operand, ContainerKind.binary
+    operand, binary, indices = ContainerKind.operand, ContainerKind.binary, ContainerKind.indices
 
     def is_static(self, x: Any) -> bool:
         return all(map(is_static, x))
@@ -145,7 +155,7 @@ NAMED_TUPLE = NamedTupleKind()
 
 class DictKind(ContainerKind, of=[dict]):
     methods = ("items", "keys", "values", "get", "copy", "__len__")
-    operand = Kind.operand
+    operand, indices = Kind.operand, Kind.indices
 
     def keys(self, x: Any) -> Any:
         return x.keys()
@@ -198,7 +208,7 @@ def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
             kind=KernelNameError,
             help=hint_for_attribute(obj, name),
         ) from None
-    if value is None and name in ("grad", "dual") and kind_of(obj).is_field:
+    if value is None and name in ("grad", "dual") and kind_of(obj).is_array:
         raise cx.fail("this field has no gradient", help="make it with needs_grad=True")
     if kind_of(value).is_deferred:  # from a dict whose items are attributes
         return value
@@ -241,7 +251,7 @@ def python_item(cx: Lowering, obj: Any, indices: list[Any]) -> Any:
     key = indices[0] if len(indices) == 1 else tuple(indices)
     if function_kind(type(obj).__getitem__) is not None:
         return cx.call(type(obj).__getitem__, (obj, key), {})
-    if not all(map(is_static_index, indices)):
+    if not all(map(is_static, indices)):
         raise _not_static(cx, obj)
     if isinstance(obj, Struct):
         return cx.part(obj, ("item", key), _item(cx, obj, key))

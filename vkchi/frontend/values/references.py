@@ -127,6 +127,13 @@ class Assignable:
         return False
 
 
+def emit_at(cx: Context, kind: str, *args: Value, index: int | Value) -> Value:
+    """Emit an op of a component: `kind` with a constant index, `kind`_at with a computed one."""
+    if isinstance(index, int):
+        return cx.b.emit(kind, *args, attr=index)
+    return cx.b.emit(f"{kind}_at", *args, index)
+
+
 class MemoryTarget(Assignable):
     """A Target in memory: an array element, a `local` variable, or a component of one."""
 
@@ -146,9 +153,7 @@ class MemoryTarget(Assignable):
         return MemoryTarget(ptr)
 
     def component(self, cx: Context, index: int | Value) -> MemoryTarget:
-        if isinstance(index, int):
-            return self.part(cx.b.emit("member", self.ptr, attr=index))
-        return self.part(cx.b.emit("member_at", self.ptr, index))
+        return self.part(emit_at(cx, "member", self.ptr, index=index))
 
     def is_shared(self, cx: Context) -> bool:
         return cx.in_parallel or self.space != "local"

@@ -17,7 +17,7 @@ from vkchi.frontend.context import Lowering
 from vkchi.frontend.ops.conversions import convert
 from vkchi.frontend.ops.operator_lowering import OVERLOADS, UNARY_METHODS
 from vkchi.frontend.ops.tensor_construction import construct
-from vkchi.frontend.state.identity import join_objects
+from vkchi.frontend.state.identity import check_unshared, join_objects
 from vkchi.frontend.state.pending import ConversionTarget
 from vkchi.frontend.values.kinds import (
     Kind,
@@ -29,8 +29,8 @@ from vkchi.frontend.values.kinds import (
 )
 from vkchi.frontend.values.operands import operand, own_type, value
 from vkchi.frontend.values.python_values import ContainerKind, python_attribute
-from vkchi.frontend.values.references import ArrayRef, Context
-from vkchi.frontend.values.targets import ItemTarget, VariableTarget
+from vkchi.frontend.values.references import Context
+from vkchi.frontend.values.targets import ItemTarget
 from vkchi.frontend.values.trees import StructValue, TreeKind, map_leaves
 from vkchi.lang.struct import Struct, bind_members, is_struct_copy, members_of
 from vkchi.types import Scalar, Tensor, shape_of
@@ -72,7 +72,10 @@ class StructValueKind(StructKind, ContainerKind, of=[StructValue]):
         word = "a struct" if x.cls is None else f"an object of {x.cls.__name__}"
         return f"{word} of {', '.join(x.keys())}" if len(x) else word
 
-    sized_name, operand, method, own = Kind.sized_name, Kind.operand, Kind.method, TreeKind.own
+    sized_name, operand, method, indices = (
+        Kind.sized_name, Kind.operand, Kind.method, Kind.indices
+    )  # fmt: skip
+    own = TreeKind.own
 
     def members(self, x: Any) -> list[str]:
         return list(x.members)
@@ -140,6 +143,10 @@ class StructValueKind(StructKind, ContainerKind, of=[StructValue]):
     def children(self, x: Any) -> list[Any]:
         return list(x.members.values())
 
+    def with_item(self, cx: Any, x: Any, key: Any, item: Any) -> Any:
+        check_unshared(cx, x)
+        return super().with_item(cx, x, key, item)
+
     def with_children(self, x: Any, items: Sequence[Any]) -> Any:
         return type(x)(dict(zip(x.members, items)), x.methods, x.type, x.objects)
 
@@ -197,8 +204,9 @@ def construct_struct(
 
     One struct argument with t's members is copied. Raises KernelTypeError.
     """
-    first = as_record(cx, args[0]) if args else None
-    if isinstance(first, StructValue | dict) and is_struct_copy(t, args, kwargs, first.keys()):
+    first: Any = as_record(cx, args[0]) if args else None
+    keys = kind_of(first).keys(first)
+    if keys is not None and is_struct_copy(t, args, kwargs, keys):
         args, kwargs = (), {name: first[name] for name in t.members}
     given: dict[str, Any] = cx.run_python(bind_members, (t, args, kwargs))
     members = {name: fit_member(cx, m, given.get(name, 0), name) for name, m in t.members.items()}
@@ -210,7 +218,7 @@ def fit_member(cx: Lowering, t: Any, x: Any, name: str, *, what: str = MEMBER) -
     x = as_record(cx, x)
     if isinstance(t, StructType):
         return _fit_struct(cx, t, x, name, what)
-    if isinstance(x, StructValue | dict):
+    if kind_of(x).keys(x) is not None:
         raise _no_fit(cx, t, x, name, what)
     if isinstance(x, list | tuple) and isinstance(t, Tensor):
         return construct(cx, t, (x,))
@@ -227,8 +235,9 @@ def _fit_struct(cx: Lowering, t: StructType, x: Any, name: str, what: str) -> St
 
     A member of a struct also accepts a scalar, as the first member of t.
     """
-    if isinstance(x, StructValue | dict):
-        return construct_struct(cx, t, (), {key: x[key] for key in x.keys()})  # noqa: SIM118
+    keys = kind_of(x).keys(x)
+    if keys is not None:
+        return construct_struct(cx, t, (), {key: x[key] for key in keys})
     if what != MEMBER or shape_of(own_type(cx, operand(cx, x))):
         raise _no_fit(cx, t, x, name, what)
     return construct_struct(cx, t, (x,), {})
@@ -264,7 +273,7 @@ def _own_member(cx: Lowering, x: Any) -> Any:
         return map_leaves(x, lambda leaf: _own_member(cx, leaf))
     if isinstance(x, dict):
         return make_record(cx, x)
-    return x if isinstance(x, ArrayRef) or kind_of(x).is_field else value(cx, x)
+    return x if kind_of(x).is_array else value(cx, x)
 
 
 # --- members and methods -------------------------------------------------------------------------
@@ -283,8 +292,8 @@ def member_of(cx: Lowering, base: Any, held: StructValue, name: str) -> Any:
     """
     if name in held.members:
         item = held[name]
-        is_value = not kind_of(item).is_target and not isinstance(item, ArrayRef | StructOfArrays)
-        return ItemTarget(base, name) if isinstance(base, VariableTarget) and is_value else item
+        is_value = not kind_of(item).is_target and not kind_of(item).is_array
+        return ItemTarget(base, name) if is_value and base is not held else item
     if name in held.methods:
         return method_of(cx, base, held, name)
     fact = _FACTS.get(name)
@@ -320,12 +329,16 @@ def bound_method(base: Any, held: StructValue, name: str) -> Any:
     Static methods are not bound, class methods to the class.
     """
     method = held.methods.get(name)
-    if method is None or isinstance(method, property):
-        return None
+    is_bound = method is not None and not isinstance(method, property)
+    return bind(method, base, held.type) if is_bound else None
+
+
+def bind(method: Any, base: Any, cls: Any) -> Any:
+    """Return a method bound to `base`; a static one itself, a class method bound to its class."""
     if isinstance(method, staticmethod):
         return method.__func__
     if isinstance(method, classmethod):
-        return functools.partial(method.__func__, held.type)
+        return functools.partial(method.__func__, cls)
     return StructMethod(method, base)
 
 

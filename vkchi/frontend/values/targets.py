@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelTypeError
 from vkchi.frontend.ops import operator_lowering
-from vkchi.frontend.state.identity import check_unshared, check_unshared_value
+from vkchi.frontend.state.identity import check_unshared_value
 from vkchi.frontend.state.pending import UNNAMED, ConversionTarget
 from vkchi.frontend.state.scope import CONSTANT, PASSED, SHARED, VARIABLE, Var
 from vkchi.frontend.values.kinds import describe, kind_of, name_of
 from vkchi.frontend.values.operands import is_number, operand, own_type
-from vkchi.frontend.values.references import Assignable, Context, MemoryTarget, Target
+from vkchi.frontend.values.references import Assignable, Context, MemoryTarget, Target, emit_at
 from vkchi.frontend.values.trees import StructValue
 from vkchi.ir.core import Op, Value
 from vkchi.ir.ops import ATOMICS
@@ -73,11 +73,9 @@ class VariableTarget(Assignable):
         Raises KernelTypeError for other objects.
         """
         held = self.get()
-        if isinstance(held, StructValue):
-            return kind_of(held).load(cx, held)  # type: ignore[no-any-return]
-        if not isinstance(held, Value):
+        if not isinstance(held, Value | StructValue):
             raise cx.fail(f"a variable is needed here, not {name_of(held)}", kind=KernelTypeError)
-        return held
+        return kind_of(held).load(cx, held)  # type: ignore[no-any-return]
 
     def store(self, cx: Context, v: Value) -> None:
         self.put(cx, v)
@@ -152,17 +150,7 @@ class ItemTarget(VariableTarget):
 
     def put(self, cx: Any, x: Any) -> None:
         held = self.base.get()
-        if isinstance(held, tuple):
-            raise cx.fail(
-                "items of a tuple cannot be assigned",
-                kind=KernelTypeError,
-                help="make it a list: [...]",
-            )
-        if isinstance(held, StructValue):
-            check_unshared(cx, held)
-        new = held.copy()
-        new[self.key] = x
-        self.base.put(cx, new)
+        self.base.put(cx, kind_of(held).with_item(cx, held, self.key, x))
 
 
 class ComponentTarget(Assignable):
@@ -191,13 +179,9 @@ class ComponentTarget(Assignable):
                 help="index the vector itself, as in `x[i][k]`",
             )
         whole = self.base.load(cx)
-        if isinstance(self.base, VariableTarget):
+        if self.roots:
             check_unshared_value(cx, whole)  # type: ignore[arg-type]
-        if isinstance(self.index, int):
-            new = cx.b.emit("insert", whole, v, attr=self.index)
-        else:
-            new = cx.b.emit("insert_at", whole, v, self.index)
-        self.base.store(cx, new)
+        self.base.store(cx, emit_at(cx, "insert", whole, v, index=self.index))
 
     def atomic(self, cx: Context, kind: str, v: Value) -> Value:
         return apply_plainly(cx, self, kind, v)
@@ -238,12 +222,10 @@ class ComponentsTarget(Assignable):
 
 
 def extract(cx: Context, v: Value, index: Component) -> Value:
-    if not isinstance(index, int):
-        return cx.b.emit("extract_at", v, index)
-    if getattr(v, "kind", "") == "pack":
+    if getattr(v, "kind", "") == "pack" and isinstance(index, int):
         found: Value = v.args[index]  # type: ignore[attr-defined]
         return found
-    return cx.b.emit("extract", v, attr=index)
+    return emit_at(cx, "extract", v, index=index)
 
 
 def member_of_parts(cx: Context, parts: list[Target], index: Value) -> Target | None:

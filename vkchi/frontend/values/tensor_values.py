@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vkchi.errors import KernelIndexError, KernelNameError, KernelSyntaxError, nearest_name
@@ -89,6 +89,12 @@ class ValueKind(TensorKind, of=[Op, Param, Result, Value]):
 
     join = BoolKind.join
 
+    def leaves(self, x: Any) -> list[Value]:
+        return [x]
+
+    def refill(self, x: Any, values: Iterator[Value]) -> Value:
+        return next(values)
+
     def fit(self, cx: Any, old: Any, x: Any, name: str, into: ConversionTarget) -> Value:
         v = coerce(cx, x, old.type, name, into=into)
         v.name = v.name or name
@@ -102,6 +108,13 @@ class ValueKind(TensorKind, of=[Op, Param, Result, Value]):
         width = x.type.shape[1]
         rows = range(0, len(parts), width)
         return [operator_lowering.value(cx, parts[k : k + width]) for k in rows]
+
+    def component(self, cx: Any, x: Any, index: Component) -> Value:
+        return extract(cx, x, index)
+
+    def indices(self, cx: Any, x: Any) -> list[Any]:
+        is_vector = isinstance(x.type, Tensor) and len(x.type.shape) == 1
+        return operator_lowering.components(cx, x) if is_vector else [x]
 
     def shown(self, cx: Any, x: Any) -> list[Part]:
         return [ReplacementField(x)]
@@ -129,6 +142,9 @@ class TargetKind(TensorKind, of=[Assignable]):
         return x.load(cx)
 
     operand = load
+
+    def component(self, cx: Any, x: Any, index: Component) -> Any:
+        return x.component(cx, index)
 
     def fit(self, cx: Any, old: Any, x: Any, name: str, into: ConversionTarget) -> Any:
         old.store(cx, coerce(cx, x, old.type, into=into))
@@ -167,11 +183,14 @@ class MatrixKind(Kind, of=[Matrix]):
         return WeakNumbers(x.entries, letter, x.entries.shape, x.dt)
 
     def item(self, cx: Any, x: Any, indices: list[Any], slot: Any) -> Any:
-        if all(map(is_static_index, indices)):
+        if all(map(is_static, indices)):
             return NotImplemented
         return tensor_item(cx, operator_lowering.value(cx, x), indices)
 
     def items(self, cx: Any, x: Any, use: str) -> list[Any]:
+        return list(x.to_list())
+
+    def indices(self, cx: Any, x: Any) -> list[Any]:
         return list(x.to_list())
 
     def shown(self, cx: Any, x: Any) -> list[Part]:
@@ -242,14 +261,14 @@ def tensor_attribute(cx: Lowering, base: Any, name: str) -> Any:
     attribute = find_attribute(name)
     added = vars(Vector if len(shape_of(t)) == 1 else Matrix).get(name) or vars(Matrix).get(name)
     if attribute is None and isinstance(added, property) and isinstance(t, Tensor):
-        return cx.call(added.fget, (base if isinstance(base, Value) else base.load(cx),), {})
+        return cx.call(added.fget, (kind_of(base).load(cx, base),), {})
     if attribute is None:
         raise cx.fail(
             f"a {describe(t)} has no attribute `{name}`",
             kind=KernelNameError,
             help=f"it is a method: call it, .{name}()" if name in METHODS else _facts_of(t),
         )
-    return attribute(cx, base if isinstance(base, Value) else base.load(cx))
+    return attribute(cx, kind_of(base).load(cx, base))
 
 
 def _facts_of(t: Any) -> str:
@@ -259,23 +278,9 @@ def _facts_of(t: Any) -> str:
 # --- indices -------------------------------------------------------------------------------------
 
 
-def is_static_index(k: Any) -> bool:
-    return isinstance(k, slice) or is_static(k)
-
-
 def flatten_indices(cx: Lowering, indices: list[Any]) -> list[Any]:
     """Replace vectors, lists and tuples of indices (`ti.grouped`) by their components."""
-    flat: list[Any] = []
-    for k in indices:
-        if isinstance(k, Matrix):
-            flat += k.to_list()
-        elif isinstance(k, list | tuple):
-            flat += flatten_indices(cx, list(k))
-        elif isinstance(k, Value) and isinstance(k.type, Tensor) and len(k.type.shape) == 1:
-            flat += operator_lowering.components(cx, k)
-        else:
-            flat.append(k)
-    return flat
+    return [part for k in indices for part in kind_of(k).indices(cx, k)]
 
 
 # --- vectors and matrices ------------------------------------------------------------------------
@@ -349,13 +354,13 @@ def pick(cx: Lowering, base: Any, places: list[Component], shape: tuple[int, ...
 
     Raises KernelIndexError for an empty slice.
     """
-    is_value = isinstance(base, Value)
+    parts = [kind_of(base).component(cx, base, k) for k in places]
     if not shape:
-        return extract(cx, base, places[0]) if is_value else base.component(cx, places[0])
+        return parts[0]
     t = with_shape(scalar_of(base.type), shape)
     assert isinstance(t, Tensor)
     if not places:
         raise cx.fail("this slice is empty", kind=KernelIndexError)
-    if is_value:
-        return cx.b.emit("pack", *[extract(cx, base, k) for k in places], type=t)
-    return ComponentsTarget([base.component(cx, k) for k in places], t)
+    return (
+        cx.b.emit("pack", *parts, type=t) if isinstance(base, Value) else ComponentsTarget(parts, t)
+    )

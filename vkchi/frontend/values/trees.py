@@ -102,18 +102,7 @@ def records_in(tree: Any) -> Iterator[StructValue]:
 
 def leaves(tree: Any) -> list[Value]:
     """Return the kernel values in the tree, in order."""
-    if isinstance(tree, Value):
-        return [tree]
-    found: list[Value] = []
-    map_leaves(tree, lambda leaf: found.append(leaf) if isinstance(leaf, Value) else None)
-    return found
-
-
-def refill(tree: Any, values: Iterator[Value]) -> Any:
-    """Return the tree with its kernel values replaced by the next ones of `values`."""
-    if isinstance(tree, Value):
-        return next(values)
-    return map_leaves(tree, lambda leaf: next(values) if isinstance(leaf, Value) else leaf)
+    return kind_of(tree).leaves(tree)
 
 
 def child_pairs(a: Any, b: Any) -> list[tuple[Any, Any]] | None:
@@ -143,6 +132,14 @@ class TreeKind(Kind):
     def is_assignable(self, x: Any) -> bool:
         items = self.children(x)
         return bool(items) and all(kind_of(item).is_assignable(item) for item in items)
+
+    def leaves(self, x: Any) -> list[Value]:
+        return [v for item in self.children(x) for v in kind_of(item).leaves(item)]
+
+    def refill(self, x: Any, values: Iterator[Value]) -> Any:
+        return self.with_children(
+            x, [kind_of(item).refill(item, values) for item in self.children(x)]
+        )
 
     def load(self, cx: Any, x: Any) -> Any:
         """Return x with every Target in it replaced by its value."""

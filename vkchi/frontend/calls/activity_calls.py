@@ -57,7 +57,7 @@ def block_of(cx: Lowering, x: Any, name: str, kinds: Sequence[str]) -> Any:
     if kind in kinds:
         check_usable(cx, x)
         return x
-    given = f"a {kind} one" if kind else "a field" if kind_of(x).is_field else name_of(x)
+    given = f"a {kind} one" if kind else "a field" if kind_of(x).is_array else name_of(x)
     words = f"{', '.join(kinds[:-1])} or {kinds[-1]}" if len(kinds) > 1 else kinds[0]
     raise cx.fail(
         f"ti.{name} needs a {words} block, not {given}",
@@ -180,9 +180,7 @@ def fit(cx: Lowering, array: Any, value: Any) -> Any:
 
     Raises KernelTypeError.
     """
-    if kind_of(array).is_struct_array:
-        return fit_member(cx, array.__vkchi_type__, value, "val", what=ITEM)
-    return fit_member(cx, kind_of(array).array(cx, array).type.elem, value, "val", what=ITEM)
+    return fit_member(cx, kind_of(array).element_type(cx, array), value, "val", what=ITEM)
 
 
 # --- methods of lists ----------------------------------------------------------------------------
