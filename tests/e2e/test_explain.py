@@ -20,6 +20,7 @@ OWN = (
     "  help: assign `s` first in the loop's body, so that each iteration has its own; if the order "
     "is meant, write ti.loop_config(serialize=True) before the loop"
 )
+REFUSAL = r"  (line \d+, `.*`: )?no [-\w ]+( of line \d+)?: "
 CONDITION = "  help: put the condition inside the loop, or decide in Python which kernel to call"
 
 
@@ -32,8 +33,8 @@ def runtime() -> Iterator[None]:
 
 @pytest.fixture
 def explain(capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
-    """Lines of an explanation, without sentences about changed loops; lines are counted from `def`.
-    `#`: a device's number or size."""
+    """Lines of an explanation, without sentences about changed loops, and reasons why loops were
+    not changed; lines are counted from `def`. `#`: a device's number or size."""
 
     def run(kernel: Any, *args: Any) -> list[str]:
         code = kernel.__wrapped__.__code__
@@ -44,6 +45,7 @@ def explain(capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
         number = lambda found: f"line {int(found[1]) - first}"  # noqa: E731
         lines = [re.sub(r"line (\d+)", number, line) for line in lines]
         lines = [line for line in lines if line.strip() not in REMARKS.values()]  # by device
+        lines = [line for line in lines if not re.match(REFUSAL, line)]
         grid = re.compile(r"^  [\d,]+ workgroups? of [\d x]+ inv")
         return [grid.sub("  # of # inv", line) for line in lines]
 
@@ -160,6 +162,88 @@ def test_fused_loops_share_a_dispatch(explain: Callable[..., list[str]]) -> None
         "line 3, `for i in x`: parallel over 5,000 iterations",
         "  it runs in one dispatch with the loop of line 1",
     ]
+
+
+def reasons_of(kernel: Any, capsys: pytest.CaptureFixture[str], *args: Any) -> list[str]:
+    """Lines of an explanation that say why a loop or an update was left, lines counted from
+    `def`."""
+    first = kernel.__wrapped__.__code__.co_firstlineno + 1
+    kernel.explain(*args)
+    number = lambda found: f"line {int(found[1]) - first}"  # noqa: E731
+    lines = [re.sub(r"line (\d+)", number, x) for x in capsys.readouterr().out.splitlines()]
+    return [line.strip() for line in lines if re.match(REFUSAL, line)]
+
+
+def test_reasons_why_loops_are_not_fused(capsys: pytest.CaptureFixture[str]) -> None:
+    x, y, z = ti.field(ti.f32, 5000), ti.field(ti.f32, 5000), ti.field(ti.f32, (70, 70))
+
+    @ti.kernel
+    def run(n: ti.i32):
+        for i in x:
+            y[i] = 2 * x[i]
+        for i in x:
+            x[i] = y[i + 1]
+        for i in range(n):
+            y[i] += 1
+        for i, j in z:
+            z[i, j] = 0
+
+    fusion = "no loop fusion with the loop of line"
+    found = [line for line in reasons_of(run, capsys, 4000) if fusion in line]
+    assert found == [
+        f"{fusion} 1: line 4 may read elements that other iterations write",
+        f"{fusion} 3: their bounds differ",
+        f"{fusion} 5: their bounds differ",
+    ]
+
+
+def test_reasons_why_sums_stay_atomic(capsys: pytest.CaptureFixture[str]) -> None:
+    x, y, at = ti.field(ti.f32, 5000), ti.field(ti.f32, 1 << 22), ti.field(ti.i32, 5000)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            y[at[i]] += x[i]
+
+    large = "the array is too large for workgroup memory, or for the loop's iterations"
+    found = reasons_of(run, capsys)
+    assert "no scatter to gather: its subscripts are no indices of the loop plus offsets" in found
+    assert f"no histogram privatization: {large}" in found
+
+
+def test_reasons_about_serial_loops(capsys: pytest.CaptureFixture[str]) -> None:
+    x, y = ti.field(ti.f32, 5000), ti.field(ti.f32, 1 << 20)
+
+    @ti.kernel
+    def run():
+        ti.loop_config(serialize=True)
+        for i in range(300):
+            x[i] = x[i + 1]
+        for i in y:
+            for k in range(50):
+                if x[k] > y[i]:
+                    y[i] += x[k]
+
+    found = reasons_of(run, capsys)
+    ordered = "line 3 may write elements that other iterations read"
+    assert f"no inner-loop parallelization: {ordered}" in found
+    unrolled = [line for line in found if "no partial unrolling" in line]
+    assert [line.partition(": no")[0] for line in unrolled] == ["line 5, `for k in range(50)`"]
+
+
+def test_a_loop_that_was_transformed_is_not_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    x, y = ti.field(ti.f32, 1 << 20), ti.field(ti.f32, 1 << 20)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            y[i] = x[(i + 1) % (1 << 20)]
+
+    run.explain()
+    text = capsys.readouterr().out
+    for line in text.splitlines():
+        technique = re.search(r"\(([-\w ]+)\)$", line)
+        assert technique is None or f"no {technique[1]}:" not in text
 
 
 def test_atomics_that_remain(explain: Callable[..., list[str]]) -> None:

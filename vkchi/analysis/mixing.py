@@ -12,9 +12,14 @@ from __future__ import annotations
 
 from vkchi.ir.core import Func, Op, Region, has_kind, walk
 from vkchi.ir.ops import GROUPED, ORDERED, SYNCS, TIED, Trait, kinds_with
+from vkchi.target.remarks import Refusal, Verdict
 
 _NUMBERED = GROUPED | {"thread_index"}
 _WAITING = SYNCS - kinds_with(Trait.WAITLESS)
+TIED_ITERATIONS = Refusal(
+    "iterations synchronize, report, draw random numbers, or depend on invocations or workgroups"
+)
+GROUPED_ITERATIONS = Refusal("iterations depend on invocations or workgroups")
 
 
 def keeps_order(body: Region) -> bool:
@@ -22,22 +27,22 @@ def keeps_order(body: Region) -> bool:
     return has_kind(body, ORDERED)
 
 
-def may_interleave(loop: Op) -> bool:
+def may_interleave(loop: Op) -> Verdict:
     """True if one invocation may run several iterations, in sequence or interleaved.
 
     False if the loop demands a workgroup size, or its body has one of these: ids or sizes of
     invocations and workgroups, random numbers, workgroup memory, synchronization, reports.
     """
-    return loop.attr is None and not has_kind(loop.regions[0], TIED | ORDERED)
+    return (loop.attr is None and not has_kind(loop.regions[0], TIED | ORDERED)) or TIED_ITERATIONS
 
 
-def may_partition(loop: Op) -> bool:
+def may_partition(loop: Op) -> Verdict:
     """True if any invocation may run any iteration.
 
     False if the loop demands a workgroup size, or its body has ids or sizes of invocations and
     workgroups, or workgroup memory.
     """
-    return loop.attr is None and not has_kind(loop.regions[0], _NUMBERED)
+    return (loop.attr is None and not has_kind(loop.regions[0], _NUMBERED)) or GROUPED_ITERATIONS
 
 
 def is_numbered(loop: Op) -> bool:

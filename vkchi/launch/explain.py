@@ -142,6 +142,7 @@ def details(found: Explanation, span: Span | None) -> Iterator[str]:
     iteration. Equal lines about one dispatch after another are yielded once."""
     parts = [tuple([d.text]) for d in found.about("fused", span)]
     loops = {d.span for d in found.of_kind("parallel", "serial")}
+    known = loops | {d.span for d in found.of_kind("atomic")}
     for d in found.about("dispatch", span):
         lines = []
         if d.name in found.grids:
@@ -155,10 +156,23 @@ def details(found: Explanation, span: Span | None) -> Iterator[str]:
             lines.append("the bytes of an iteration depend on conditions or on values in memory")
         made = [x for x in found.of_kind("changed") if x.name == d.name and x.span not in loops]
         lines += [x.text for x in made]  # a loop that passes made has the location of an access
+        inner = [x for x in found.of_kind("refused") if x.name == d.name and x.span not in known]
+        lines += [f"{place(x.span)}: {x.text}" for x in inner]
         parts.append(tuple(lines))
     parts.append(tuple([d.text for d in found.about("changed", span)]))
+    parts.append(tuple(refusals(found, span)))
     for part in dict.fromkeys(parts):
         yield from part
+
+
+def refusals(found: Explanation, span: Span | None) -> Iterator[str]:
+    """Yield the reasons why transformations were not applied, unless another copy or part of the
+    loop was transformed in that way."""
+    applied = [d.text for d in found.about("changed", span)]
+    for d in found.about("refused", span):
+        technique = d.text.removeprefix("no ").partition(":")[0]
+        if not any(f"({technique})" in text for text in applied):
+            yield d.text
 
 
 def bytes_of(found: Explanation, span: Span | None, dispatch: str, way: str) -> int | None:
@@ -190,8 +204,11 @@ def atomic_lines(found: Explanation) -> Iterator[str]:
     }
     shown = limited(list(lines), "atomics")
     last = {lines.get(line, ""): line for line in shown}
+    spans = {place(d.span): d.span for d in found.of_kind("atomic")}
     for line in shown:
         yield line
+        span = spans.get(line.partition(": atomic: ")[0])
+        yield from dict.fromkeys(f"  {text}" for text in refusals(found, span))
         help = lines.get(line, "")
         if help and last[help] == line:
             yield f"  help: {help}"

@@ -158,12 +158,12 @@ ENTRIES: dict[str, PassEntry] = {
     "reciprocals": PassEntry(
         "math.reciprocals:multiply_instead", "caps", tuple(ROUNDED_DOWN.values())
     ),
-    "peel": PassEntry("loops.peel:peel", "caps, tier", ("parallel",)),
+    "peel": PassEntry("loops.peel:peel", "caps, tier, log", ("parallel",)),
     "split": PassEntry("mapping.split:split_dispatches"),
-    "coarsen": PassEntry("loops.coarsen:coarsen", "caps", ATOMICS.keys()),
+    "coarsen": PassEntry("loops.coarsen:coarsen", "caps, log", ATOMICS.keys()),
     "bins": PassEntry("loops.bins:privatize_histograms", "caps, log", ATOMICS.keys()),
     "reduce": PassEntry("loops.reduce:reduce", "caps, log", ATOMICS.keys()),
-    "jam": PassEntry("loops.jam:jam", "caps", ("parallel",)),
+    "jam": PassEntry("loops.jam:jam", "caps, log", ("parallel",)),
     "jam_sums": PassEntry("loops.jam:jam_reductions", "caps", ATOMICS.keys()),
     "indices": PassEntry("rewrite.indices:order_indices", needs=("elem",)),
     "commoning": PassEntry("loops.commoning:common_loads", needs=("for",)),
@@ -191,7 +191,7 @@ ENTRIES: dict[str, PassEntry] = {
     "legalize": PassEntry("lowering.legalize:legalize", "caps, log"),
     "access": PassEntry("lowering.lower_access:lower_access", "log"),
     "neighbours": PassEntry("memory.neighbours:join_neighbours", "caps", ("address",)),
-    "broadcast": PassEntry("loops.broadcast:broadcast_loads", "caps", ("for",)),
+    "broadcast": PassEntry("loops.broadcast:broadcast_loads", "caps, log", ("for",)),
     "arithmetic": PassEntry("math.arithmetic:lower_arithmetic", "caps"),
     "bases": PassEntry("lowering.bases:mark_constant_offsets", "caps", ("address",)),
     "rounds": PassEntry("lowering.rounds:spell_rounds", "caps", ("for",)),
@@ -372,9 +372,9 @@ class Pass:
 
 def run_pass(name: str, fn: Func, given: Given) -> Any:
     """Return the result of the pass called `name`, with the arguments in its `takes`; `fn` itself
-    if `may_apply` is False."""
+    if `may_apply` is False, unless there is a log, to which the pass may give its reasons."""
     entry = ENTRIES[name]
-    if not may_apply(entry, fn, given["memo"]):
+    if given["log"] is None and not may_apply(entry, fn, given["memo"]):
         return fn
     return load_pass(name)(fn, *[given[name] for name in entry.takes.split(", ") if name])
 

@@ -93,7 +93,7 @@ def issue_warnings(cautions: Iterable[Caution]) -> None:
 class Decision(NamedTuple):
     """A decision about a location in the user's source.
 
-    - kind: such as "parallel", "serial", "dispatch", "atomic", "unproved" or "copy".
+    - kind: such as "parallel", "serial", "dispatch", "refused", "atomic", "unproved" or "copy".
     - reason: a phrase; `{line}` is the line of `origin`.
     - help: advice that can be typed, or "".
     - trips: iterations of a loop, or bytes; None if the host cannot compute it.
@@ -118,15 +118,17 @@ class Decision(NamedTuple):
 Log = list[Decision]
 
 
-class Refusal(NamedTuple):
+class Refusal:
     """The reason why a policy leaves a loop as it is. It is false, so that a condition may return
     it in place of False. `{line}` in the reason is the line of `origin`.
 
         return len(ops) <= MOST or Refusal("its body is too long")
     """
 
-    reason: str
-    origin: Span | None = None
+    __slots__ = ("origin", "reason")
+
+    def __init__(self, reason: str, origin: Span | None = None) -> None:
+        self.reason, self.origin = reason, origin
 
     def __bool__(self) -> bool:
         return False
@@ -135,11 +137,14 @@ class Refusal(NamedTuple):
 Verdict = bool | Refusal
 
 
-def record_refusal(log: Log | None, technique: str, span: Span | None, found: object) -> None:
-    """Append the reason why a transformation was not applied, if `found` is a Refusal."""
-    if log is not None and isinstance(found, Refusal):
+def record_refusal(
+    log: Log | None, technique: str, span: Span | None, found: object, name: str = ""
+) -> None:
+    """Append the reason why a transformation was not applied, if `found` is a Refusal. `name` is
+    that of the dispatch. Loops that passes made have no `span` and no record."""
+    if log is not None and span is not None and isinstance(found, Refusal):
         reason = f"no {technique}: {found.reason}"
-        record(log, Decision("refused", span, reason, origin=found.origin))
+        record(log, Decision("refused", span, reason, origin=found.origin, name=name))
 
 
 def record(log: Log | None, decision: Decision) -> None:

@@ -39,7 +39,7 @@ from math import prod
 
 from vkchi.analysis.dataflow import Flow
 from vkchi.analysis.memory.alias import EXITS, reducible
-from vkchi.analysis.mixing import may_partition
+from vkchi.analysis.mixing import TIED_ITERATIONS, may_partition
 from vkchi.analysis.values.host_numbers import host_count
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, used_in, walk
@@ -51,11 +51,14 @@ from vkchi.opt.loops.reduce import differs_from_identity, identity_of_kind, over
 from vkchi.opt.mapping.map_grid import build_shared
 from vkchi.opt.mapping.share import ThreadBudget, WorkDistribution
 from vkchi.target.caps import Caps
-from vkchi.target.remarks import Decision, Log, record
+from vkchi.target.remarks import Decision, Log, Refusal, Verdict, record, record_refusal
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, i32, scalar_of, u32
 
 BINS = "each workgroup adds up its iterations first; few atomics combine their results"
+TECHNIQUE = "histogram privatization"
+TOO_LARGE = Refusal("the array is too large for workgroup memory, or for the loop's iterations")
+UNSUITED = Refusal("the array has extents known only at launch, or no scalars of 32 bits")
 SMALL_BITS = 32  # width for which every device has atomics in workgroup memory
 
 
@@ -64,11 +67,18 @@ def privatize_histograms(fn: Func, caps: Caps, log: Log | None = None) -> Func:
     of each in `log`."""
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if not may_have_bins(op):
+        arrays = find_arrays(op.regions[0])
+        if not arrays:
             return None
-        found = sorted(find_arrays(op.regions[0]), key=lambda a: prod(size_of(a.array)))
-        plan = plan_bins(host_count(op), [size_of(a.array) for a in found], caps)
-        if plan is None:
+        found = sorted(filter(is_small, arrays), key=lambda a: prod(size_of(a.array)))
+        sizes = [size_of(a.array) for a in found]
+        plan = may_have_bins(op) and (plan_bins(host_count(op), sizes, caps) or TOO_LARGE)
+        count = plan.arrays if isinstance(plan, Binning) else 0
+        for a in arrays:
+            if a not in found[:count]:
+                verdict = plan if not plan and a in found else TOO_LARGE if a in found else UNSUITED
+                record_refusal(log, TECHNIQUE, a.atomic.span, verdict, fn.name)
+        if not isinstance(plan, Binning):
             return None
         for a in found[: plan.arrays]:
             record(log, Decision("cause", a.atomic.span, BINS))
@@ -98,20 +108,19 @@ class Binned(NamedTuple):
         return self.type.shape
 
 
-def may_have_bins(op: Op) -> bool:
+def may_have_bins(op: Op) -> Verdict:
     """True if invocations may partition the loop, its bounds are i32, and no op synchronizes or
     ends the invocation. All invocations can then wait at a barrier."""
     inner = walk(op.regions[0])
-    return (
-        all(scalar_of(v.type) is i32 for v in op.args)
-        and may_partition(op)
-        and not any(effect_of(x.kind) is Effect.SYNC or x.kind in EXITS for x in inner)
-    )
+    if any(effect_of(x.kind) is Effect.SYNC or x.kind in EXITS for x in inner):
+        return TIED_ITERATIONS
+    return all(scalar_of(v.type) is i32 for v in op.args) and may_partition(op)
 
 
 def find_arrays(body: Region) -> list[Binned]:
-    """Return the arrays that can have bins, in the order of their first atomics."""
-    found = {a: ops for a, ops in reducible(walk(body), used_in(body)).items() if is_small(a)}
+    """Return the arrays with atomics to data-dependent elements, in the order of their first
+    atomics."""
+    found = reducible(walk(body), used_in(body))
     unforeseen = Flow(body, unforeseen_values(body)).found if found else ()
     return [
         Binned(array, ops[0])
@@ -128,11 +137,11 @@ def unforeseen_values(body: Region) -> Iterator[Value]:
             yield from op.results
 
 
-def is_small(array: Value) -> bool:
-    """True for an array parameter with one or more axes, constant extents, zero origin and
-    unconverted 32-bit scalars. `plan_bins` tests its size."""
-    t = array.type
-    if not isinstance(array, Param) or not isinstance(t, Array) or not t.shape:
+def is_small(a: Binned) -> bool:
+    """True for an array with one or more axes, constant extents, zero origin and unconverted 32-bit
+    scalars. `plan_bins` tests its size."""
+    t = a.type
+    if not t.shape:
         return False
     is_shifted = t.layout is not None and any(t.layout.origin or ())
     return not is_shifted and t.stored is scalar_of(t.elem) and t.stored.bits == SMALL_BITS

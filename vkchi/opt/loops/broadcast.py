@@ -45,29 +45,41 @@ from vkchi.opt.loops.tiles import split_into_tiles
 from vkchi.opt.rewrite.dce import remove_dead
 from vkchi.target import tuning
 from vkchi.target.caps import Caps
+from vkchi.target.remarks import Log, Refusal, Verdict, record_refusal
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, u1, u32
 
 SAME = kinds_with(Trait.UNIFORM)
+WRITTEN = Refusal("it may write the arrays that it loads from")
+LONG = Refusal("its body is too long")
+COSTLY = Refusal("invocations would have to compare too many values first")
 
 
-def broadcast_loads(fn: Func, caps: Caps) -> Func:
+def broadcast_loads(fn: Func, caps: Caps, log: Log | None = None) -> Func:
     """Share uniform loads of serial loops among the lanes of a subgroup. Returns `fn` unless the
     device is a CPU with subgroup ballots and votes."""
     width = subgroup_width(caps)
     if width == 1 or not (caps.scalar_lanes and caps.subgroup_ballot and caps.subgroup_vote):
         return fn
-    made = load_cooperatively(fn, width)
+    made = load_cooperatively(fn, width, log)
     return made if made is fn else remove_dead(made)  # addresses that other lanes compute
 
 
-def load_cooperatively(fn: Func, width: int) -> Func:
-    """Share uniform loads of serial loops among the `width` lanes of a subgroup, on any device."""
+def load_cooperatively(fn: Func, width: int, log: Log | None = None) -> Func:
+    """Share uniform loads of serial loops among the `width` lanes of a subgroup, on any device.
+    Records in `log` why loops with uniform loads are left."""
     grid = next((op for op in fn.body.ops if op.kind == "parallel"), None)
     if grid is None or all(op.kind != "for" for op in walk(grid.regions[0])):
         return fn
+    finder = CooperativeLoadFinder(grid, width)
+
+    def choose(loop: Op) -> CooperativeLoads | None:
+        turns = finder.turns(loop)
+        record_refusal(log, "cooperative loads", loop.span, turns, fn.name)
+        return turns if isinstance(turns, CooperativeLoads) else None
+
     return rebuild_chosen(
-        fn, "for", CooperativeLoadFinder(grid, width).turns,
+        fn, "for", choose,
         lambda r, op, args, turns: CooperativeLoadEmitter(r, turns, width).build(op, args),
     )  # fmt: skip
 
@@ -121,14 +133,15 @@ class CooperativeLoadFinder:
         """Values that may differ between invocations."""
         return Flow(self.grid.regions[0], own_values(self.grid)).found
 
-    def turns(self, loop: Op) -> CooperativeLoads | None:
-        """Return the profitable cooperative loads of a serial loop, or None if there are none, or
-        the loop does not qualify."""
+    def turns(self, loop: Op) -> CooperativeLoads | Verdict:
+        """Return the profitable cooperative loads of a serial loop. False if it does not qualify,
+        or has no uniform loads."""
         (axis,), body = axes_of(loop), loop.regions[0]
         if not (is_long(loop, self.width) and is_plain(body)):
-            return None
+            return False
         if not {axis.begin, axis.end}.isdisjoint(self.lanes):
-            return None
+            return False
+        refusal: Verdict = False
         loads: dict[Op, list[Op]] = {}
         outside = [axis.begin, axis.end]
         written = {place.base for place in self.changes.of(loop.regions).writes}
@@ -136,19 +149,22 @@ class CooperativeLoadFinder:
             if op.kind != "load" or not is_small(op):
                 continue
             if any(bases_may_alias(base_memory(op.args[0]), base) for base in written):
+                refusal = WRITTEN
                 continue  # at any index: a later iteration may load the new value
             needed = Slice(body, axis.param, op)
             if needed.is_whole and not any(v in self.lanes for v in needed.outside):
                 loads[op] = needed.ops
                 outside += needed.outside
         if not loads:
-            return None
+            return refusal
         asked = [v for v in dict.fromkeys(outside) if not self.is_same(v)]
         is_cheap = len(asked) <= tuning.COOPERATIVE_COMPARED and all(is_word(v) for v in asked)
         is_short = count_ops(body) <= max(
             tuning.COOPERATIVE_OPS, tuning.COOPERATIVE_OPS_PER_LOAD * len(loads)
         )
-        return CooperativeLoads(loads, asked) if is_cheap and is_short else None
+        if not is_short:
+            return LONG
+        return CooperativeLoads(loads, asked) if is_cheap else COSTLY
 
     def is_same(self, v: Value) -> bool:
         return v not in self.own

@@ -35,18 +35,24 @@ from vkchi.ir.rebuild import rebuild_loops
 from vkchi.opt.cost_model import least_threads
 from vkchi.target import tuning
 from vkchi.target.caps import Caps
+from vkchi.target.remarks import Log, Refusal, Verdict, record_refusal
 from vkchi.types import i32, scalar_of
 
+UNKNOWN = Refusal("the host cannot compute its bounds")
+SHORT = Refusal("strips that keep the device busy would have too few iterations")
 
-def coarsen(fn: Func, caps: Caps) -> Func:
+
+def coarsen(fn: Func, caps: Caps, log: Log | None = None) -> Func:
     """Strip-mine an axis of each loop with atomics whose addresses are invariant along that axis,
     where profitable."""
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if not may_coarsen(op):
+        axis = choose_axis(op) if len(op.args) > 2 else None
+        if axis is None:
             return None
-        axis = choose_axis(op)
-        if axis is None or not is_worth_it(op, axis, caps):
+        verdict = may_coarsen(op) and is_worth_it(op, axis, caps)
+        record_refusal(log, "thread coarsening", op.span, verdict, fn.name)
+        if not verdict:
             return None
         build_strips(b, op, args, axis, least_threads(caps))
         return ()
@@ -57,15 +63,11 @@ def coarsen(fn: Func, caps: Caps) -> Func:
 # --- when ----------------------------------------------------------------------------------------
 
 
-def may_coarsen(op: Op) -> bool:
-    """True if a `parallel` has several axes, one invocation may run several of its iterations, its
-    bounds are i32, and the host can compute its trip count."""
-    return (
-        len(op.args) > 2
-        and all(scalar_of(v.type) is i32 for v in op.args)
-        and may_interleave(op)
-        and host_length(op) is not None
-    )
+def may_coarsen(op: Op) -> Verdict:
+    """True if one invocation may run several iterations of a `parallel`, its bounds are i32, and
+    the host can compute its trip count."""
+    is_known = all(scalar_of(v.type) is i32 for v in op.args) and host_length(op) is not None
+    return (is_known or UNKNOWN) and may_interleave(op)
 
 
 def choose_axis(op: Op) -> int | None:
@@ -92,21 +94,21 @@ def choose_axis(op: Op) -> int | None:
     return len(counts) - 1 - counts[::-1].index(best) if best else None
 
 
-def is_worth_it(op: Op, axis: int, caps: Caps) -> bool:
+def is_worth_it(op: Op, axis: int, caps: Caps) -> Verdict:
     """True if strips have at least COARSEN_STRIP iterations, or if the length of some axis is known
     only at launch.
 
-    False if the host cannot compute an axis's length, or it may exceed i32.
+    Refused if the host cannot compute an axis's length, or it may exceed i32.
     """
     lengths = [axis_length(a) for a in axes_of(op)]
     if any(n is None or n.hi >= 1 << 31 for n in lengths):
-        return False
+        return UNKNOWN
     if any(n is not None and n.lo != n.hi for n in lengths):
         return True
     sizes = [n.hi for n in lengths if n is not None]
     others = prod(n for k, n in enumerate(sizes) if k != axis)
     strips = max(1, -(-least_threads(caps) // max(1, others)))
-    return sizes[axis] >= tuning.COARSEN_STRIP * strips
+    return sizes[axis] >= tuning.COARSEN_STRIP * strips or SHORT
 
 
 # --- form ----------------------------------------------------------------------------------------

@@ -26,23 +26,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.analysis.memory.alias import shared_bases
+from vkchi.analysis.memory.alias import accesses_by_base, shared_bases
 from vkchi.analysis.mixing import may_interleave
 from vkchi.analysis.values.forms import ExactPolynomials
 from vkchi.analysis.values.interval_analysis import Intervals
 from vkchi.ir.core import Func, Op, Region, Value, has_kind, walk, walk_ops
 from vkchi.ir.ops import LOOPS, ORDERED, TIED, WRITES
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.opt.loops.legality import accesses_in, may_fuse
+from vkchi.opt.loops.legality import may_fuse
 from vkchi.opt.mapping.axis_order import iteration_digits
 from vkchi.opt.memo import Memo
 from vkchi.opt.rewrite.dce import remove_dead
 from vkchi.opt.rewrite.simplify import simplify
 from vkchi.target import tuning
-from vkchi.target.remarks import Decision, Log, record
+from vkchi.target.remarks import Decision, Log, Refusal, Verdict, record, record_refusal
 from vkchi.tuples import NamedTuple
 
 FUSED = "it runs in one dispatch with the loop of line {line}"
+NOT_FUSED = "loop fusion with the loop of line {line}"
+BOUNDS = Refusal("their bounds differ")
+ACCESSES = Refusal("together they have too many accesses")
+SERIAL_LOOPS = Refusal("both have serial loops inside")
+ORDER = Refusal("they traverse memory in different orders")
+BETWEEN = "code between them, such as line {line}, needs the first and is needed by the second"
+SYNCHRONIZED = Refusal("code between them synchronizes, reports or draws random numbers")
 
 
 class FusedLoop(NamedTuple):
@@ -65,11 +72,13 @@ def fuse_loops(fn: Func, log: Log | None = None) -> Func:
             behind.append(op)
             continue
         joined = spaces.join(last, behind, op) if last is not None else None
-        if joined is not None and last is not None:
+        if isinstance(joined, FusedLoop) and last is not None:
             record(log, Decision("fused", op.span, FUSED, origin=last.span))
             ops += joined.before
             last, behind = joined.loop, joined.behind
         else:
+            if log is not None and last is not None and last.span is not None:
+                record_refusal(log, NOT_FUSED.format(line=last.span.line), op.span, joined)
             ops += behind if last is None else [last, *behind]
             last, behind = op, []
     if last is not None:
@@ -93,24 +102,22 @@ class LoopFuser:
     def __init__(self) -> None:
         self.forms = ExactPolynomials(Intervals({}))
 
-    def join(self, first: Op, between: Sequence[Op], second: Op) -> FusedLoop | None:
-        if not self.are_same(first, second) or not is_worth_it(first, second):
-            return None
-        parts = part(between, first, second)
-        if parts is None:
-            return None
+    def join(self, first: Op, between: Sequence[Op], second: Op) -> FusedLoop | Verdict:
+        """Return the fused loop, or the reason why there is none."""
+        verdict = self.are_same(first, second) and is_worth_it(first, second)
+        parts = verdict and part(between, first, second)
+        if not isinstance(parts, tuple):
+            return parts
         loop, tail = append_body(first, second)
-        if not may_fuse(first.regions[0].ops, tail, loop):
-            return None
-        return FusedLoop(parts[0], loop, parts[1])
+        verdict = may_fuse(first.regions[0].ops, tail, loop)
+        return verdict and FusedLoop(parts[0], loop, parts[1])
 
-    def are_same(self, first: Op, second: Op) -> bool:
-        if len(first.args) != len(second.args) or not (
-            may_interleave(first) and may_interleave(second)
-        ):
-            return False
+    def are_same(self, first: Op, second: Op) -> Verdict:
+        if len(first.args) != len(second.args):
+            return BOUNDS
         pairs = zip(first.args, second.args)
-        return all(a is b or self.forms.key(a) == self.forms.key(b) for a, b in pairs)
+        is_same = all(a is b or self.forms.key(a) == self.forms.key(b) for a, b in pairs)
+        return (is_same or BOUNDS) and may_interleave(first) and may_interleave(second)
 
 
 def append_body(first: Op, second: Op) -> tuple[Op, list[Op]]:
@@ -126,39 +133,39 @@ def append_body(first: Op, second: Op) -> tuple[Op, list[Op]]:
 # --- when it is worth it -------------------------------------------------------------------------
 
 
-def is_worth_it(first: Op, second: Op) -> bool:
-    some, others = (accesses_in(op.regions[0].ops) for op in (first, second))
+def is_worth_it(first: Op, second: Op) -> Verdict:
+    some, others = (accesses_by_base(walk(op.regions[0])) for op in (first, second))
     total = sum(map(len, some.values())) + sum(map(len, others.values()))
     if total > (tuning.FUSE_DISJOINT if some.keys().isdisjoint(others) else tuning.FUSE_SHARED):
-        return False
+        return ACCESSES
     if all(has_kind(op.regions[0], LOOPS) for op in (first, second)):
-        return False
-    return iteration_digits(first) == iteration_digits(second)
+        return SERIAL_LOOPS
+    return iteration_digits(first) == iteration_digits(second) or ORDER
 
 
 # --- what stands between -------------------------------------------------------------------------
 
 
-def part(between: Sequence[Op], first: Op, second: Op) -> tuple[list[Op], list[Op]] | None:
+def part(between: Sequence[Op], first: Op, second: Op) -> tuple[list[Op], list[Op]] | Refusal:
     """Split the ops between two loops into those to run before the first, and those after the
-    second. Ops that can do both run before. Returns None if an op can do neither, or is in
-    `ORDERED` or `TIED`."""
+    second. Ops that can do both run before. Refuses if an op can do neither, or is in `ORDERED` or
+    `TIED`."""
     region = Region((), list(between))
     if has_kind(region, ORDERED | TIED):
-        return None
+        return SYNCHRONIZED
     wanted = {v for op in walk(second.regions[0]) for v in op.args}
-    touched, then = (accesses_in(op.regions[0].ops) for op in (first, second))
+    touched, then = (accesses_by_base(walk(op.regions[0])) for op in (first, second))
     before: list[Op] = []
     behind: list[Op] = []
     late: set[Value] = set()
     for op in between:
-        own = accesses_in([op])
+        own = accesses_by_base(walk_ops([op]))
         is_late = any(v in late for x in walk_ops([op]) for v in x.args)
         if not is_late and not shared_bases(own, touched):
             before.append(op)
             continue
         if not wanted.isdisjoint(op.results) or shared_bases(own, then):
-            return None
+            return Refusal(BETWEEN, op.span)
         behind.append(op)
         late.update(op.results)
         for base, ops in own.items():

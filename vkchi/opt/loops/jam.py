@@ -46,14 +46,17 @@ from vkchi.opt.mapping.axis_order import find_order
 from vkchi.opt.memory.walks import bits_at, stride_along
 from vkchi.target import tuning
 from vkchi.target.caps import Caps
+from vkchi.target.remarks import Log, Refusal, Verdict, record_refusal
 from vkchi.tuples import NamedTuple
 from vkchi.types import Tensor, Type, f16, scalar_of
 
 
-def jam(fn: Func, caps: Caps) -> Func:
-    """Unroll-and-jam by four, then by two, where profitable."""
+def jam(fn: Func, caps: Caps, log: Log | None = None) -> Func:
+    """Unroll-and-jam by four, then by two, where profitable. Records in `log` why loops are left
+    by both."""
+    old = fn
     for factor in tuning.JAM_FACTORS:
-        fn = jam_by(fn, factor, caps)
+        fn = jam_by(fn, factor, caps, log if fn is old else None)
     return fn
 
 
@@ -65,19 +68,27 @@ def jam_reductions(fn: Func, caps: Caps) -> Func:
     return jam_loops(fn, lambda op: choose_terms(op, caps))
 
 
-def jam_by(fn: Func, factor: int, caps: Caps) -> Func:
-    return jam_loops(
-        fn, lambda op: choose_axis(op, factor, caps) or choose_neighbours(op, factor, caps)
-    )
+def jam_by(fn: Func, factor: int, caps: Caps, log: Log | None = None) -> Func:
+    def choose(op: Op) -> JamPlan | Verdict:
+        plan = choose_axis(op, factor, caps)
+        other = plan or choose_neighbours(op, factor, caps)
+        return other or (plan if isinstance(plan, Refusal) else other)
+
+    return jam_loops(fn, choose, log)
 
 
-def jam_loops(fn: Func, choose: Callable[[Op], JamPlan | None]) -> Func:
+def jam_loops(
+    fn: Func, choose: Callable[[Op], JamPlan | Verdict | None], log: Log | None = None
+) -> Func:
     """Unroll-and-jam each loop for which `choose` returns a plan, if it satisfies `may_jam` and its
     iteration order is the source order (`find_order`)."""
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        choice = choose(op) if may_jam(op) else None
-        if choice is None or find_order(op):
+        choice = may_jam(op) and choose(op)
+        if choice and find_order(op):
+            choice = TRANSPOSED
+        record_refusal(log, "unroll-and-jam", op.span, choice, fn.name)
+        if not isinstance(choice, JamPlan):
             return None
         build_jammed(b, op, args, choice)
         return ()
@@ -86,6 +97,14 @@ def jam_loops(fn: Func, choose: Callable[[Op], JamPlan | None]) -> Func:
 
 
 # --- when ----------------------------------------------------------------------------------------
+
+LONG = Refusal("its body is too long")
+TRANSPOSED = Refusal("its iterations run in another order of axes")
+FEW = Refusal("too few invocations would be left to keep the device busy")
+CARRIED = Refusal("its serial loops carry too many values")
+UNSHARED = Refusal("adjacent iterations share too few loads of its serial loops")
+UNALIGNED = Refusal("its first iteration is not aligned, or its length no known multiple")
+SCATTERED = Refusal("too few of its accesses are contiguous along the last axis")
 
 
 class JamPlan(NamedTuple):
@@ -96,8 +115,10 @@ class JamPlan(NamedTuple):
     factor: int
 
 
-def may_jam(op: Op) -> bool:
-    return has_small_body(op, tuning.JAM_WORD_OPS) and may_interleave(op)
+def may_jam(op: Op) -> Verdict:
+    """True if a loop may be transformed. No reason is given for loops that depend on invocations,
+    such as those that `reduce` made."""
+    return bool(may_interleave(op)) and (has_small_body(op, tuning.JAM_WORD_OPS) or LONG)
 
 
 def has_small_body(op: Op, most: int) -> bool:
@@ -110,54 +131,63 @@ def has_small_body(op: Op, most: int) -> bool:
     return count <= most
 
 
-def choose_axis(op: Op, factor: int, caps: Caps) -> JamPlan | None:
-    """Return a plan for the axis along which most loads are shared; None if no axis is profitable.
+def choose_axis(op: Op, factor: int, caps: Caps) -> JamPlan | Verdict:
+    """Return a plan for the axis along which most loads are shared, if there is a profitable one.
 
     On a tie, an axis that shares more of the loads that differ between lanes wins, then an outer
     one. On GPUs, adjacent lanes load adjacent elements along the last axis. So that axis is chosen
     only if no load in a serial loop varies along it.
     """
-    if not has_kind(op.regions[0], ("for",)) or not has_small_body(op, tuning.JAM_OPS):
-        return None
-    axes = axes_of(op)
+    if not has_kind(op.regions[0], ("for",)):
+        return False
+    if not has_small_body(op, tuning.JAM_OPS):
+        return LONG
+    axes, refusal = axes_of(op), FEW
     lanes = AxisVariance(op.regions[0], op.regions[0].params[-1])
     best: tuple[tuple[float, int], JamPlan] | None = None
     for k, axis in enumerate(axes):
         if not has_enough(op, k, factor, caps):
             continue
         if factor != tuning.JAM_FACTORS[0] and not is_multiple(axis, factor):
+            refusal = UNALIGNED
             continue  # would need a remainder loop
         variance = AxisVariance(op.regions[0], axis.param)
         loads = loads_in_loops(op.regions[0], variance)
         saved = sum(saving(load, loop, axis.param, variance) for load, loop in loads)
         if carried_scalars(op.regions[0], variance) * factor > tuning.JAM_CARRIED:
+            refusal = CARRIED
             continue
+        refusal = UNSHARED
         if k == len(axes) - 1 and saved < len(loads) and not caps.scalar_lanes:
             continue
         score = saved, sum(x in lanes.found and x not in variance.found for x, _ in loads)
         if 4 * saved >= len(loads) > 0 and (best is None or score > best[0]):
             best = score, JamPlan(k, variance, factor)
-    return best and best[1]
+    return best[1] if best is not None else refusal
 
 
-def choose_neighbours(op: Op, factor: int, caps: Caps) -> JamPlan | None:
+def choose_neighbours(op: Op, factor: int, caps: Caps) -> JamPlan | Verdict:
     """Return a plan for the last axis if most accesses of straight-line code are contiguous along
-    it, so that `neighbours` can vectorize them; else None.
+    it, so that `neighbours` can vectorize them.
 
-    Also None if the first iteration is not aligned, or if a GPU would need a remainder.
+    There is none if the first iteration is not aligned, or if a GPU would need a remainder.
     """
     body, last = op.regions[0], len(op.args) // 2 - 1
     axis = axes_of(op)[last]
     index, first = axis.param, constant_int(axis.begin)
-    if factor != elements_per_access(op, caps) or not has_enough(op, last, factor, caps):
-        return None
+    if factor != elements_per_access(op, caps):
+        return False
+    if not has_enough(op, last, factor, caps):
+        return FEW
     if first is None or first % factor or not (caps.scalar_lanes or is_multiple(axis, factor)):
-        return None  # not aligned; on GPUs the remainder branch costs more than it gains
+        return UNALIGNED  # on GPUs the remainder branch costs more than it gains
     if not caps.scalar_lanes and (
         len(body.ops) > tuning.JAM_STRAIGHT_OPS or not has_small_body(op, tuning.JAM_OPS)
     ):
-        return None
-    return JamPlan(last, AxisVariance(body, index), factor) if is_mostly_contiguous(op) else None
+        return LONG
+    if not is_mostly_contiguous(op):
+        return SCATTERED
+    return JamPlan(last, AxisVariance(body, index), factor)
 
 
 def elements_per_access(op: Op, caps: Caps) -> int | None:

@@ -35,11 +35,13 @@ from vkchi.ir.rebuild import Rebuilder
 from vkchi.opt.cost_model import is_worth_lanes, subgroup_width
 from vkchi.opt.loops.legality import may_fuse
 from vkchi.target.caps import Caps
-from vkchi.target.remarks import Decision, Log, record
+from vkchi.target.remarks import Decision, Log, Refusal, Verdict, record, record_refusal
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32, u32
 
 ALLOWED = frozenset({Effect.PURE, Effect.CONTROL})
+CARRIED = Refusal("an iteration needs variables of the previous one")
+FEW = Refusal("it has too few iterations, as far as is known at compile time")
 ALIKE, FIRST, SHARED = "alike", "first", "shared"  # roles of an op
 
 
@@ -53,6 +55,8 @@ def share_lanes(fn: Func, caps: Caps, log: Log | None = None) -> Func:
         return fn
     plan = LanePlan(fn, width)
     if not plan.is_worth_it:
+        for loop, verdict in plan.refusals.items():
+            record_refusal(log, "inner-loop parallelization", loop.span, verdict, fn.name)
         return fn
     for op in plan.shared:
         reason = f"its iterations are distributed over {width} invocations of one workgroup"
@@ -87,6 +91,7 @@ class LanePlan:
         self.width, self.used = width, used_in(fn.body)
         loops = [op for op in walk(fn.body) if op.kind == "for"]
         self.ranges = Intervals({axis.param: axis for op in loops for axis in axes_of(op)})
+        self.refusals: dict[Op, Verdict] = {}
         self.shared: set[Op] = set()
         self.spine: set[Op] = set()
         self.find(fn.body)
@@ -97,7 +102,9 @@ class LanePlan:
         region contains any. Does not look into a distributed loop or a `while`."""
         found = False
         for op in region.ops:
-            if op.kind == "for" and self.may_partition(op):
+            if op.kind == "for":
+                self.refusals[op] = self.may_partition(op)
+            if op.kind == "for" and self.refusals[op]:
                 self.shared.add(op)
                 found = True
             elif op.kind in ("for", "if") and any([self.find(r) for r in op.regions]):
@@ -105,7 +112,7 @@ class LanePlan:
                 found = True
         return found
 
-    def may_partition(self, loop: Op) -> bool:
+    def may_partition(self, loop: Op) -> Verdict:
         """True if a loop has no results and an i32 index, is proved parallel, and is
         `is_worth_lanes`.
 
@@ -113,13 +120,13 @@ class LanePlan:
         """
         (axis,), body = axes_of(loop), loop.regions[0]
         if loop.results or axis.param.type is not i32:
-            return False
+            return CARRIED
         begin, end = self.ranges.bound(axis.begin), self.ranges.bound(axis.end)
         assert begin is not None and end is not None
         has_loops = any(op.kind in LOOPS for op in walk(body))
         rounds = end[1] - begin[0] if has_loops else end[0] - begin[1]
         if not is_worth_lanes(rounds, self.width):
-            return False
+            return FEW
         return may_fuse(body.ops, body.ops, loop, self.ranges)
 
     def depth(self, region: Region) -> int:

@@ -19,12 +19,14 @@ from vkchi.analysis.memory.alias import accesses_by_base, location_of, shared_ba
 from vkchi.analysis.memory.dependence import DependenceTest
 from vkchi.analysis.memory.footprint import element_under
 from vkchi.analysis.values.interval_analysis import Intervals
-from vkchi.ir.core import Op, Value, used_in, walk_ops
+from vkchi.ir.core import Op, used_in, walk_ops
 from vkchi.ir.ops import ATOMICS, COMMUTATIVE
+from vkchi.target.remarks import Refusal, Verdict
 from vkchi.tuples import NamedTuple
 
 MOST_PAIRS = 64  # pairs of elements of one array that are compared
-Accesses = dict[Value, list[Op]]  # by array or private allocation
+ALIASED = Refusal("arrays that are accessed may overlap in memory")
+MANY = Refusal("too many elements of one array are accessed to compare them")
 
 
 class ElementAccesses(NamedTuple):
@@ -44,23 +46,19 @@ class ElementAccesses(NamedTuple):
 
 def may_fuse(
     first: Sequence[Op], second: Sequence[Op], loop: Op, ranges: Intervals | None = None
-) -> bool:
+) -> Verdict:
     """True if no dependence from the `first` to the `second` ops connects different iterations.
 
-    False if that is not proved. Precondition: the body of `loop` contains both lists of ops.
+    A Refusal if that is not proved. Precondition: the body of `loop` contains both lists of ops.
     `ranges` may include intervals of values defined around the loop.
     """
-    before, behind = accesses_in(first), accesses_in(second)
+    before, behind = (accesses_by_base(walk_ops(ops)) for ops in (first, second))
     met = shared_bases(before, behind)
     if any(a is not b for a, b in met):
-        return False
+        return ALIASED
     parts = FusedLoopBody(loop, ranges) if met else None
-    return parts is None or all(parts.are_apart(before[a], behind[a]) for a, _ in met)
-
-
-def accesses_in(ops: Sequence[Op]) -> Accesses:
-    """Ops that read or write memory, in these ops and their regions, by base."""
-    return accesses_by_base(walk_ops(ops))
+    verdicts = (parts.are_apart(before[a], behind[a]) for a, _ in met) if parts else ()
+    return next((verdict for verdict in verdicts if not verdict), True)
 
 
 class FusedLoopBody:
@@ -71,13 +69,14 @@ class FusedLoopBody:
         self.survey = DependenceTest(body.ops, loop, ranges)
         self.used = used_in(body)
 
-    def are_apart(self, first: Sequence[Op], second: Sequence[Op]) -> bool:
+    def are_apart(self, first: Sequence[Op], second: Sequence[Op]) -> Verdict:
         """True if certainly no two iterations conflict, one through `first` and one through
         `second`."""
         some, others = list(self.spots(first)), list(self.spots(second))
         if len(some) * len(others) > MOST_PAIRS:
-            return False
-        return all(self.is_apart(a, b) for a in some for b in others)
+            return MANY
+        pairs = ((a, b) for a in some for b in others if not self.is_apart(a, b))
+        return next((dependence(a, b) for a, b in pairs), True)
 
     def spots(self, ops: Sequence[Op]) -> Iterator[ElementAccesses]:
         """Group accesses to one array by element and component."""
@@ -99,6 +98,13 @@ class FusedLoopBody:
         """True if `a` and `b` only read, or commute, or provably never conflict."""
         is_harmless = not (a.is_written or b.is_written) or commute(a, b)
         return is_harmless or self.survey.are_apart(a.op.args[0], b.op.args[0])
+
+
+def dependence(a: ElementAccesses, b: ElementAccesses) -> Refusal:
+    """Return a refusal that names the second of two conflicting accesses."""
+    first, second = ("write" if x.is_written else "read" for x in (a, b))
+    reason = f"line {{line}} may {second} elements that other iterations {first}"
+    return Refusal(reason, b.op.span)
 
 
 def commute(a: ElementAccesses, b: ElementAccesses) -> bool:

@@ -41,6 +41,7 @@ from vkchi.opt.loops.jam import elements_per_access, has_small_body, is_mostly_c
 from vkchi.opt.tiers import Tier
 from vkchi.target import tuning
 from vkchi.target.caps import Caps
+from vkchi.target.remarks import Log, Refusal, Verdict, record_refusal
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32, u1
 
@@ -62,16 +63,29 @@ class AxisSplit(NamedTuple):
         return self.last - self.first
 
 
-def peel(fn: Func, caps: Caps, tier: Tier) -> Func:
-    """Split long loops into interior and edges, if profitable and not deferred to the next tier."""
+LONG = Refusal("its body is too long to be compiled twice")
+UNKNOWN = Refusal("its bounds are not compile-time constants")
+SHORT = Refusal("it has too few iterations, or too short rows, to repay a second copy of its code")
+UNDECIDED = Refusal("its conditions on indices are not decided in three quarters of its iterations")
+DEFERRED = Refusal("it is deferred until launches took as long as compiling")
+
+
+def peel(fn: Func, caps: Caps, tier: Tier, log: Log | None = None) -> Func:
+    """Split long loops into interior and edges, if profitable and not deferred to the next tier.
+
+    Records in `log` why loops that ask about their indices are not split.
+    """
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        ask = DecidableOps(op) if may_split(op, caps) else None
+        ask = may_split(op, caps) and DecidableOps(op)
         spans = ask and find_middle(op, ask, caps)
-        if not (ask and spans) or tier.leaves(op, fn):
+        verdict = DEFERRED if spans and tier.leaves(op, fn) else spans
+        if log is not None and any(map(is_question, walk(op.regions[0]))):
+            record_refusal(log, "index-set splitting", op.span, verdict)
+        if not (isinstance(ask, DecidableOps) and isinstance(verdict, tuple)):
             return None
-        build_middle(b, op, ask, spans)
-        build_edges(b, op, spans)
+        build_middle(b, op, ask, verdict)
+        build_edges(b, op, verdict)
         return ()
 
     return rebuild_loops(fn, visit)
@@ -80,37 +94,43 @@ def peel(fn: Func, caps: Caps, tier: Tier) -> Func:
 # --- legality and profitability ------------------------------------------------------------------
 
 
-def may_split(op: Op, caps: Caps) -> bool:
+def may_split(op: Op, caps: Caps) -> Verdict:
     """True if index-set splitting of a `parallel` is legal, and may be profitable.
 
     Its iterations may be interleaved, its bounds are i32 constants, and its body has at most
     PEEL_OPS ops. The gain is estimated for an interior of all iterations (`is_worth_splitting`).
     """
-    if not (has_small_body(op, tuning.PEEL_OPS) and may_interleave(op)):
+    if not caps.slow_compiler:
         return False
+    if not has_small_body(op, tuning.PEEL_OPS):
+        return LONG
+    if not (verdict := may_interleave(op)):
+        return verdict
     count, work = constant_trip_count(op), known_work_of(op.regions[0])
     if count is None or any(axis.param.type is not i32 for axis in axes_of(op)):
-        return False
-    return count < 1 << 31 and is_worth_splitting(work, count, 0, caps)
+        return UNKNOWN
+    return (count < 1 << 31 and is_worth_splitting(work, count, 0, caps)) or SHORT
 
 
 def ends_of(op: Op) -> list[tuple[int, int]]:
     return [axis.ends for axis in axes_of(op) if axis.ends is not None]
 
 
-def find_middle(op: Op, ask: DecidableOps, caps: Caps) -> tuple[AxisSplit, ...] | None:
+def find_middle(op: Op, ask: DecidableOps, caps: Caps) -> tuple[AxisSplit, ...] | Verdict:
     """Return the split of each axis, if the interior has at least 3/4 of the loop's iterations, but
-    not all, and the split is profitable; else None."""
+    not all, and the split is profitable."""
     ends = ends_of(op)
     spans = [AxisSplit(b, e, *ask.along(k, b, e)) for k, (b, e) in enumerate(ends)]
     if any(s.edge for s in spans) or is_mostly_contiguous(op):
         spans[-1] = at_words(spans[-1], elements_per_access(op, caps) or 1)
     middle, boundary = prod(s.middle for s in spans), size(spans, len(spans) - 1)
     total = prod(e - b for b, e in ends)
-    if not total > middle >= 3 * total // 4:
-        return None
+    if middle == total:
+        return bool(ask.open) and UNDECIDED
+    if middle < 3 * total // 4:
+        return UNDECIDED
     work = known_work_of(op.regions[0])
-    return tuple(spans) if is_worth_splitting(work, middle, boundary, caps) else None
+    return tuple(spans) if is_worth_splitting(work, middle, boundary, caps) else SHORT
 
 
 def at_words(s: AxisSplit, word: int) -> AxisSplit:
@@ -243,6 +263,7 @@ def build_middle(b: Builder, op: Op, ask: DecidableOps, spans: Sequence[AxisSpli
     with b.region(*params) as body:
         inline(b, op.regions[0], params, visit)
         b.emit("yield")
+    b.span = op.span
     b.parallel([b.const(n, i32) for s in spans for n in (s.first, s.last)], body)
 
 
@@ -266,6 +287,7 @@ def build_edges(b: Builder, op: Op, spans: Sequence[AxisSplit]) -> None:
             total, found = max(total, first), indices
         assert found is not None
         Cloner(b, dict(zip(body.params, found, strict=True))).body(body)
+    b.span = op.span
     b.parallel((b.const(0, i32), b.const(total, i32)), new)
 
 

@@ -21,7 +21,12 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from itertools import product
 
 from vkchi.analysis.dataflow import closure
-from vkchi.analysis.memory.alias import bases_may_alias, components_may_overlap, location_of
+from vkchi.analysis.memory.alias import (
+    accesses_by_base,
+    bases_may_alias,
+    components_may_overlap,
+    location_of,
+)
 from vkchi.analysis.memory.dependence import DependenceTest, WriteAccess
 from vkchi.analysis.memory.footprint import element_under, strip_clamps
 from vkchi.analysis.mixing import may_interleave
@@ -52,8 +57,8 @@ from vkchi.ir.control_ops import (
 from vkchi.ir.core import Op, Region, Result, Value, base_memory, used_in, walk
 from vkchi.ir.op_table.interval_rules import Interval
 from vkchi.ir.ops import QUOTIENTS, READS, TABLE, WRITES, Effect
-from vkchi.opt.loops.legality import accesses_in
 from vkchi.target import tuning
+from vkchi.target.remarks import Refusal, Verdict
 from vkchi.tuples import NamedTuple
 from vkchi.types import WIDE_FROM, scalar_of
 
@@ -102,6 +107,9 @@ class ScatterAdd(NamedTuple):
     loops: tuple[Op, ...]
 
 
+SUBSCRIPTS = Refusal("its subscripts are no indices of the loop plus offsets")
+ENTANGLED = Refusal("the loop accesses the array, or memory that its value needs, in another way")
+COSTLY = Refusal("computing its value once more costs more than the atomics")
 FARTHEST_WRAPPED = 1 << 14  # offset before a remainder; `WIDE_FROM` leaves room for it
 FARTHEST_LIMITED = 1 << 28  # clamped subscripts and their loop bounds: nothing wraps
 
@@ -115,7 +123,7 @@ class ScatterAnalysis:
         self.used = used_in(self.body)
         self.survey = DependenceTest(self.body.ops, loop)
         self.forms, self.sums = self.survey.forms, WrappedSums()
-        self.accesses = accesses_in(self.body.ops)
+        self.accesses = accesses_by_base(walk(self.body))
         self.number = {op: k for k, op in enumerate(walk(self.body))}
         self.parents = parents_in(self.body)
         self.ordered: dict[Frozen, Polynomial] = {}  # the terms of an offset in a fixed order
@@ -151,6 +159,22 @@ class ScatterAnalysis:
             for (_, loops), sums in found.items()
             if (loops or len(straight) > 1) and self.may_move(sums)
         ]
+
+    def verdict(self, write: WriteAccess) -> Verdict:
+        """Return the reason why a conflicting scatter-add is left in the loop; False for other
+        writes."""
+        element, base = element_under(write.op.args[0]), write.place.base
+        if element is None or not (self.is_sum(write.op) and is_global(base)):
+            return False
+        if all(map(self.survey.is_steady, element.args[1:])):
+            return False  # a reduction
+        places = [element_under(other.op.args[0]) for other in self.survey.writes[base]]
+        if self.survey.have_own(base, places):
+            return False
+        one, ways = self.read_inner(write), self.read(write)
+        if one is None and not ways:
+            return SUBSCRIPTS
+        return COSTLY if self.may_move([one] if one is not None else ways) else ENTANGLED
 
     def read_inner(self, write: WriteAccess) -> ScatterAdd | None:
         """Match a write to an array whose subscripts do not follow all axes of the loop.

@@ -67,7 +67,7 @@ def unroll(fn: Func, caps: Caps, log: Log | None = None) -> Func:
 
     def choose(loop: Op) -> UnrollFactor | None:
         way = policy.way(loop)
-        record_refusal(log, TECHNIQUE, loop.span, way)
+        record_refusal(log, TECHNIQUE, loop.span, way, fn.name)
         return way if isinstance(way, UnrollFactor) else None
 
     return rebuild_chosen(
