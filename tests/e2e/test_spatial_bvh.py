@@ -297,6 +297,25 @@ def test_shared_vertices_with_an_offset_and_f64(need: Any) -> None:
     assert sorted(faces[hit[0]]) == [40, 41, 52]
 
 
+@pytest.mark.usefixtures("own_runtime")
+@pytest.mark.parametrize("options", [{"arch": ti.python}, {"debug": True}], ids=str)
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_python_and_debug_mode(options: dict[str, Any]) -> None:
+    ti.init(**options)
+    low, high = random_boxes(20, 2)
+    points, directions = random_rays(4, 2)
+    boxes = ti.spatial.BVH(lower=vectors(low), upper=vectors(high))
+    distances, hits = box_distances(points, low, high), box_hits(points, directions, low, high)
+    check(ask(boxes, points, directions), points, directions, distances, hits)
+    want = ((low[None] <= points[:, None] + 1) & (points[:, None] <= high[None])).all(-1)
+    np.testing.assert_array_equal(overlaps(boxes, points, points + np.float32(1)), want)
+    corners = random_triangles(20)
+    points, directions = random_rays(4, 3)
+    distances = triangle_distances(points, corners)
+    hits = triangle_hits(points, directions, corners)
+    check(ask(mesh_of(corners), points, directions), points, directions, distances, hits)
+
+
 # --- gradients -----------------------------------------------------------------------------------
 
 

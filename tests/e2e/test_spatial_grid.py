@@ -230,9 +230,10 @@ def test_grid_as_an_argument(grid: Any) -> None:
 
 @pytest.mark.usefixtures("own_runtime")
 @pytest.mark.parametrize("options", [{"arch": ti.python}, {"debug": True}], ids=str)
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_python_and_debug_mode(options: dict[str, Any]) -> None:
     ti.init(**options)
-    points = POINTS[:20]
+    points = POINTS[:20] - np.float32(0.5)
     grid = ti.spatial.HashGrid(make_points(points), 0.25)
     np.testing.assert_array_equal(near_pairs(grid, points), all_pairs(points, points, 0.25))
 

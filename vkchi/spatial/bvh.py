@@ -82,22 +82,11 @@ def bound_all(parts: Any, bounds: Any, chunks: Any) -> None:
         bounds[1] = high
 
 
-@library_func
-def spread_by_1(x: Any) -> Any:
-    """The 16 bits of x with a zero between neighbours."""
-    x = (x | (x << u32(8))) & u32(0x00FF00FF)
-    x = (x | (x << u32(4))) & u32(0x0F0F0F0F)
-    x = (x | (x << u32(2))) & u32(0x33333333)
-    return (x | (x << u32(1))) & u32(0x55555555)
-
-
-@library_func
-def spread_by_2(x: Any) -> Any:
-    """The 10 bits of x with two zeros between neighbours."""
-    x = (x | (x << u32(16))) & u32(0x030000FF)
-    x = (x | (x << u32(8))) & u32(0x0300F00F)
-    x = (x | (x << u32(4))) & u32(0x030C30C3)
-    return (x | (x << u32(2))) & u32(0x09249249)
+# Steps that move the bits of a coordinate apart, per dimension: (shift, bits after it).
+SPREADS = {
+    2: ((8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555)),
+    3: ((16, 0x030000FF), (8, 0x0300F00F), (4, 0x030C30C3), (2, 0x09249249)),
+}
 
 
 @library_func
@@ -107,8 +96,10 @@ def morton_code(place: Any) -> Any:
     cells = static(1 << 16 if place.n == 2 else 1 << 10)
     cell = u32(clamp(place * cells, 0.0, cells - 1.0))
     for axis in static(range(place.n)):
-        bits = spread_by_1(cell[axis]) if static(place.n == 2) else spread_by_2(cell[axis])
-        code |= bits << u32(axis)
+        x = cell[axis]
+        for shift, bits in static(SPREADS[place.n]):
+            x = (x | ((x & u32(bits >> shift)) << u32(shift))) & u32(bits)
+        code |= x << u32(axis)
     return code
 
 
@@ -116,7 +107,7 @@ def morton_code(place: Any) -> Any:
 def load_codes(lower: Any, upper: Any, bounds: Any, pairs: Any, at: Any, n: Any) -> None:
     """Set pair k to the Morton code of the centre of box k, and k."""
     for k in range(n):
-        low, size = bounds[0], max(bounds[1] - bounds[0], TINY)
+        low, size = bounds[0], max((bounds[1] - bounds[0]).max(), TINY)
         code = u32(0)
         if is_box(lower[at + k], upper[at + k]):
             centre = 0.5 * lower[at + k] + 0.5 * upper[at + k]
@@ -198,7 +189,7 @@ def merge_top(low: Any, high: Any, count: Any) -> None:
 
 @library_func
 def trailing_zeros(x: Any) -> Any:
-    return i32(popcnt((x & (u32(0) - x)) - u32(1)))
+    return i32(popcnt(~x & (x - u32(1))))
 
 
 @library_func

@@ -35,7 +35,7 @@ FARTHEST = 1 << 16
 FINE = 2  # cells along x for a cell along y or z: a row of cells is a range of buckets anyway
 RUN = 2 * FINE + 1  # cells of a row around a point
 MOST_CELL = 1 << 30  # cells farther out along an axis count as this one
-LEAST_BUCKETS = 256
+LEAST_BUCKETS, MOST_BUCKETS = 256, 1 << 30
 
 
 def row_strides(buckets: int) -> tuple[int, int]:
@@ -62,25 +62,33 @@ def cell_of(p: Any, inverse: Any) -> Any:
 
 
 @library_func
+def product_of(cell: Any, stride: Any) -> Any:
+    """cell * stride modulo 2**30, without overflow, which debug mode would report."""
+    low, high = cell & 0x7FFF, (cell >> 15) & 0x7FFF
+    upper = low * (stride >> 15) + high * (stride & 0x7FFF)
+    return (low * (stride & 0x7FFF) + ((upper & 0x7FFF) << 15)) & (MOST_BUCKETS - 1)
+
+
+@library_func
 def bucket_of(cell: Any, strides: Any) -> Any:
-    """Bucket of a cell before the remainder by their number: u32, wrapping."""
-    found = u32(cell[0])
+    """Bucket of a cell before the remainder by their number."""
+    found = cell[0] & (MOST_BUCKETS - 1)
     for k in static(range(1, cell.n)):
-        found += u32(cell[k]) * u32(strides[k - 1])
+        found = (found + product_of(cell[k], strides[k - 1])) & (MOST_BUCKETS - 1)
     return found
 
 
-@on_arrays(at=i32, n=i32, buckets=u32, a=u32, b=u32, inverse=f32)
+@on_arrays(at=i32, n=i32, buckets=i32, a=i32, b=i32, inverse=f32)
 def load_buckets(
     points: Any, pairs: Any, at: Any, n: Any, buckets: Any, a: Any, b: Any, inverse: Any
 ) -> None:
     """Set pair k to the bucket of point k, `buckets` for points with nan or infinity, and k."""
     for k in range(n):
         p = points[at + k]
-        bucket = bucket_of(cell_of(p, inverse), Vector([a, b])) & (buckets - u32(1))
+        bucket = bucket_of(cell_of(p, inverse), Vector([a, b])) & (buckets - 1)
         if (isnan(p) | isinf(p)).any():
             bucket = buckets
-        pairs[k] = Vector([bucket, u32(k)])
+        pairs[k] = Vector([u32(bucket), u32(k)])
 
 
 @on_arrays(at=i32, n=i32, buckets=i32)
@@ -184,7 +192,7 @@ class HashGrid:
         bucket = bucket_of(cell_of(p, self.inverse), self.strides)
         count, firsts, begins = 0, [], []
         for row in static(self.rows):
-            b = i32((bucket + u32(row)) & u32(self.buckets - 1))
+            b = (bucket + row) & (self.buckets - 1)
             first = self.starts[b]
             firsts.append(first - count)
             begins.append(count)
