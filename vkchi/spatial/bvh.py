@@ -144,17 +144,19 @@ def store_order(pairs: Any, order: Any, at: Any, n: Any) -> None:
 
 @on_arrays(at=i32, n=i32, leaves=i32)
 def store_leaves(
-    lower: Any, upper: Any, order: Any, low: Any, high: Any, at: Any, n: Any, leaves: Any
+    lower: Any, upper: Any, order: Any, nodes: Any, at: Any, n: Any, leaves: Any
 ) -> None:
     """Store the boxes of the leaves; `at` is lower's index for the primitive 0 of `order`."""
     for k in range(leaves):
-        a, b = select(False, low[0], inf), select(False, low[0], -inf)
+        box = select(False, nodes[0], inf)
         if k < n:
             index = at + order[k]
             if is_box(lower[index], upper[index]):
-                a, b = lower[index], upper[index]
-        low[leaves + k] = a
-        high[leaves + k] = b
+                low, high = lower[index], upper[index]
+                for axis in static(range(low.n)):
+                    box[axis] = low[axis]
+                    box[low.n + axis] = -high[axis]
+        nodes[leaves + k] = box
 
 
 @on_arrays(n=i32, at=i32)
@@ -166,22 +168,20 @@ def store_corners(vertices: Any, faces: Any, order: Any, corners: Any, at: Any, 
 
 
 @on_arrays(first=i32)
-def merge_level(low: Any, high: Any, first: Any) -> None:
+def merge_level(nodes: Any, first: Any) -> None:
     """Compute the boxes of the level that starts at node `first`."""
     for k in range(first):
         node = first + k
-        low[node] = min(low[2 * node], low[2 * node + 1])
-        high[node] = max(high[2 * node], high[2 * node + 1])
+        nodes[node] = min(nodes[2 * node], nodes[2 * node + 1])
 
 
 @on_arrays(count=i32)
-def merge_top(low: Any, high: Any, count: Any) -> None:
+def merge_top(nodes: Any, count: Any) -> None:
     """Compute the boxes of nodes count - 1 to 1."""
     for _ in range(1):
         for k in range(1, count):
             node = count - k
-            low[node] = min(low[2 * node], low[2 * node + 1])
-            high[node] = max(high[2 * node], high[2 * node + 1])
+            nodes[node] = min(nodes[2 * node], nodes[2 * node + 1])
 
 
 # --- traversal -----------------------------------------------------------------------------------
@@ -256,9 +256,10 @@ class BVH:
         n = self.count = primitives.shape[0]
         (self.origin,) = primitives.origin
         self.vector, self.number = t, t.elem
+        self.axes = range(d)
         self.leaves = 1 << (n - 1).bit_length()
         self.depth = self.leaves.bit_length() - 1
-        self.low, self.high = (vector_field(d, t.elem, 2 * self.leaves) for _ in range(2))
+        self.nodes = vector_field(2 * d, t.elem, 2 * self.leaves)  # low, and high negated
         self.order = field(i32, n)
         self.starts = field(i32, group_count + 1)
         if self.is_mesh:
@@ -336,16 +337,16 @@ class BVH:
         return 0
 
     def _store_nodes(self, at: int) -> None:
-        n, low, high = self.count, self.low, self.high
-        store_leaves(*self.boxes, self.order, low, high, at - self.origin, n, self.leaves)
+        n, nodes = self.count, self.nodes
+        store_leaves(*self.boxes, self.order, nodes, at - self.origin, n, self.leaves)
         if self.is_mesh:
             store_corners(self.vertices, self.faces, self.order, self.corners, self.origin, n)
         first = self.leaves // 2
         while first >= TOP:
-            merge_level(low, high, first)
+            merge_level(nodes, first)
             first //= 2
         if first:
-            merge_top(low, high, 2 * first)
+            merge_top(nodes, 2 * first)
 
     # --- queries ---------------------------------------------------------------------------------
 
@@ -359,6 +360,12 @@ class BVH:
         return self.leaves + first, self.leaves + end - 1
 
     @library_func
+    def box_of(self, node: Any) -> Any:
+        """Lower and upper corner of a node's box."""
+        box, d = self.nodes[node], static(len(self.axes))
+        return Vector([box[k] for k in self.axes]), Vector([-box[d + k] for k in self.axes])
+
+    @library_func
     def is_outside(self, node: Any, shift: Any, span: Any) -> Any:
         """True if a node, `shift` levels above the leaves, has no leaf from span[0] to span[1]."""
         return node < (span[0] >> shift) or node > (span[1] >> shift)
@@ -366,7 +373,7 @@ class BVH:
     @library_func
     def ray_entry(self, node: Any, shift: Any, span: Any, o: Any, inverse: Any) -> Any:
         """The t >= 0 at which a ray enters a node; infinity if it misses it."""
-        low, high = self.low[node], self.high[node]
+        low, high = self.box_of(node)
         a, b = (low - o) * inverse, (high - o) * inverse
         enter, leave = max(min(a, b).max(), 0.0), max(a, b).min() * SLACK
         is_missed = enter > leave or not low[0] <= high[0]
@@ -377,7 +384,8 @@ class BVH:
     @library_func
     def square_distance(self, node: Any, shift: Any, span: Any, p: Any) -> Any:
         """Squared distance of a point from a node's box; infinity for an empty box."""
-        away = max(max(self.low[node] - p, p - self.high[node]), 0.0)
+        low, high = self.box_of(node)
+        away = max(max(low - p, p - high), 0.0)
         found = away.dot(away)
         if static(self.groups is not None) and self.is_outside(node, shift, span):
             found = inf
@@ -516,7 +524,8 @@ class BVH:
         span = self.find_group(group)
         found, at = -1, i32(node)
         while at > 0 and found < 0:
-            is_hit = (self.low[at] <= b).all() and (a <= self.high[at]).all()
+            c, d = self.box_of(at)
+            is_hit = (c <= b).all() and (a <= d).all()
             if static(self.groups is not None):
                 is_hit = is_hit and not self.is_outside(at, self.depth + clz(at) - 31, span)
             if is_hit and at < self.leaves:
