@@ -26,6 +26,7 @@ from vkchi.analysis.values.host_numbers import (
 from vkchi.analysis.work import work_of
 from vkchi.cache.compiled import Compiled
 from vkchi.compile_state import compiling
+from vkchi.frontend.state.captured_values import Members
 from vkchi.frontend.state.methods_seen import methods_seen
 from vkchi.ir.core import Func, Op, Param, Program, base_memory, walk
 from vkchi.ir.op_table.invocation_ops import REPORTS
@@ -95,6 +96,7 @@ def _compile_kernel(
 
     clock = _Clock(fn.__name__)
     lowered = lower_kernel(fn, args, options)
+    members = relate_members(lowered, args)
     cautions = cautions_of(lowered, options)
     lowered = lowered._replace(func=cut_wide_loops(limit_nesting(lowered.func)))
     clock.tick("lower")
@@ -103,18 +105,56 @@ def _compile_kernel(
         log += [complete(found) for found in lowered.decisions]
     artifact = build_watched(lowered.func, array_names(fn, lowered), options, caps, log)
     clock.tick("optimise, emit")
-    return _compiled(fn, lowered, artifact, cautions)
+    return _compiled(fn, lowered, artifact, cautions, members)
 
 
 def _compiled(
-    fn: FunctionType, lowered: Lowered, artifact: Artifact, cautions: tuple[Caution, ...]
+    fn: FunctionType,
+    lowered: Lowered,
+    artifact: Artifact,
+    cautions: tuple[Caution, ...],
+    members: Members,
 ) -> Compiled:
     fields = {k: b[1] for k, b in lowered.bindings.items() if b[0] == "field"}
     interface = interface_of(lowered, artifact, cautions)
     known = lowered.dependencies
     func = partial(_itself, lowered.func)
     reads = (*known.reads(fn), *methods_seen(known.classes, known.functions))
-    return Compiled(artifact, interface, func, fields, known, reads=reads)
+    return Compiled(
+        artifact, interface, func, fields, known, reads=reads, members=members,
+        is_portable=not (known.opaque or known.has_pins or fields),
+    )  # fmt: skip
+
+
+def relate_members(lowered: Lowered, args: tuple[ArgSpec, ...]) -> Members:
+    """Set the attributes `like` and `noalias` of the ndarrays of a lowered kernel, if it has
+    members; return these with the facts.
+
+    The frontend reads neither attribute, so they can be set after it.
+    """
+    if not lowered.members:
+        return Members()
+    from vkchi.interop.disjoint import are_disjoint_arguments  # few kernels need it
+
+    passed = {arg.name: arg.given for arg in args if arg.kind == "array"}
+    held = {m.name: lowered.dependencies.member(m.name) for m in lowered.members}
+    both = {**passed, **held}
+    are_disjoint = are_disjoint_arguments(list(both.values()))
+    params = {p.name: p for p in lowered.func.params}
+    if are_disjoint:
+        for name in both:
+            params[name].attributes = params[name].attributes._replace(noalias=True)
+    first: dict[tuple[int, ...], str] = {}  # parameters by shape
+    likes: dict[str, str] = {}
+    for name, array in both.items():
+        t = params[name].type
+        assert isinstance(t, Array)
+        like = first.setdefault(tuple(array.shape)[: t.ndim], name) if t.ndim else name
+        if name in held and like != name:
+            likes[name] = like
+            params[name].attributes = params[name].attributes._replace(like=like)
+    arrays = tuple([m._replace(like=likes.get(m.name, "")) for m in lowered.members])
+    return Members(arrays, are_disjoint)
 
 
 def lower_only(fn: FunctionType, args: tuple[ArgSpec, ...], options: Options) -> Compiled:
@@ -125,7 +165,7 @@ def lower_only(fn: FunctionType, args: tuple[ArgSpec, ...], options: Options) ->
         lowered = lower_kernel(fn, args, options)
         cautions = source_cautions(lowered, options)
         artifact = Artifact(fn.__name__, (), array_types(lowered.func.params), {}, {}, ())
-        return _compiled(fn, lowered, artifact, cautions)
+        return _compiled(fn, lowered, artifact, cautions, Members(lowered.members))
 
 
 def _itself(fn: Func) -> Func:

@@ -32,7 +32,7 @@ from vkchi.interrupts.locks import release_wholly, restoring
 from vkchi.interrupts.weak import insert_bounded
 from vkchi.lang.value_keys import has_dead_key, identity_keys
 from vkchi.launch.call_cache import CallCache, GuardedKernels
-from vkchi.launch.compiled_kernel import CompiledKernel, counts_launches, path_of
+from vkchi.launch.compiled_kernel import Accepted, CompiledKernel, counts_launches, path_of
 from vkchi.runtime import Runtime, current_runtime
 from vkchi.signature import (
     VARARGS,
@@ -98,9 +98,9 @@ class Kernel:
             and cache.entries
         ):
             entry = cache.entries.get(cache.signer.key(args))  # inlined `cache.find`, for speed
-            if entry is not None and entry.kernel.guard.holds(args):
+            if entry is not None and (held := entry.guard.holds(args)):
                 try:
-                    return entry.launch(args)
+                    return entry.launch(args if held is True else held)
                 except ArgumentError as e:
                     raise self._named(e) from None
         return self._run(args, launch_or_record)
@@ -138,6 +138,7 @@ class Kernel:
         """Compile the kernel again for these arguments, without the cache; add the decisions to
         `log`."""
         signer, runtime = kernel.signer, kernel.runtime
+        args = args[: len(signer.parameters)]
         specs = signer.specs(args, signer.sign(args))
         options = runtime.options._replace(
             first_tier=counts_launches(runtime), in_order=kernel.in_order, cache=None
@@ -189,14 +190,14 @@ class Kernel:
         """Launch outside of tapes, and note the call."""
         runtime, signer = cache.runtime, cache.signer
         args, shared = signer.share(signer.adopt(args), runtime, is_launch=True)
-        entry = cache.find(args)  # of shared arrays, or of the device that was just changed to
-        if entry is not None:
-            return entry.launch(args, shared)
-        kernel = self._compiled_for(cache, args)
+        found = cache.find(args)  # of shared arrays, or of the device that was just changed to
+        if found is not None:
+            return found[0].launch(found[1], shared)
+        kernel, args = self._compiled_for(cache, args)
         if shared:
-            found = kernel.launch_in_place(args, shared)  # more checks than `entry`
+            result = kernel.launch_in_place(args, shared)  # more checks than `entry`
             cache.note(kernel, args)
-            return found
+            return result
         entry = cache.note(kernel, args)
         if entry is not None and runtime.recording is None:  # bound once
             return entry.launch(args)
@@ -210,26 +211,30 @@ class Kernel:
         args, shared = cache.signer.adopt(args), NOTHING
         if is_shared and cache.runtime.recording is None:
             args, shared = cache.signer.share(args, cache.runtime, is_launch=False)
-        kernel = self._compiled_for(cache, args, is_run=is_run)
+        kernel, args = self._compiled_for(cache, args, is_run=is_run)
         if act is not launch_or_record or cache.runtime.tape is not None:
             device = kernel.on_device(args)
             if device is not kernel and device.watch is not None:
-                device = self._watched(cache, device, args, cache.signer.sign(args), is_run)
+                key = cache.signer.sign(args[: len(cache.signer.parameters)])
+                device = self._watched(cache, device, args, key, is_run)
             kernel = device
         given = (args, shared) if shared else (args,)
         return act(self.__vkchi_func__.__name__, kernel, *given)
 
     def _compiled_for(
         self, cache: CallCache, args: tuple[Any, ...], *, is_run: bool = True
-    ) -> CompiledKernel:
-        """Return the kernel compiled for these arguments and the current Python values."""
+    ) -> Accepted:
+        """Return the kernel compiled for these arguments and the current Python values, and the
+        arguments with member arrays."""
         key = cache.signer.sign(args)
-        found = cache.compiled.get(key)
-        if found is None or not found.kernels[0].guard.holds(args):
-            kernel = self._find_compiled(cache, args, key)
-        else:
-            kernel = found.kernels[0]
-        return kernel if kernel.watch is None else self._watched(cache, kernel, args, key, is_run)
+        guarded = cache.compiled.get(key)
+        kernel = None if guarded is None else guarded.kernels[0]
+        full = None if kernel is None else kernel.accept(args)
+        if kernel is None or full is None:
+            kernel, full = self._find_compiled(cache, args, key)
+        if kernel.watch is not None:
+            kernel = self._watched(cache, kernel, full, key, is_run)
+        return kernel, full
 
     def _watched(
         self,
@@ -247,7 +252,8 @@ class Kernel:
             if not in_order:
                 return kernel
             if in_order not in watch.variants:
-                made = self._compile(cache, args, key, is_kept=watch.is_kept, in_order=in_order)
+                given = args[: len(cache.signer.parameters)]
+                made = self._compile(cache, given, key, is_kept=watch.is_kept, in_order=in_order)
                 made.watch = watch
                 watch.variants[in_order] = made
             return watch.variants[in_order]
@@ -267,25 +273,29 @@ class Kernel:
 
     def _find_compiled(
         self, cache: CallCache, args: tuple[Any, ...], key: tuple[Any, ...]
-    ) -> CompiledKernel:
+    ) -> Accepted:
         """Find or compile the kernel for a new signature, or for new values of Python variables."""
         runtime, name = cache.runtime, self.__vkchi_func__.__name__
         runtime.device.require_open()  # before the lock: a thread may hold it at exit
         with restoring(runtime.lock), runtime.lock:
             guarded = cache.compiled.get(key) or GuardedKernels()
-            is_new, kernel = not guarded.kernels, guarded.find(args)
-            if kernel is None:
+            is_new, found = not guarded.kernels, guarded.find(args)
+            if found is None and (found := cache.find_portable(args, key)):
+                guarded.add(found[0], args)
+            if found is None:
                 guarded.count(name, args)
                 is_python = runtime.options.python and runs_as_python(self.__vkchi_func__)
                 compile_ = self._compile_python if is_python else self._compile
                 kernel = compile_(cache, args, key, is_kept=not guarded.is_volatile)
+                found = kernel, kernel.accept(args) or args
                 guarded.add(kernel, args)
+                cache.note_portable(kernel, key)
             if is_new:
                 for part in identity_keys(key):
                     forget = functools.partial(forget_stale, weakref.ref(self))
                     part.watch(runtime.device.finalizers, forget)
                 insert_bounded(cache.compiled, key, guarded, MOST_SIGNATURES)
-            return kernel
+            return found
 
     def _compile(
         self, cache: CallCache, args: tuple[Any, ...], key: tuple[Any, ...], *,
@@ -325,10 +335,12 @@ class Kernel:
         """Compile the kernel to run as plain Python."""
         make_kernel = _load_python_mode()
 
-        def compile_for_device(args: tuple[Any, ...]) -> CompiledKernel:
-            return self._compile(cache, args, key, is_kept=is_kept)
-
         fn, signer = self.__vkchi_func__, cache.signer
+
+        def compile_for_device(args: tuple[Any, ...]) -> CompiledKernel:
+            given = args[: len(signer.parameters)]
+            return self._compile(cache, given, key, is_kept=is_kept)
+
         kernel = make_kernel(cache.runtime, fn, signer, args, key, compile_for_device)
         kernel.renew = functools.partial(renew_compiled, weakref.ref(self), weakref.ref(cache))
         return kernel
@@ -472,7 +484,7 @@ def forget_stale(kernel: weakref.ref[Kernel]) -> None:
 
 def renew_compiled(
     kernel: weakref.ref[Kernel], cache: weakref.ref[CallCache], args: tuple[Any, ...]
-) -> CompiledKernel:
+) -> Accepted:
     """Find or compile the current version of a kernel for a call.
 
     Raises KernelRuntimeError if the kernel or its call cache is garbage.

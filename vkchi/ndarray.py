@@ -41,7 +41,7 @@ class Ndarray(Storage):
     It is pickled with its contents and gradient; unpickling creates it on the current device.
     """
 
-    __vkchi_name__ = "an ndarray that is no argument of the kernel"  # for error messages
+    __vkchi_name__ = "an ndarray that no name leads to"  # for error messages
     kind_name = "ti.ndarray"
     grad: Ndarray | None = None
     is_copy = False  # True for stand-ins of other libraries' arrays during a call
@@ -63,6 +63,11 @@ class Ndarray(Storage):
         aligned = alignment_of(buffer.address)
         known = Attributes(ext64=is_wide, noguard=self.is_noguard, aligned=aligned)
         self.argument = ArrayArgument.of(t, known)
+
+    @property
+    def __vkchi_argument__(self) -> ArrayArgument:
+        """The type and attributes of the array in kernels."""
+        return self.argument
 
     def add_gradient(self) -> None:
         """Add a gradient array, initially 0."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from vkchi.frontend.state.captured_values import Members, PathRead
 from vkchi.target.artifact import Artifact, Interface
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vkchi.cache.store import CacheStore
-    from vkchi.frontend.state.captured_values import PathRead
     from vkchi.frontend.state.dependencies import Dependencies
     from vkchi.ir.core import Func
 
@@ -42,6 +42,8 @@ class Compiled(NamedTuple):
     - dependencies: objects that lowering read; None for a kernel from the disk cache.
     - home: location in the disk cache, or None.
     - reads: the Python values, class methods among them, that the code depends on.
+    - members: the ndarrays that launches read by their paths.
+    - is_portable: True if the code is valid for other objects as arguments that pass `reads`.
     - may_race: True if calls need race detection (`races.watch`).
     """
 
@@ -53,6 +55,8 @@ class Compiled(NamedTuple):
     home: CacheLocation | None = None
     reads: tuple[PathRead, ...] = ()
     may_race: bool = False
+    members: Members = Members()
+    is_portable: bool = False
 
     @property
     def func(self) -> Func:

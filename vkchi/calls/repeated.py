@@ -118,7 +118,7 @@ def buffers_of(arrays: Arrays) -> Buffers | None:
 
 
 def find_repeated(kernel: CompiledKernel, args: tuple[Any, ...]) -> RepeatedTapedCall | None:
-    return kernel.derived.repeated.get(kernel.signer.key(args))
+    return kernel.derived.repeated.get(kernel.key(args))
 
 
 def note_repeated(
@@ -139,5 +139,5 @@ def note_repeated(
         return None
     derived.notes_left -= 1
     made = RepeatedTapedCall(kernel, call, arrays, constants)
-    insert_bounded(derived.repeated, call.key, made, MOST_REPEATED)
+    insert_bounded(derived.repeated, kernel.key(args), made, MOST_REPEATED)
     return made

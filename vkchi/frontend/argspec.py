@@ -26,6 +26,7 @@ class ArgSpec(NamedTuple):
     | `self` | object whose method the kernel is | `value` |
     | `struct`, `structs`, `pack` | struct, array of structs, argument pack | `type`, `value` |
 
+    `given` is the argument itself, for arrays. No code depends on it; members are compared with it.
     The array types in `value` of `sparse` are those of rows, columns and entries. Kinds with
     members have the ArgSpecs of their members in `value`, named by the members' paths.
     """
@@ -34,3 +35,4 @@ class ArgSpec(NamedTuple):
     kind: str
     type: Type | ArgPackType | ArrayArgument | None
     value: Any = None
+    given: Any = None

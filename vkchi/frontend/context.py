@@ -293,13 +293,13 @@ class Lowering:
         if value is _MISSING:
             raise self.undefined(name)
         self.dependencies.read(self.act.fn, name, value, self.b.span)
-        return self.found(plain_number(value))
+        return self.found(self.as_read(value))
 
     def outside(self, value: Any) -> Any:
         """Record the use of a Python object without a name; return it as `found`."""
         value = plain_number(value)
         self.dependencies.outside(value)
-        return self.found(value)
+        return self.found(self.as_read(value))
 
     def part(self, base: Any, step: Step | None, value: Any) -> Any:
         """Record the read of a part of a Python object, and return the part as `found`.
@@ -314,7 +314,7 @@ class Lowering:
         The item was widened with its container, or comes from the result of a call.
         """
         self.dependencies.read_part(base, step, value, self.b.span)
-        return plain_number(value)
+        return self.as_read(value)
 
     def way(self, n: ast.expr) -> Any:
         """Return the value of an expression of which only a part is read next.
@@ -419,13 +419,42 @@ class Lowering:
 
     def add_param(self, param: Param, binding: Binding) -> Param:
         """Add a parameter to the Func under a unique name, with the object that a launch binds."""
-        name, k = param.name, 1
-        while param.name in self.bindings:
-            k += 1
-            param.name = f"{name}_{k}"
+        param.name = self.unused_name(param.name)
         self.params.append(param)
         self.bindings[param.name] = binding
         return param
+
+    def unused_name(self, name: str) -> str:
+        """Return a name that no parameter has: this one, or with a number."""
+        found, k = name, 1
+        while found in self.bindings:
+            k += 1
+            found = f"{name}_{k}"
+        return found
+
+    def as_read(self, value: Any) -> Any:
+        """Return a Python object that was just read, as the kernel sees it.
+
+        Numpy scalars become Python numbers. An ndarray becomes a parameter of the Func, if a path
+        leads to it. Raises KernelTypeError if the path led to another array before.
+        """
+        if not kind_of(value).is_ndarray:
+            return plain_number(value)
+        path = self.dependencies.array_path(value)
+        if path is None:
+            return value
+        if self.dependencies.is_other(path, value):
+            raise self.fail(
+                f"`{path}` is another ndarray than where it was read before",
+                help="read it once, and keep it in a variable",
+            )
+        found = self._arrays.get(id(value))
+        if found is None:
+            given, name = value.__vkchi_argument__, self.unused_name(path.dotted)
+            param = self.add_param(Param(given.type, name, given.attributes), ("arg", name))
+            self.dependencies.add_member(value, name)
+            found = self._arrays[id(value)] = ArrayRef(param)
+        return found
 
     def array_of(self, obj: Any) -> ArrayRef:
         """Return the array of a captured field, which becomes a parameter of the Func.

@@ -26,6 +26,7 @@ from vkchi.frontend.control.expressions import EXPRESSIONS, LEAVES
 from vkchi.frontend.control.flow import lower_block
 from vkchi.frontend.control.places import lvalue
 from vkchi.frontend.control.statements import STATEMENTS
+from vkchi.frontend.state.captured_values import MemberArray
 from vkchi.frontend.state.dependencies import Dependencies
 from vkchi.frontend.state.pending import PendingCaution, PendingDecision
 from vkchi.frontend.state.scope import ARGUMENT, VARIABLE, Activation, Var
@@ -74,6 +75,7 @@ class Lowered(NamedTuple):
     - `demands`: conditions that the host checks before a launch, where it can
     - `cautions`: warnings about the source
     - `decisions`: which loops are parallel
+    - `members`: the ndarrays among the parameters that are no arguments
     """
 
     func: Func
@@ -86,6 +88,7 @@ class Lowered(NamedTuple):
     demands: tuple[LaunchCondition, ...] = ()
     cautions: tuple[PendingCaution, ...] = ()
     decisions: tuple[PendingDecision, ...] = ()
+    members: tuple[MemberArray, ...] = ()
 
 
 def lower_kernel(fn: FunctionType, args: tuple[ArgSpec, ...], options: Options) -> Lowered:
@@ -121,7 +124,7 @@ def _lower(cx: Lowering, fn: FunctionType, args: tuple[ArgSpec, ...]) -> Lowered
     noted = tuple(cx.reports.sites), tuple(cx.demands), tuple(cx.cautions)
     return Lowered(
         func, cx.bindings, tuple(leaves), returns, is_tuple_type(note), cx.dependencies, *noted,
-        tuple(cx.decisions),
+        tuple(cx.decisions), cx.dependencies.members(),
     )  # fmt: skip
 
 

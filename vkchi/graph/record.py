@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
+from operator import is_
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -56,6 +57,10 @@ class RecordedCallStep(NamedTuple):
     @property
     def is_plain(self) -> bool:
         return is_plain_launch(self.kernel, self.args)
+
+    def is_same(self, other: RecordedCallStep) -> bool:
+        """True if the kernel and the arguments are the same objects."""
+        return self.kernel is other.kernel and all(map(is_, self.args, other.args))
 
     def call(self) -> None:
         launch_or_record(self.name, self.kernel, self.args)
@@ -191,8 +196,8 @@ class Record(SafeContext):
     # --- running ---------------------------------------------------------------------------------
 
     def _renew(self) -> None:
-        steps = [step._replace(kernel=step.kernel.renewed(step.args)) for step in self._steps]
-        if any(new.kernel is not old.kernel for new, old in zip(steps, self._steps, strict=True)):
+        steps = [RecordedCallStep(s.name, *s.kernel.renewed(s.args)) for s in self._steps]
+        if not all(new.is_same(old) for new, old in zip(steps, self._steps, strict=True)):
             self._steps, self._loops = steps, {}
             self._parts = list(self._make_parts())
 

@@ -5,51 +5,98 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import RecompilationWarning, warn_at
-from vkchi.frontend.state.captured_values import Path, PathRead
-from vkchi.launch.compiled_kernel import CompiledKernel
+from vkchi.frontend.state.captured_values import Path, PathRead, is_object
+from vkchi.interrupts.weak import insert_bounded
+from vkchi.lang.value_keys import IdentityKey
+from vkchi.launch.compiled_kernel import Accepted, CompiledKernel
 from vkchi.launch.entry import Entry, make_entry
 from vkchi.launch.value_guards import Guard
+from vkchi.ndarray import Ndarray
 
 if TYPE_CHECKING:
     from vkchi.runtime import Runtime
     from vkchi.signature.signer import Key, Signer
 
-MOST_NOTES, MOST_KEPT = 256, 16  # entries made and kept per kernel
+MOST_NOTES, MOST_KEPT = 256, 16  # entries made, and keys kept, per kernel
+MOST_CHAINED = 4  # entries kept per key
 MOST_GUARDED = 64  # compiled kernels kept; the least recently used is dropped
 MOST_ARRAYS = 4  # compiled kernels kept of those whose arrays were replaced
+MOST_CLASSES, MOST_PORTABLE = 64, 4  # kernels kept for other objects of the same classes
 MOST_VALUES = 8  # values of one path before a warning
 
 
 class CallCache:
     """Compiled kernels of a kernel on one runtime, by signature, and entries of calls, by
-    `Signer.key`."""
+    `Signer.key`.
 
-    __slots__ = ("__weakref__", "compiled", "entries", "notes_left", "runtime", "signer")
+    `portable` are the latest ones whose code is valid for other objects, too, by `class_key`.
+    """
+
+    __slots__ = (
+        "__weakref__", "compiled", "entries", "notes_left", "portable", "runtime", "signer",
+    )  # fmt: skip
 
     def __init__(self, runtime: Runtime, signer: Signer) -> None:
         self.runtime, self.signer = runtime, signer
         self.compiled: dict[tuple[Any, ...], GuardedKernels] = {}
         self.entries: dict[Key | None, Entry] = {}  # None is no key of an entry
+        self.portable: dict[tuple[Any, ...], list[CompiledKernel]] = {}
         self.notes_left = MOST_NOTES
 
-    def find(self, args: tuple[Any, ...]) -> Entry | None:
-        """Entry of an earlier call with the same tokens, whose guard holds; else None."""
+    def find_portable(self, args: tuple[Any, ...], key: tuple[Any, ...]) -> Accepted | None:
+        """Return a kernel compiled for other objects of the same classes, and the arguments with
+        member arrays; None if there is none."""
+        for kernel in self.portable.get(class_key(key), ()):
+            full = kernel.accept(args)
+            if full is not None:
+                return kernel, full
+        return None
+
+    def note_portable(self, kernel: CompiledKernel, key: tuple[Any, ...]) -> None:
+        if kernel.is_portable:
+            general = class_key(key)
+            kernels = [kernel, *self.portable.get(general, ())]
+            insert_bounded(self.portable, general, kernels[:MOST_PORTABLE], MOST_CLASSES)
+
+    def find(self, args: tuple[Any, ...]) -> tuple[Entry, tuple[Any, ...]] | None:
+        """Entry of an earlier call with the same tokens, whose guard holds, and the arguments with
+        member arrays; else None."""
         entry = self.entries.get(self.signer.key(args))
-        return entry if entry is not None and entry.kernel.guard.holds(args) else None
+        while entry is not None:
+            if held := entry.guard.holds(args):
+                return entry, args if held is True else held
+            entry = entry.next
+        return None
 
     def note(self, kernel: CompiledKernel, args: tuple[Any, ...]) -> Entry | None:
         """Add and return an entry for a call, if `make_entry` supports it. None after MOST_NOTES
         entries.
 
-        At MOST_KEPT entries the cache is emptied first.
+        At MOST_KEPT keys the cache is emptied first. Of each key, the latest MOST_CHAINED stay.
         """
         entry = make_entry(kernel, args) if self.notes_left else None
         if entry is not None:
             self.notes_left -= 1
             if len(self.entries) >= MOST_KEPT:
                 self.entries.clear()
+            entry.next = last = self.entries.get(entry.key)
+            for _ in range(MOST_CHAINED - 2):
+                last = None if last is None else last.next
+            if last is not None:
+                last.next = None
             self.entries[entry.key] = entry
         return entry
+
+
+def class_key(key: Any) -> Any:
+    """Return a signature with the class of each object in place of its identity; for an ndarray, a
+    class alone, since its type is checked by `CompiledKernel.accept`."""
+    if isinstance(key, tuple):
+        return tuple([class_key(part) for part in key])
+    if not isinstance(key, IdentityKey):
+        return key
+    held = key.held
+    return type(held) if is_object(held) or isinstance(held, Ndarray) else key
 
 
 class GuardedKernels:
@@ -68,13 +115,15 @@ class GuardedKernels:
         """True if a path has had more than MOST_VALUES values."""
         return bool(self.often)
 
-    def find(self, args: tuple[Any, ...]) -> CompiledKernel | None:
-        """Return the kernel whose guard holds, moved to the front; None if there is none."""
+    def find(self, args: tuple[Any, ...]) -> Accepted | None:
+        """Return the first kernel that accepts the arguments, moved to the front, and these with
+        member arrays; None if there is none."""
         for k, kernel in enumerate(self.kernels):
-            if kernel.guard.holds(args):
+            found = kernel.accept(args)
+            if found is not None:
                 if k:
                     self.kernels.insert(0, self.kernels.pop(k))
-                return kernel
+                return kernel, found
         return None
 
     def add(self, kernel: CompiledKernel, args: tuple[Any, ...]) -> None:

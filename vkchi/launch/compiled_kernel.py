@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from vkchi import env
-from vkchi.errors import ArgumentError, ModuleError
+from vkchi.errors import ArgumentError, KernelRuntimeError, ModuleError
 from vkchi.fields.elements import ElementHook
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import release_wholly
@@ -27,6 +27,7 @@ from vkchi.signature.bound import (
     notify_torch,
     written_imports,
 )
+from vkchi.signature.signer import key_function
 from vkchi.signature.wording import other_device_message
 from vkchi.target.shader import REPORTS
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from vkchi.cache.compiled import Compiled
     from vkchi.calls.facts import KernelCaches
     from vkchi.ir.core import Func
+    from vkchi.launch.member_arrays import CallGuard, MemberReader
     from vkchi.launch.specialization import Build
     from vkchi.races.watch import RaceWatch
     from vkchi.reports.delivery import ReportBuffer
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from vkchi.target.artifact import Interface
 
 NOTHING_SHARED: tuple[ImportedArray, ...] = ()
+# A kernel, and its arguments, with the arrays at its members' paths.
+Accepted = tuple["CompiledKernel", tuple[Any, ...]]
 Observer = Callable[["CompiledKernel", tuple[Any, ...]], Any]
 
 
@@ -77,6 +81,12 @@ def counts_launches(runtime: Runtime) -> bool:
     return env.flag("VKCHI_SHAPES") != "0" and not runtime.options.debug
 
 
+def changed_members(fn: FunctionType) -> NoReturn:
+    raise KernelRuntimeError(
+        f"{fn.__name__}(): the ndarrays that it reads from objects changed while it was compiled"
+    )
+
+
 def path_of(fn: FunctionType) -> str:
     """Module and qualified name of a function."""
     return f"{fn.__module__}.{fn.__qualname__}".replace(".<locals>", "")
@@ -94,14 +104,19 @@ class CompiledKernel(Executable):
 
     - path: module and qualified name of the kernel's function; "" for kernels of saved modules.
     - guard: tests that the Python values that the code depends on are unchanged.
+    - is_portable: True if the code is valid for calls with other objects that it accepts.
     - renew: returns the kernel compiled for arguments and the current Python values.
     - in_order: numbers of the racing loops that it serializes.
     - watch: race detection before each call; None if nothing is left to check.
+    - hidden: reads the ndarrays that the kernel reads by paths; None without such. They are the
+      last parameters.
+    - key: function from arguments, members included, to the tokens of all but scalars.
     - observer: runs launches in place of `launch_in_place`, which it may call.
     """
 
     in_order: tuple[int, ...] = ()
-    renew: Callable[[tuple[Any, ...]], CompiledKernel] | None = None
+    renew: Callable[[tuple[Any, ...]], Accepted] | None = None
+    hidden: MemberReader | None
     watch: RaceWatch | None = None
     observer: Observer | None = None
 
@@ -116,7 +131,17 @@ class CompiledKernel(Executable):
         artifact, interface = compiled.artifact, compiled.interface
         self.runtime, self.signer = runtime, signer
         self.path = "" if fn is None else path_of(fn)
-        self.guard = Guard(fn, compiled.reads)
+        self.guard, self.is_portable = Guard(fn, compiled.reads), compiled.is_portable
+        self.hidden, self.key = None, signer.key
+        parameters = signer.parameters
+        if compiled.members.arrays:
+            from vkchi.launch.member_arrays import MemberReader  # few kernels need it
+
+            assert fn is not None
+            self.hidden = MemberReader(fn, compiled.members, parameters)
+            parameters = [*parameters, *self.hidden.parameters]
+            self.key = key_function(parameters)
+            args = self.hidden.complete(args) or changed_members(fn)
         self._read_func, self.home = compiled.read_func, compiled.home
         self.draws, self.results = interface.draws, interface.results
         self.returns_tuple = interface.returns_tuple
@@ -127,7 +152,7 @@ class CompiledKernel(Executable):
         arrays = self._find_arrays(interface, compiled.fields)
         self.lives = lifetime_tokens(arrays)
         super().__init__(
-            runtime, artifact, signer.parameters, args, fixed=arrays, gradients=self.gradients,
+            runtime, artifact, parameters, args, fixed=arrays, gradients=self.gradients,
             limits=interface.checks,
         )  # fmt: skip
         if compiled.read_func is not None:
@@ -202,18 +227,40 @@ class CompiledKernel(Executable):
         return self.path.startswith("vkchi.")
 
     def known(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the arguments with None in place of all but template arguments and `self`."""
-        pairs = zip(self.parameters, args, strict=True)
+        """Return the arguments with None in place of all but template arguments and `self`; without
+        members."""
+        pairs = zip(self.signer.parameters, args)
         return tuple([arg if p.kind in ("template", "self") else None for p, arg in pairs])
 
-    def renewed(self, args: tuple[Any, ...]) -> CompiledKernel:
-        """Return the kernel compiled for the current Python values.
+    def accept(self, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Return the arguments of a call, and the arrays of `hidden` as they are now.
 
-        That is this one if its guard holds or it has no `renew`, else the result of `renew`.
+        None if the code is not valid for these and the current Python values.
         """
-        if self.renew is None or self.guard.holds(args):
-            return self
-        return self.renew(args)
+        if not self.guard.holds(args):
+            return None
+        return args if self.hidden is None else self.hidden.complete(args)
+
+    def renewed(self, args: tuple[Any, ...]) -> Accepted:
+        """Return the kernel compiled for the current Python values and member arrays, and its
+        arguments, for those of an earlier call.
+
+        The kernel is this one if it accepts the arguments or has no `renew`.
+        """
+        given = args[: len(self.signer.parameters)]
+        found = self.accept(given)
+        if found is not None or self.renew is None:
+            return self, args if found is None else found
+        return self.renew(given)
+
+    def guard_for(self, args: tuple[Any, ...]) -> Guard | CallGuard:
+        """Return the guard of calls with the member arrays of `args`."""
+        return self.guard if self.hidden is None else self.hidden.guard(self.guard, args)
+
+    @property
+    def is_constant(self) -> bool:
+        """True if the kernel depends on no Python value that may change."""
+        return self.guard.is_constant and self.hidden is None
 
     @property
     def origin(self) -> tuple[str, Span | None]:

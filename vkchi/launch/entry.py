@@ -23,7 +23,7 @@ class Entry(RepeatedCommands):
     """The bound launch of calls with one key."""
 
     def __init__(self, kernel: CompiledKernel, args: tuple[Any, ...]) -> None:
-        self.kernel = kernel
+        self.kernel, self.guard = kernel, kernel.guard_for(args)
         pairs = zip(kernel.parameters, args, strict=True)
         # Kept alive, and made before the key, which has their ids.
         self.tokens = [weakref.ref(arg) for p, arg in pairs if p.kind == "self"]
@@ -34,6 +34,7 @@ class Entry(RepeatedCommands):
             bound.check_types(kernel)
         super().__init__(kernel, bound, scalars)
         self._begin_to_hold()
+        self.next: Entry | None = None  # for the same key, with other values or members
         self.changed: list[int] | None = None  # indices of foreign arrays that are written
 
     def _begin_to_hold(self) -> None:

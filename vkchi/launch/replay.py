@@ -46,6 +46,8 @@ class RecordedLaunch(CommandList):
 
     def __init__(self, name: str, kernel: CompiledKernel, args: tuple[Any, ...]) -> None:
         self.name, self.kernel, self._known = name, kernel, kernel.known(args)
+        self._guard = kernel.guard_for(args)
+        self._members = args[len(self._known) :]  # kept alive
         bound = self._bind(args)
         self.form = kernel.form_for(bound, RECORDED)
         self.arrays: dict[str, Storage] = {**kernel.fields(args), **bound.arrays}
@@ -57,7 +59,7 @@ class RecordedLaunch(CommandList):
     @property
     def is_current(self) -> bool:
         """True if the Python values that were read at compile time are unchanged."""
-        return self.kernel.guard.holds(self._known)
+        return bool(self._guard.holds(self._known))
 
     def _bind(self, args: tuple[Any, ...]) -> BoundArguments:
         try:
@@ -135,7 +137,7 @@ class Replay:
         }
         self._lives = list(dict.fromkeys(life for one in launches for life in one.kernel.lives))
         self._drawing = [one for one in launches if one.kernel.draws]
-        self._watched = [one for one in launches if not one.kernel.guard.is_constant]
+        self._watched = [one for one in launches if not one.kernel.is_constant]
         self._sequences: dict[int, CommandSequence] = {}
         self._last: CommandSequence | None = None  # of other scalars: the same barriers apply
         self._memory: ArgumentMemory | None = None

@@ -21,12 +21,12 @@ from vkchi.frontend.state.captured_values import (
     OF_PARENTS,
     Path,
     PathRead,
+    Step,
     Test,
     is_current,
     is_kept,
     is_memory,
     parent_of,
-    value_of,
 )
 from vkchi.interrupts.local import local
 from vkchi.tuples import NamedTuple
@@ -117,10 +117,18 @@ class GuardSource:
         return f"{PREFIX}{len(self.constants) - 1}"
 
     def path(self, path: Path) -> str:
-        if any(kind == "attr" and not is_name(key) for kind, key in path.steps):
-            return f"{self.constant(lambda args: value_of(path, args))}({PREFIX}args)"
-        steps = [f".{key}" if kind == "attr" else f"[{self.key(key)}]" for kind, key in path.steps]
-        return self.root(path) + "".join(steps)
+        found = self.root(path)
+        for step in path.steps:
+            found = self.step(found, step)
+        return found
+
+    def step(self, base: str, step: Step) -> str:
+        kind, key = step
+        if kind == "item":
+            return f"{base}[{self.key(key)}]"
+        if is_name(key):
+            return f"{base}.{key}"
+        return f"{self.constant(getattr)}({base}, {key!r})"
 
     def root(self, path: Path) -> str:
         kind, fn, name = path.root
@@ -136,11 +144,25 @@ class GuardSource:
             k = fn.__code__.co_varnames.index(name)
             self.arguments[k] = None
             return f"{PREFIX}arg{k}"
+        if kind == "object":
+            return f"{self.constant(fn)}().{name}"
         if kind == "class":
             if name == "__mro__":
                 return f"{self.constant(fn)}.__mro__"
             return f"{self.constant(vars(fn))}.get({name!r})"
         return f"{self.constant(fn)}.{name}"
+
+    def function(self, lines: Sequence[str]) -> Callable[[tuple[Any, ...]], Any]:
+        """Return the function of a call's arguments with these statements. An exception gives
+        False."""
+        given = [*self.constants, type, local, Exception]
+        names = [f"{PREFIX}{k}" for k in range(len(self.constants))]
+        names += [f"{PREFIX}type", f"{PREFIX}local", f"{PREFIX}error"]
+        arguments = [f"{PREFIX}arg{k} = {PREFIX}args[{k}]" for k in self.arguments]
+        code = compile_guard(tuple(names), (*arguments, *lines))
+        cells = dict(zip(names, given, strict=True))
+        closure = tuple([cell_of(cells[name]) for name in code.co_freevars])
+        return FunctionType(code, self.globals, "guard", None, closure)
 
     def key(self, key: Any) -> str:
         return repr(key) if type(key) in (int, str) else self.constant(key)
@@ -166,15 +188,7 @@ def generate_guard(
     False."""
     text = GuardSource(fn)
     parts = [text.test(one) for one in tests]
-    given = [*text.constants, type, local, Exception]
-    names = [f"{PREFIX}{k}" for k in range(len(text.constants))]
-    arguments = "".join([f"{PREFIX}arg{k} = {PREFIX}args[{k}]; " for k in text.arguments])
-    body = f"{arguments}return {' and '.join(parts)}"
-    names += [f"{PREFIX}type", f"{PREFIX}local", f"{PREFIX}error"]
-    code = compile_guard(tuple(names), body)
-    cells = dict(zip(names, given, strict=True))
-    closure = tuple([cell_of(cells[name]) for name in code.co_freevars])
-    return FunctionType(code, fn.__globals__, "guard", None, closure)
+    return text.function([f"return {' and '.join(parts)}"])
 
 
 def cell_of(value: Any) -> Any:
@@ -182,12 +196,14 @@ def cell_of(value: Any) -> Any:
 
 
 @lru_cache(256)
-def compile_guard(names: tuple[str, ...], body: str) -> CodeType:
+def compile_guard(names: tuple[str, ...], lines: tuple[str, ...]) -> CodeType:
     """Compile a guard whose free variables are among these names."""
+    body = "".join([f"   {line}\n" for line in lines])
     text = (
         f"def make({', '.join(names)}):\n"
         f" def guard({PREFIX}args):\n"
-        f"  try: {body}\n"
+        "  try:\n"
+        f"{body}"
         f"  except {PREFIX}local({PREFIX}error): return False\n"
         " return guard\n"
     )

@@ -257,6 +257,11 @@ def analyse(
     """
 
     def seen(compiled: CompiledKernel, args: tuple[Any, ...]) -> T:
+        for p in compiled.hidden.parameters if compiled.hidden is not None else ():
+            raise ArgumentError(
+                f"{compiled.origin[0]} is a torch operator, and reads the ndarray `{p.path}`\n"
+                "help: pass it to the operator as a tensor"
+            )
         made.append(KernelValues(compiled.guard, compiled.known(args)))
         return look(compiled, args)
 

@@ -106,7 +106,8 @@ def make_kernel(
     kernel.reads, kernel.writes = reads & known, writes & known
     kernel.used = kernel.reads | kernel.writes
     kernel.function = lambda: fn
-    kernel.describe = lambda args: signer.specs(args, signer.sign(args))
+    count = len(signer.parameters)
+    kernel.describe = lambda args: signer.specs(args[:count], signer.sign(args[:count]))
     kernel.compile_for_device = compile_for_device
     return kernel
 

@@ -295,7 +295,7 @@ class ArrayParameter(Parameter):
         return f"convert it, {converted}", f"dtype=ti.{elem}"
 
     def spec(self, arg: Any, signed: Any) -> ArgSpec:
-        return ArgSpec(self.name, "array", signed, self.annotation.boundary)
+        return ArgSpec(self.name, "array", signed, self.annotation.boundary, arg)
 
     def bind(self, arg: Any, bound: BoundArguments) -> None:
         array = arg if isinstance(arg, Ndarray) else self._import(arg, bound)

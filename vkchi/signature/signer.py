@@ -9,14 +9,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import combinations, pairwise
 from typing import Any
 
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.interop import dlpack, host_views
-from vkchi.interop.in_place import HostNdarray, host_arrays
+from vkchi.interop.disjoint import are_disjoint_arguments
+from vkchi.interop.in_place import host_arrays
 from vkchi.interrupts.local import local
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime, await_host_memory, has_several
@@ -167,33 +167,3 @@ def compile_key(test: str, tokens: str) -> Callable[[tuple[Any, ...]], Key | Non
     made: dict[str, Any] = {"Storage": Storage, "local": local, "ref": weakref.ref}
     exec(compile(text, "<vkchi key>", "exec"), made)
     return made["key"]  # type: ignore[no-any-return]
-
-
-def are_disjoint_arguments(arrays: list[Any]) -> bool:
-    """True if no two arrays, and no array and gradient, have the same buffer or overlapping host
-    memory.
-
-    Host memory counts if it is used in place. Arrays that will be copied must not be the same view,
-    which is copied once. `bound` checks other overlaps.
-    """
-    buffers: set[int] = set()
-    gradients, others, ranges = [], [], []
-    for a in arrays:
-        if isinstance(a, Ndarray):
-            buffers.add(id(a.buffer))
-            if isinstance(a, HostNdarray):
-                ranges.append((a.start, a.end))
-            if a.grad is not None:
-                gradients.append(a.grad.buffer)
-        else:
-            others.append(a)
-    if len(buffers) + len(others) < len(arrays):
-        return False
-    if len(ranges) > 1 and any(end > start for (_, end), (start, _) in pairwise(sorted(ranges))):
-        return False
-    if gradients and not buffers.isdisjoint(map(id, gradients)):
-        return False
-    return len(others) < 2 or not any(
-        a is None or b is None or host_views.is_same_view(a, b)
-        for a, b in combinations(map(host_views.view_of, others), 2)
-    )

@@ -11,6 +11,7 @@ are compared by type and bits (numbers, containers, vectors, small numpy arrays)
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Callable, Iterable
 from enum import Enum
@@ -25,6 +26,7 @@ from vkchi.lang.value_keys import PLAIN, identity_keys, is_bound, value_key
 from vkchi.span import Span
 from vkchi.tuples import NamedTuple
 from vkchi.types import DefaultTensor, Type
+from vkchi.types.array_attributes import ArrayArgument
 from vkchi.types.lazy_numpy import is_array_of_numpy, is_number_of_numpy
 from vkchi.types.struct_types import StructType
 
@@ -77,6 +79,11 @@ class Path(NamedTuple):
             owner = f"{getattr(held, '__name__', type(held).__name__)}."
         return f"{owner}{self.root.name}{inner}"
 
+    @property
+    def dotted(self) -> str:
+        """The path with names only, for parameters: `self.links.0.mass`."""
+        return re.sub(r"\W+", ".", str(self)).strip(".")
+
 
 class PathRead(NamedTuple):
     """A value read at compile time, the way to compare it, and the line that read it.
@@ -92,6 +99,29 @@ class PathRead(NamedTuple):
 
     def test(self) -> Test:
         return test_of(self.how, self.value)
+
+
+class MemberArray(NamedTuple):
+    """An ndarray that a kernel reads by a path, and takes as a hidden parameter.
+
+    - name: of the parameter.
+    - argument: the array's type and attributes.
+    - paths: all paths that lead to the array. The first one is read at each call.
+    - like: an earlier array parameter that must have the same shape, or "".
+    """
+
+    name: str
+    argument: ArrayArgument
+    paths: tuple[Path, ...]
+    like: str = ""
+
+
+class Members(NamedTuple):
+    """The `MemberArray`s of a kernel. If `are_disjoint`, the code requires that all array arguments
+    are disjoint, members included."""
+
+    arrays: tuple[MemberArray, ...] = ()
+    are_disjoint: bool = False
 
 
 def root_value(root: PathRoot, args: tuple[Any, ...]) -> Any:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -20,6 +21,7 @@ from vkchi.frontend.state.captured_values import (
     NOT_USERS,
     NUMBERS,
     How,
+    MemberArray,
     Path,
     PathRead,
     PathRoot,
@@ -43,7 +45,7 @@ MOST_PATHS = 8  # of one object
 class ValueUse:
     """A value at a path. `uses` counts its uses other than as a step to one of its parts.
 
-    `is_compared`: its identity matters.
+    `is_compared`: its identity matters, or Python code read it at compile time.
     """
 
     __slots__ = ("is_compared", "span", "uses", "value")
@@ -76,6 +78,11 @@ class Dependencies:
         # latest path is the last.
         self._origins: dict[int, tuple[Any, tuple[Path, ...]]] = {}
         self._made: set[int] = set()  # ids of objects made at compile time
+        # Captured ndarrays by id, with the names of their parameters.
+        self._members: dict[int, tuple[Any, str]] = {}
+        self._in_python = False  # recording what Python code may read
+        # Code may depend on objects among the arguments by more than `reads`.
+        self.has_pins = False
         self._globals: dict[int, FunctionType] = {}  # the first function of each module
         self._cells: dict[int, PathRoot] = {}
 
@@ -152,6 +159,7 @@ class Dependencies:
         paths, is_known = self._paths(base), id(base) in self._origins
         self.met(base)
         if not paths and step is not None and step[0] == "attr" and may_change(base):
+            self.has_pins = True
             if not is_known:
                 self._made.add(id(base))  # kept alive in _origins
             self._origins.setdefault(id(base), (base, ()))
@@ -191,6 +199,7 @@ class Dependencies:
                 note = self.notes[path] = ValueUse(value, span)
                 self._note_items(path, value)
             note.uses += 1
+            note.is_compared |= self._in_python
 
     def _note_items(self, path: Path, value: Any) -> None:
         """Record the paths of a container's items, nested ones included.
@@ -232,6 +241,7 @@ class Dependencies:
 
     def compared(self, value: Any) -> None:
         """Record that the identity of an object at a path matters."""
+        self.has_pins = self.has_pins or any(value is held for held in self._arguments.values())
         for path in self._paths(value):
             if path in self.notes:
                 self.notes[path].is_compared = True
@@ -245,6 +255,13 @@ class Dependencies:
         """True if an object was recorded, and not as one made at compile time."""
         return id(value) in self._origins and id(value) not in self._made
 
+    @contextmanager
+    def in_python(self) -> Iterator[None]:
+        """Context in which recorded values are read by Python code at compile time."""
+        outer, self._in_python = self._in_python, True
+        yield
+        self._in_python = outer
+
     def ran(self, callee: Any) -> None:
         """Record that a Python callable was run at compile time.
 
@@ -257,11 +274,42 @@ class Dependencies:
                 return
             self.functions[callee] = None
             for name, value in referred_names(callee).items():
-                self.read(callee, name, value)
+                with self.in_python():
+                    self.read(callee, name, value)
                 if isinstance(value, FunctionType):
                     self.ran(value)
         elif (getattr(callee, "__module__", None) or "").partition(".")[0] not in _PURE:
             self.opaque[getattr(callee, "__qualname__", type(callee).__qualname__)] = None
+
+    # --- ndarrays ----------------------------------------------------------------------------
+
+    def array_path(self, array: Any) -> Path | None:
+        """Return the latest path of an ndarray that can be read at each call; None if there is
+        none."""
+        paths = [path for path in self._paths(array) if path.root.kind != "object"]
+        return paths[-1] if paths else None
+
+    def add_member(self, array: Any, name: str) -> None:
+        """Record that a captured ndarray is the hidden parameter `name`."""
+        self._members[id(array)] = array, name
+
+    def member(self, name: str) -> Any:
+        """Return the ndarray of a hidden parameter."""
+        return next(array for array, known in self._members.values() if known == name)
+
+    def is_other(self, path: Path, array: Any) -> bool:
+        """True if another value was read at a path before."""
+        return path in self.notes and self.notes[path].value is not array
+
+    def members(self) -> tuple[MemberArray, ...]:
+        """Return the captured ndarrays, in the order of their parameters."""
+        found = []
+        for array, name in self._members.values():
+            first = self.array_path(array)
+            assert first is not None
+            others = [p for p, n in self.notes.items() if n.value is array and p != first]
+            found.append(MemberArray(name, array.__vkchi_argument__, (first, *others)))
+        return tuple(found)
 
     # --- results -----------------------------------------------------------------------------
 
@@ -280,13 +328,21 @@ class Dependencies:
         for path, note in self.notes.items():
             if path.root.kind == "object" or is_users(path.root.fn):
                 found += [PathRead(path, *given, note.span) for given in self._tests(path, note)]
+            elif not is_own(path.root.fn):
+                self.has_pins = True
         found += [PathRead(path, "items", value) for path, value in self._iterated.items()]
         found += [PathRead(path, "absent", name) for path, name in self._absent.items()]
-        return repeatable_reads(found, args)
+        kept = repeatable_reads(found, args)
+        keys = [key for read in kept for _, key in read.path.steps]
+        if len(kept) < len(found) or any(type(key) not in (int, str) for key in keys):
+            self.has_pins = True
+        return kept
 
     def _tests(self, path: Path, note: ValueUse) -> Iterator[tuple[How, Any]]:
         """Yield the comparisons of a value at a path, as pairs (how, value) for `test_of`."""
         value = note.value
+        if id(value) in self._members and not note.is_compared:
+            return
         has_parts = isinstance(value, CONTAINERS) or is_array_of_numpy(value)
         if isinstance(value, ModuleType) or (has_parts and note.uses <= 0):
             return
@@ -353,6 +409,11 @@ class IdentityReference:
 
     def __call__(self) -> Any:
         return self._of()
+
+
+def is_own(fn: FunctionType) -> bool:
+    """True if a function belongs to vkchi."""
+    return (fn.__module__ or "").partition(".")[0] == "vkchi"
 
 
 def is_users(fn: FunctionType) -> bool:

@@ -35,13 +35,16 @@ def record_reachable(deps: Dependencies, callee: Any, args: Iterable[Any]) -> No
     arguments."""
     walk = ReachabilityWalk(deps)
     fn = callee.__func__ if isinstance(callee, MethodType) else callee
-    if isinstance(callee, MethodType):
-        walk.look(callee.__self__)
-    if isinstance(fn, FunctionType):
-        walk.enter(fn)
-    for arg in args:
-        walk.look(arg)
-    walk.go()
+    with deps.in_python():
+        if isinstance(callee, MethodType):
+            walk.look(callee.__self__)
+        if isinstance(fn, FunctionType):
+            walk.enter(fn)
+        for arg in args:
+            walk.look(arg)
+        walk.go()
+    if any(map(is_object, walk.objects.values())):
+        deps.has_pins = True
 
 
 class ReachabilityWalk:

@@ -65,6 +65,7 @@ class Kind:
     is_container = False  # a tree with branches
     is_array = False  # a whole array, or an array of structs
     is_field = False  # a Python object that stands for an array
+    is_ndarray = False  # an ndarray of Python: a parameter, if a path leads to it
 
     def __init_subclass__(cls, of: Sequence[type | str] = ()) -> None:
         for key in of:
@@ -275,6 +276,7 @@ class Kind:
 
     def shown(self, cx: Any, x: Any) -> list[Part]:
         """Return x's text as `print` shows it."""
+        cx.looked_into(x)
         return [str(x)]
 
     def class_of(self, x: Any) -> type:
@@ -327,7 +329,15 @@ def _find_kind(cls: Any) -> Kind:
 PLAIN = Kind()
 KINDS |= dict.fromkeys((type(None), object), PLAIN)
 _MARKS |= dict.fromkeys(
-    ("__vkchi_array__", "__vkchi_name__", "__vkchi_struct__", "sparse_path", "adds_slots"), PLAIN
+    (
+        "__vkchi_array__",
+        "__vkchi_argument__",
+        "__vkchi_name__",
+        "__vkchi_struct__",
+        "sparse_path",
+        "adds_slots",
+    ),
+    PLAIN,
 )
 
 
@@ -372,6 +382,19 @@ class OutsideArrayKind(OutsideTextureKind, of=["__vkchi_name__"]):
 
     def of_subclass(self, cls: type) -> Kind:
         return self if hasattr(cls, "__getitem__") else OUTSIDE_TEXTURE
+
+
+class NdarrayKind(OutsideArrayKind, of=["__vkchi_argument__"]):
+    """Ndarrays without a path; others are read as parameters (`Lowering.as_read`)."""
+
+    is_ndarray = True
+    helps = all_but(
+        help="read it from a name or an attribute, or pass it to the kernel as an argument: "
+        "x: ti.types.ndarray()"
+    )
+
+    def of_subclass(self, cls: type) -> Kind:
+        return self
 
 
 OUTSIDE_TEXTURE = OutsideTextureKind()
