@@ -165,6 +165,81 @@ def test_other_objects_and_sizes_share_the_code() -> None:
     assert compiled("step") == 2
 
 
+def twice(obj: Any) -> int:
+    return 2 * getattr(obj, "".join(["nu", "mber"]))
+
+
+CHOSEN: Any = None
+TABLE: dict[Any, int] = {}
+
+
+@ti.data_oriented
+class Differing:
+    """Objects whose code differs by more than their numbers and arrays."""
+
+    def __init__(self, number: int) -> None:
+        self.x, self.number = ti.ndarray(ti.i32, 1), number
+        self.long = [number] * 5000
+        self.keys = {Pair: number}
+        TABLE[self] = number
+
+    def __str__(self) -> str:
+        return f"number {self.number}"
+
+    @property
+    def half(self) -> int:
+        return self.number // 2
+
+    @ti.kernel
+    def by_python(self):
+        self.x[0] = ti.static(twice(self))
+
+    @ti.kernel
+    def by_identity(self):
+        self.x[0] = 1 if ti.static(self is CHOSEN) else 0
+
+    @ti.kernel
+    def by_key(self):
+        self.x[0] = TABLE[self]
+
+    @ti.kernel
+    def by_long_list(self):
+        for k in ti.static(range(2)):
+            self.x[0] += sum(self.long)
+
+    @ti.kernel
+    def by_inner_key(self):
+        self.x[0] = self.keys[Pair]
+
+    @ti.kernel
+    def by_property(self):
+        self.x[0] = self.half
+
+    @ti.kernel
+    def by_text(self):
+        print(self)
+
+
+def test_objects_that_differ_have_code_of_their_own(capfd: pytest.CaptureFixture[str]) -> None:
+    global CHOSEN
+    one, other = Differing(10), Differing(30)
+    CHOSEN = other
+    for made, chosen in ((one, 0), (other, 1)):
+        n = made.number
+        for name, want in (
+            ("by_python", 2 * n), ("by_identity", chosen), ("by_key", n),
+            ("by_long_list", 2 * 5000 * n), ("by_inner_key", n), ("by_property", n // 2),
+        ):  # fmt: skip
+            made.x.fill(0)
+            getattr(made, name)()
+            assert made.x[0] == want, name
+        made.by_text()
+        ti.sync()
+        assert f"number {n}" in capfd.readouterr().out
+    TABLE.clear()
+    CHOSEN = None
+
+
 def test_another_type_gives_other_code() -> None:
     solver = Solver(3)
     solver.step(1.0)
@@ -413,7 +488,9 @@ def test_the_gradient_of_one_call() -> None:
 def test_a_member_without_gradient_raises() -> None:
     model = Model(VALUES)
     model.links.mass = array(VALUES, ti.f64)
-    with pytest.raises(ti.TaichiRuntimeError, match=r"`self\.links\.mass`.*its grad"):
+    with pytest.raises(
+        ti.TaichiRuntimeError, match=r"`self\.links\.mass`: the kernel uses its grad"
+    ):
         model.from_gradient()
 
 

@@ -70,7 +70,7 @@ def describe_call(
     for parameter, arg in zip(kernel.parameters, args, strict=True):
         parameter.bind(arg, bound)
     for gradient, argument in kernel.gradients:
-        bind_gradient(bound, gradient, argument)
+        bind_gradient(kernel, bound, gradient, argument)
     bound.check_written(kernel)
     bound.check_apart(kernel, kernel.fields(args))
     if shared and kernel.is_mixed:

@@ -453,7 +453,7 @@ class Lowering:
             given, name = value.__vkchi_argument__, self.unused_name(path.dotted)
             param = self.add_param(Param(given.type, name, given.attributes), ("arg", name))
             self.dependencies.add_member(value, name)
-            found = self._arrays[id(value)] = ArrayRef(param)
+            found = self._arrays[id(value)] = ArrayRef(param, name=str(path))
         return found
 
     def array_of(self, obj: Any) -> ArrayRef:
@@ -481,15 +481,16 @@ class Lowering:
     def gradient_of(self, array: ArrayRef) -> ArrayRef:
         """Return the gradient of an ndarray argument, which becomes a parameter of the Func."""
         binding = ("grad", array.value.name)
+        shown = f"{array.name}.grad"
         for param in self.params:
             if self.bindings[param.name] == binding:
-                return ArrayRef(param, clamps=array.clamps)
+                return ArrayRef(param, clamps=array.clamps, name=shown)
         assert isinstance(array.value, Param)
         param = array.value.companion(f"{array.value.name}.grad")
         # The gradient may also be passed as an argument.
         param.attributes = param.attributes._replace(noalias=False)
         param = self.add_param(param, binding)
-        return ArrayRef(param, clamps=array.clamps)
+        return ArrayRef(param, clamps=array.clamps, name=shown)
 
     def seed(self) -> None:
         """Record that the kernel draws random numbers: the first call adds one parameter to the

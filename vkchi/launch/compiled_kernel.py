@@ -20,6 +20,7 @@ from vkchi.lang.struct import build_value
 from vkchi.launch.executable import Executable, count_reader, make_cell
 from vkchi.launch.value_guards import Guard
 from vkchi.runtime import Runtime
+from vkchi.signature import Parameter
 from vkchi.signature.bound import (
     BoundArguments,
     ImportedArray,
@@ -54,7 +55,7 @@ def member_arrays(arg: Any) -> list[Any]:
     return arg.__vkchi_members__() if hasattr(type(arg), "__vkchi_members__") else [arg]
 
 
-def bind_gradient(bound: BoundArguments, name: str, argument: str) -> None:
+def bind_gradient(kernel: CompiledKernel, bound: BoundArguments, name: str, argument: str) -> None:
     """Bind parameter `name` to the gradient of the array argument `argument`.
 
     Raises ArgumentError if the array has none.
@@ -63,10 +64,9 @@ def bind_gradient(bound: BoundArguments, name: str, argument: str) -> None:
     if gradient is None:
         gradient = bound.import_gradient(name, argument)
     if gradient is None:
-        raise ArgumentError(
-            f"argument `{argument}`: the kernel uses its grad, and it has none: make the array "
-            "with needs_grad=True"
-        )
+        found = next((p for p in kernel.parameters if p.name == argument), None)
+        why = "the kernel uses its grad, and it has none: make the array with needs_grad=True"
+        raise (found or Parameter(argument, None)).refuse(why)
     bound.bind_array(name, gradient)
 
 
@@ -345,7 +345,7 @@ class CompiledKernel(Executable):
                 if shared:
                     bound.share(shared)
                 for name, argument in self.gradients:
-                    bind_gradient(bound, name, argument)
+                    bind_gradient(self, bound, name, argument)
                 imports = bound.imports
                 if imports:
                     bound.check_written(self)

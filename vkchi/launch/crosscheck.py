@@ -147,7 +147,7 @@ def take_case(kernel: CompiledKernel, args: tuple[Any, ...]) -> Case:
         raise Unsupported(f"verify: {name}() draws random numbers, which devices draw as they like")
     bound = kernel.bind_arguments(args)
     for gradient, argument in kernel.gradients:
-        bind_gradient(bound, gradient, argument)
+        bind_gradient(kernel, bound, gradient, argument)
     for check in kernel.checks:
         check(bound.flat)
     pairs = [pair for p, arg in zip(kernel.parameters, args, strict=True) for pair in p.leaves(arg)]

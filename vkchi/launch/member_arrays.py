@@ -66,6 +66,8 @@ class MemberReader:
                 other = full[self.places[m.like]]
                 if tuple(other.shape)[: len(array.shape)] != array.shape:
                     return None
+        if len(set(map(id, arrays))) < len(arrays):  # one array is one parameter
+            return None
         passed = [args[k] for k in self.passed]
         if members.are_disjoint and not are_disjoint_arguments([*passed, *arrays]):
             return None

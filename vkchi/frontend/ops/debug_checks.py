@@ -47,7 +47,7 @@ def guard_indices(cx: Context, array: ArrayRef, indices: Sequence[Value]) -> Non
     ok = all_of(cx, [v for row in rows if (v := is_inside(cx, *row)) is not None])
     if ok is None:
         return
-    name = array.value.name
+    name = array.name
     parts: list[Part] = [f"index out of bounds: accessing `{name}` of size "]
     parts += tuple_text(extents)
     parts += [f" and offset ({', '.join(map(str, array.origin))})" if any(array.origin) else ""]

@@ -26,6 +26,7 @@ from vkchi.frontend.state.captured_values import (
     PathRead,
     PathRoot,
     Step,
+    is_cut,
     is_leaf,
     is_object,
     repeatable_reads,
@@ -45,13 +46,14 @@ MOST_PATHS = 8  # of one object
 class ValueUse:
     """A value at a path. `uses` counts its uses other than as a step to one of its parts.
 
-    `is_compared`: its identity matters, or Python code read it at compile time.
+    `is_compared`: its identity matters. `by_python`: Python code may have read it at compile time.
     """
 
-    __slots__ = ("is_compared", "span", "uses", "value")
+    __slots__ = ("by_python", "is_compared", "span", "uses", "value")
 
     def __init__(self, value: Any, span: Span | None) -> None:
-        self.value, self.span, self.uses, self.is_compared = value, span, 0, False
+        self.value, self.span, self.uses = value, span, 0
+        self.is_compared = self.by_python = False
 
 
 class Dependencies:
@@ -199,7 +201,7 @@ class Dependencies:
                 note = self.notes[path] = ValueUse(value, span)
                 self._note_items(path, value)
             note.uses += 1
-            note.is_compared |= self._in_python
+            note.by_python |= self._in_python
 
     def _note_items(self, path: Path, value: Any) -> None:
         """Record the paths of a container's items, nested ones included.
@@ -334,14 +336,15 @@ class Dependencies:
         found += [PathRead(path, "absent", name) for path, name in self._absent.items()]
         kept = repeatable_reads(found, args)
         keys = [key for read in kept for _, key in read.path.steps]
-        if len(kept) < len(found) or any(type(key) not in (int, str) for key in keys):
+        is_incomplete = len(kept) < len(found) or any(is_cut(read.value) for read in kept)
+        if is_incomplete or any(type(key) not in (int, str) for key in keys):
             self.has_pins = True
         return kept
 
     def _tests(self, path: Path, note: ValueUse) -> Iterator[tuple[How, Any]]:
         """Yield the comparisons of a value at a path, as pairs (how, value) for `test_of`."""
         value = note.value
-        if id(value) in self._members and not note.is_compared:
+        if id(value) in self._members and not note.by_python:
             return
         has_parts = isinstance(value, CONTAINERS) or is_array_of_numpy(value)
         if isinstance(value, ModuleType) or (has_parts and note.uses <= 0):

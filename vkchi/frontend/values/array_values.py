@@ -274,7 +274,7 @@ def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> MemoryTarge
     if len(flat) != ndim:
         given = "`None` is given" if indices == [None] else f"{_count(len(flat))} given"
         raise cx.fail(
-            f"`{array.value.name}` has {_axes(ndim)}, and {given}",
+            f"`{array.name}` has {_axes(ndim)}, and {given}",
             kind=KernelIndexError,
             help=_right_index(array, ndim),
         )
@@ -320,7 +320,7 @@ def _axes(ndim: int) -> str:
 
 
 def _right_index(array: ArrayRef, ndim: int) -> str:
-    name = array.value.name
+    name = array.name
     text = ", ".join("ijklmnop"[:ndim]) if ndim else "None"
     inner = shape_of(array.type.elem)
     if inner:

@@ -190,9 +190,10 @@ class ArrayRef(InlineOnly):
     - `source` is the captured Python object, if there is one.
     - `component`: the reference is to this component of each element.
     - `clamps`: indices are clamped to their axes.
+    - `name`: for messages; by default that of `value`.
     """
 
-    __slots__ = ("clamps", "component", "source", "value")
+    __slots__ = ("clamps", "component", "name", "source", "value")
 
     def __init__(
         self,
@@ -201,9 +202,10 @@ class ArrayRef(InlineOnly):
         component: int | None = None,
         *,
         clamps: bool = False,
+        name: str = "",
     ) -> None:
         assert isinstance(value.type, Array)
-        self.clamps = clamps
+        self.clamps, self.name = clamps, name or value.name
         self.value, self.source, self.component = value, source, component
 
     @property

@@ -1,0 +1,18 @@
+import vkchi as ti
+
+ti.init()
+
+
+@ti.data_oriented
+class Model:
+    @property
+    def x(self):
+        return ti.ndarray(ti.f32, 4)
+
+    @ti.kernel
+    def fill(self):
+        for i in self.x:
+            self.x[i] = 1.0
+
+
+Model().fill()

@@ -1,0 +1,19 @@
+import vkchi as ti
+
+ti.init()
+
+
+@ti.data_oriented
+class Model:
+    def __init__(self):
+        self.x = ti.ndarray(ti.f32, 4)
+
+    @ti.kernel
+    def fill(self):
+        for i in self.x:
+            self.x[i] = 1.0
+
+
+model = Model()
+ti.init()
+model.fill()
