@@ -27,7 +27,7 @@ from vkchi.types import Scalar, f32, i32, u32, u64, vector
 
 # (CPU, GPU): bits of a digit, least pairs of a lane, most lanes.
 DIGIT_BITS = (8, 4)
-LANE_PAIRS = (256, 32)
+LANE_PAIRS = (512, 32)
 LANES = (256, 1 << 14)
 
 # --- keys ----------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from vkchi.runtime import Runtime, current_runtime
 from vkchi.types import Scalar, i32
 
 # (CPU, GPU): elements that one invocation adds up alone, least elements of a chunk, most chunks.
-SERIAL = (512, 32)
+SERIAL = (4096, 32)
 CHUNK = 32
 CHUNKS = (256, 1 << 30)
 
