@@ -76,8 +76,10 @@ def test_points_on_borders_of_cells(d: int) -> None:
     axes = np.meshgrid(*[np.arange(-4, 5)] * d, indexing="ij")
     points = np.stack(axes, -1).reshape(-1, d).astype(np.float32) * np.float32(0.25)
     for radius in (0.25, 0.5, 0.2499):
-        grid = ti.spatial.HashGrid(make_points(points), radius)
-        np.testing.assert_array_equal(near_pairs(grid, points), all_pairs(points, points, radius))
+        grid = ti.spatial.HashGrid(make_points(points), np.float32(radius))
+        np.testing.assert_array_equal(
+            near_pairs(grid, points), all_pairs(points, points, grid.radius)
+        )
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from numbers import Real
 from typing import Any
 
 from vkchi.algorithms.array_kernels import check_array, library_func, on_arrays
@@ -148,11 +149,12 @@ class HashGrid:
         is_vector = isinstance(t, Tensor) and t.shape in ((2,), (3,)) and t.elem.kind == "f"
         if not is_vector:
             raise ArgumentError(f"HashGrid: points are vectors of 2 or 3 floats, not {t}")
-        if not (isinstance(radius, float | int) and 0 < radius < math.inf):
+        given: Any = radius  # numpy's scalars are numbers too
+        if not (isinstance(given, Real) and 0 < float(given) < math.inf):
             raise ArgumentError(f"HashGrid: a positive radius is needed, not {radius!r}")
         n = points.shape[0]
         self.points, self.radius = points, float(radius)
-        self.inverse = float(np.float32(1 / (radius * CELL_PER_RADIUS)))  # as kernels get it
+        self.inverse = float(np.float32(1 / (self.radius * CELL_PER_RADIUS)))  # as kernels get it
         self.buckets = max(LEAST_BUCKETS, 1 << (FINE * n - 1).bit_length())
         self.strides = row_strides(self.buckets)
         self.vector = t
