@@ -47,6 +47,33 @@ def test_rays_are_made_by_a_function() -> None:
 
 
 @pytest.mark.ours("objects-made")
+def test_operators_of_constants_beside_kernel_values() -> None:
+    """Comparisons, `sum`, and methods called by name find the operators of a captured object."""
+
+    class Limit:
+        def __init__(self, most):
+            self.most = most
+
+        def __gt__(self, x):
+            return self.most > x
+
+        def __eq__(self, x):
+            return self.most == x
+
+        def __radd__(self, x):
+            return x + self.most
+
+    limit = Limit(3)
+
+    @ti.kernel
+    def k(n: ti.i32) -> ti.types.vector(4, ti.i32):
+        return ti.Vector([n < limit, n == limit, sum([n, limit]), n.__add__(limit)])
+
+    check(k(2), [1, 0, 5, 5])
+    check(k(3), [0, 1, 6, 6])
+
+
+@pytest.mark.ours("objects-made")
 def test_objects_with_operators() -> None:
     class Complex:
         def __init__(self, re, im=0.0):

@@ -41,7 +41,7 @@ from vkchi.frontend.values.operands import is_tensor
 from vkchi.frontend.values.texts import Part, RuntimeString, format_parts, joined
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix
-from vkchi.types import Scalar, Tensor, scalar_of, shape_of
+from vkchi.types import Tensor, scalar_of, shape_of
 
 _BINARY: dict[type[ast.AST], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
@@ -119,13 +119,12 @@ def lower_unary(cx: Lowering, n: ast.UnaryOp) -> Any:
     return operator_lowering.unary(cx, _UNARY[type(n.op)], x)
 
 
-def refuse_not(cx: Lowering, x: Any) -> None:
+def refuse_not(cx: Lowering, x: Value) -> None:
     """Check that the operand of `not` is not a run-time float. Raises KernelTypeError."""
-    t = x.type if isinstance(x, Value) else None
-    if isinstance(t, Scalar | Tensor) and scalar_of(t).kind == "f":
+    if scalar_of(x.type).kind == "f":
         raise cx.fail(
             "`not` takes bools and integers",
-            label=describe(t),
+            label=describe(x.type),
             help="compare it: x == 0.0",
         )
 

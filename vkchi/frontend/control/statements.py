@@ -22,12 +22,12 @@ from vkchi.frontend.control.loops import lower_for, lower_while
 from vkchi.frontend.ops.conversions import coerce
 from vkchi.frontend.ops.methods import has_all, has_any
 from vkchi.frontend.values.kinds import describe
-from vkchi.frontend.values.operands import dtype_of
+from vkchi.frontend.values.operands import dtype_of, is_tensor
 from vkchi.frontend.values.struct_values import fit_member
 from vkchi.frontend.values.texts import print_parts
 from vkchi.frontend.values.trees import StructValue, leaves, map_leaves
 from vkchi.ir.core import Value
-from vkchi.types import Tensor, u1
+from vkchi.types import u1
 from vkchi.types.struct_types import StructType
 
 
@@ -165,8 +165,7 @@ def _compared(cx: Lowering, n: ast.expr) -> Any:
     All components must be true; for a comparison by `!=`, at least one.
     """
     test = cx.expr(n)
-    t = test.type if isinstance(test, Value) else None
-    if not isinstance(t, Tensor) or t.elem is not u1:
+    if not is_tensor(test) or test.type.elem is not u1:
         return test
     is_unequal = isinstance(n, ast.Compare) and isinstance(n.ops[-1], ast.NotEq)
     return (has_any if is_unequal else has_all)(cx, test)

@@ -101,8 +101,8 @@ class StructValueKind(StructKind, ContainerKind, of=[StructValue]):
         return self.overload(cx, x, UNARY_METHODS.get(op, ""))
 
     def overload(self, cx: Any, x: Any, name: str, *args: Any) -> Any:
-        """Inline a special method, which cannot change x."""
-        if name not in x.methods:
+        """Inline a special method of an object, which cannot change x; struct types have none."""
+        if x.cls is None or name not in x.methods:
             return NotImplemented
         method = StructMethod(x.methods[name], x, is_copy=True)
         return cx.tables.call(cx, method, (method.__self__, *args), {})
