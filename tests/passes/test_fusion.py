@@ -217,11 +217,11 @@ def test_func_of_one_loop_is_unchanged() -> None:
 
 
 def pairs(first: str, second: str) -> Func:
-    """Two loops on a private vector: one adds to two of its components, the next one reads two."""
+    """Two loops on a private vector of nine."""
     fn = parse_func(f"""func @f(%x: array<f32[?]> noalias, %n: i32) {{
   %c0 = const 0 : i32
-  %z = const [0.0, 0.0] : f32<2>
-  %v = local %z : ptr<f32<2> local>
+  %z = const [{", ".join(["0.0"] * 9)}] : f32<9>
+  %v = local %z : ptr<f32<9> local>
   parallel %c0, %n {{
     ^(%i: i32)
     %e = const 1.0 : f32
@@ -240,6 +240,21 @@ def pairs(first: str, second: str) -> Func:
 """)
     verify(fn)
     return fn
+
+
+def test_loops_that_sum_into_one_private_matrix_are_fused() -> None:
+    """A Jacobian of 3 by 3 has 81 pairs of components."""
+
+    def sums(name: str, v: str) -> str:
+        return "".join(
+            f"%{name}{k} = member %v [{k}] : ptr<f32 local>\n"
+            f"%{name}s{k} = atomic_add %{name}{k}, {v} : f32\n"
+            for k in range(9)
+        )
+
+    two = "%w = const 2.0 : f32\n"
+    fn = pairs(sums("a", "%e"), two + sums("b", "%w"))
+    assert count_loops(fn) == 2 and count_loops(fuse_loops(fn)) == 1
 
 
 def test_loops_that_share_one_component_of_private_memory_stay_apart() -> None:

@@ -30,7 +30,7 @@ from vkchi.errors import ArgumentError, InternalError
 from vkchi.interrupts.local import local
 from vkchi.ir.core import NO_FILLS, NO_SIZES, Func, Op, Param, Program, Region
 from vkchi.ir.op_table.invocation_ops import REPORTS
-from vkchi.ir.ops import ATOMICS, LOOPS, PLAIN_ACCESSES, QUOTIENTS, ROUNDED_DOWN, UPDATES
+from vkchi.ir.ops import ATOMICS, DIVISIONS, LOOPS, PLAIN_ACCESSES, QUOTIENTS, ROUNDED_DOWN, UPDATES
 from vkchi.ir.verify import verify
 from vkchi.opt.memo import Memo
 from vkchi.opt.tiers import Tier
@@ -133,7 +133,6 @@ ENTRIES: dict[str, PassEntry] = {
     "demote": PassEntry("memory.demote:demote_atomics", needs=UPDATES),
     "demote_all": PassEntry("memory.demote:demote_all_atomics", "log", needs=UPDATES),
     "demote_but_sums": PassEntry("memory.demote:demote_but_sums", needs=UPDATES),
-    "strength": PassEntry("rewrite.strength:reduce_strength", needs=ROUNDED_DOWN.keys()),
     "scatter": PassEntry(
         "loops.scatter.transform:transform_scatter_adds",
         "caps, memo",
@@ -155,6 +154,9 @@ ENTRIES: dict[str, PassEntry] = {
         several=True,
         beside=QUOTIENTS,
     ),
+    "divisions": PassEntry("math.reciprocals:reduce_divisions", "caps", DIVISIONS),
+    # parts of divisions
+    "strength": PassEntry("rewrite.strength:reduce_strength", needs=ROUNDED_DOWN.keys()),
     "reciprocals": PassEntry(
         "math.reciprocals:multiply_instead", "caps", tuple(ROUNDED_DOWN.values())
     ),
@@ -278,8 +280,7 @@ MAPPING: tuple[PassStep | Cleanup, ...] = (
     PassStep("roots", "all other uses of roots are known; before legalize, which may emit roots"),
     PassStep("combine", "before legalize, which expands the remaining atomics to loops"),
     PassStep("legalize", "later passes emit no op that a device may lack"),
-    PassStep("strength", "last: bounds and map_grid match the unreduced forms"),
-    PassStep("reciprocals", "after strength, which emits divisions"),
+    PassStep("divisions", "last: bounds and map_grid match the unreduced forms"),
     PassStep("dce", "removes unused ops"),
 )
 
@@ -310,16 +311,16 @@ STAGES = {
 # Optimizations that are not required for correctness; `VKCHI_PASSES` can disable them.
 OPTIONAL = frozenset({
     "bases", "bins", "broadcast", "coarsen", "combine", "commoning", "demote", "demote_all",
-    "fills", "fission", "forward", "fusion", "indices", "jam", "jam_sums", "jump_threading",
-    "lanes", "licm", "neighbours", "peel", "predicate", "promote", "reciprocals", "reduce",
-    "remainders", "roots", "rounds", "scatter", "stores_last", "strength", "unroll", "unroll_loads",
+    "divisions", "fills", "fission", "forward", "fusion", "indices", "jam", "jam_sums",
+    "jump_threading", "lanes", "licm", "neighbours", "peel", "predicate", "promote", "reduce",
+    "remainders", "roots", "rounds", "scatter", "stores_last", "unroll", "unroll_loads",
     "unroll_sums",
 })  # fmt: skip
 
 # Passes that run on loops over arrays without branches and reductions.
 USUAL = (
     "split", "simplify", "dce", "peel", "fission", "forward", "bounds", "indices", "jam",
-    "map_grid", "licm", "unroll", "legalize", "strength", "reciprocals", "access",
+    "map_grid", "licm", "unroll", "legalize", "divisions", "access",
     "broadcast", "neighbours", "rounds", "stores_last", "arithmetic", "bases",
 )  # fmt: skip
 

@@ -24,7 +24,7 @@ from vkchi.ir.ops import ATOMICS, COMMUTATIVE
 from vkchi.target.remarks import Refusal, Verdict
 from vkchi.tuples import NamedTuple
 
-MOST_PAIRS = 64  # pairs of elements of one array that are compared
+MOST_PAIRS = 256  # pairs of elements of one array that are compared
 ALIASED = Refusal("arrays that are accessed may overlap in memory")
 MANY = Refusal("too many elements of one array are accessed to compare them")
 

@@ -13,7 +13,7 @@ Preconditions: runs after `strength`, which writes divisions as u32, and those o
 2^31 as casts from i32. The device has 64-bit integers. An extent of 0 counts as 1; no observable
 value depends on it.
 
-    >>> multiply_instead(fn, caps)
+    >>> reduce_divisions(fn, caps)
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.constants import constant_int
 from vkchi.ir.core import Func, Op, Value, find_parallel, walk
 from vkchi.ir.rebuild import rebuild
+from vkchi.opt.rewrite.strength import reduce_strength
 from vkchi.target.caps import Caps
 from vkchi.target.magic import MAGIC
 from vkchi.tuples import NamedTuple
@@ -45,6 +46,11 @@ class MagicNumbers(NamedTuple):
 
 
 MOST = (1 << 31) - 1  # largest dividend for `target.magic`
+
+
+def reduce_divisions(fn: Func, caps: Caps) -> Func:
+    """Rewrite integer divisions to their cheapest form: `strength`, then this module."""
+    return multiply_instead(reduce_strength(fn), caps)
 
 
 def multiply_instead(fn: Func, caps: Caps) -> Func:

@@ -29,7 +29,6 @@ from vkchi.ir.core import Func, Op, Region, Result, Value, base_memory, used_in
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.param_names import HIDDEN
 from vkchi.ir.rebuild import Rebuilder
-from vkchi.opt.rewrite.carried import pruned_op
 
 _EFFECTS = (Effect.WRITE, Effect.ATOMIC, Effect.SYNC, Effect.REPORT)
 ROOTS = frozenset(kind for kind, row in TABLE.items() if row.effect in _EFFECTS)
@@ -143,3 +142,40 @@ class Sweeper(Rebuilder):
             return None
         keep = [k for k, r in enumerate(op.results) if r in self.needs.values]
         return None if len(keep) == len(op.results) else pruned_op(self, op, args, keep)
+
+
+# --- removal of results --------------------------------------------------------------------------
+
+
+def pruned_op(walk: Rebuilder, op: Op, args: Sequence[Value], keep: Sequence[int]) -> list[Value]:
+    """Append the control op with only the results of these indices; return a value for each old
+    result.
+
+    A dropped result maps to itself (`if`), or to its new initial value (loop).
+    """
+    fixed, index = control_of(op).fixed, control_of(op).index_params
+    bodies = bodies_of(op)
+    regions = [pruned_region(walk, r, index, keep, r not in bodies) for r in op.regions]
+    kept_args = (*args[:fixed], *(args[fixed + k] for k in keep if is_loop(op)))
+    types = tuple(op.results[k].type for k in keep)
+    new = Op(op.kind, kept_args, op.attr, None, op.span, op.name, tuple(regions), types)
+    walk.b.insert(new)
+    values = list(args[fixed:] if is_loop(op) else op.results)
+    for result, k in zip(new.results, keep, strict=True):
+        result.name = op.results[k].name
+        values[k] = result
+    return values
+
+
+def pruned_region(
+    walk: Rebuilder, region: Region, index: int, keep: Sequence[int], whole_yield: bool
+) -> Region:
+    """Rewrite a region. Its first `index` parameters are kept, of the others those numbered in
+    `keep`, of the yields likewise, or all if `whole_yield`."""
+    kept = [region.params[index + k] for k in keep] if region.params[index:] else []
+    yielded = region.yielded if whole_yield else [region.yielded[k] for k in keep]
+    with walk.inside(*region.params[:index], *kept) as new:
+        walk.ops(region.ops[:-1])
+        walk.b.span = region.ops[-1].span
+        walk.b.emit("yield", *(walk.map.get(v, v) for v in yielded))
+    return new
