@@ -378,3 +378,23 @@ def test_the_target_of_an_augmented_assignment_is_evaluated_first() -> None:
 
     k()
     check([y, calls], [[4 - 50, 12, 0, 0], 5])
+
+
+class Scaled:
+    def __init__(self, scale):
+        self.scale = scale
+
+    def __call__(self, x):
+        return self.scale * x
+
+
+def test_captured_objects_are_called() -> None:
+    twice = Scaled(2)
+
+    @ti.kernel
+    def k(x: ti.i32) -> ti.i32:
+        return 100 * twice(x) + twice(5)
+
+    check(k(3), 610)
+    twice.scale = 3
+    check(k(3), 915)

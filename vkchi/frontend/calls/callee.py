@@ -11,8 +11,8 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping
-from types import FunctionType, MappingProxyType, ModuleType
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
 from vkchi.errors import KernelSyntaxError
@@ -28,9 +28,7 @@ from vkchi.frontend.control.places import attribute_of, lvalue
 from vkchi.frontend.ops import numpy_calls, operator_lowering
 from vkchi.frontend.ops.conversions import convert_value
 from vkchi.frontend.ops.tensor_construction import check_literal_kind
-from vkchi.frontend.state.captured_values import is_object
-from vkchi.frontend.state.dependencies import referred_names, unbound
-from vkchi.frontend.state.user_code_errors import access_error
+from vkchi.frontend.state.dependencies import referred_names
 from vkchi.frontend.syntax.syntax_facts import LIST_CHANGES, RECEIVER, SOMEWHERE
 from vkchi.frontend.values.kinds import (
     Kind,
@@ -47,11 +45,13 @@ from vkchi.frontend.values.struct_values import (
     record_in,
 )
 from vkchi.frontend.values.targets import VariableTarget
+from vkchi.frontend.values.tensor_values import constant_method
 from vkchi.frontend.values.trees import StructValue, is_made, leaves, records_in
 from vkchi.hooks import PYTHON_SCOPE
 from vkchi.ir.core import Value
 from vkchi.lang.compile_time import static
 from vkchi.lang.function import Function
+from vkchi.lang.matrix import Matrix
 from vkchi.tuples import NamedTuple
 from vkchi.types import DefaultTensor, Tensor, Type
 from vkchi.types.struct_types import StructType
@@ -320,7 +320,7 @@ class UserFunctionKind(Kind, of=["__vkchi_kind__"]):
         return _shifted(signature_of(function_of(x)).by_reference(), len(self.receiver(x)))
 
 
-class TypeKind(Kind, of=[Type]):
+class TypeKind(Kind, of=[Type, DefaultTensor]):
     def name(self, x: Any) -> str:
         return f"the type {x}"
 
@@ -331,10 +331,6 @@ class TypeKind(Kind, of=[Type]):
         return call_type(cx, x, tuple(args), *kwargs)
 
 
-class DefaultTensorKind(TypeKind, of=[DefaultTensor]):
-    name = Kind.name
-
-
 class StructTypeKind(TypeKind, of=[StructType]):
     def call(self, cx: Any, x: Any, n: ast.Call, bound: BoundArguments) -> Any:
         args, kwargs = bound.arguments(cx, n)
@@ -342,6 +338,54 @@ class StructTypeKind(TypeKind, of=[StructType]):
 
 
 # --- Python's callables --------------------------------------------------------------------------
+
+
+class FunctionKind(Kind, of=[FunctionType]):
+    """Python functions."""
+
+    def is_inlined(self, x: Any, *, in_play: bool) -> bool:
+        return (in_play and not _is_library(x)) or touches_kernels(x, set())
+
+    def inline(self, cx: Any, x: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if _is_library(x):
+            return super().inline(cx, x, args, kwargs)
+        return cx.tables.call(cx, x, tuple(args), kwargs)
+
+
+class MethodKind(Kind, of=[MethodType]):
+    def is_inlined(self, x: Any, *, in_play: bool) -> bool:
+        """True as for the function, and if its code names a kernel or `ti.func` of the class."""
+        fn, cls = x.__func__, type(x.__self__)
+        if kind_of(fn).is_inlined(fn, in_play=in_play):
+            return True
+        names = () if type(fn) is not FunctionType or _is_library(fn) else fn.__code__.co_names
+        members = (inspect.getattr_static(cls, name, None) for name in names)
+        return any(function_kind(member) is not None for member in members)
+
+    def inline(self, cx: Any, x: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        return kind_of(x.__func__).inline(cx, x.__func__, (x.__self__, *args), kwargs)
+
+
+class ClassKind(Kind, of=[type]):
+    """Classes: methods of vectors and matrices are accessed through them, too."""
+
+    def method(self, cx: Any, x: Any, name: str, n: ast.Call) -> Any:
+        if not issubclass(x, Matrix) or name not in METHODS:
+            return NotImplemented
+        args, kwargs = cx.tables.arguments(cx, n)
+        if not args:
+            raise cx.fail(f"`{x.__name__}.{name}` needs a vector or matrix: write v.{name}()")
+        return constant_method(cx, x, name, args, kwargs)
+
+    def is_inlined(self, x: Any, *, in_play: bool) -> bool:
+        """True for a user's class if an argument is of the kernel, or if `__init__` uses vkchi."""
+        init = init_of(x) if is_makeable(x) else None
+        return is_makeable(x) and (in_play or (init is not None and touches_kernels(init, set())))
+
+    def inline(self, cx: Any, x: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if not is_makeable(x):
+            return super().inline(cx, x, args, kwargs)
+        return make_object(cx, x, tuple(args), kwargs)
 
 
 def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -356,30 +400,17 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
         raise unsupported_use(cx, callee, "call")
     known = is_static(args) and is_static(list(kwargs.values()))
     in_play = not known or any(isinstance(x, InlineOnly) for x in (*args, *kwargs.values()))
-    fn, receiver = unbound(callee)
-    if isinstance(fn, FunctionType) and (
-        (in_play and not _is_library(fn)) or touches_kernels(fn, set()) or uses_members(callee)
-    ):
-        return cx.tables.call(cx, fn, tuple([*receiver, *args]), kwargs)
-    if is_makeable(callee) and (in_play or is_made_of_ours(callee)):
-        return make_object(cx, callee, tuple(args), kwargs)
+    found = kind_of(callee)
+    if found.is_inlined(callee, in_play=in_play):
+        return found.inline(cx, callee, args, kwargs)
     if not known:
         raise cx.fail(
             f"{name_of(callee)} cannot be called on values of a kernel",
             help="call it outside the kernel, or with compile-time constants",
         )
     if makes_arrays(callee) or is_of_python_scope(callee):
-        raise refuse_python_scope(cx, fn)
-
-    def inline() -> Any:
-        called = inspect.getattr_static(type(callee), "__call__", None) if is_object(callee) else fn
-        me = receiver if called is fn else [callee]
-        if isinstance(called, FunctionType) and not _is_library(called):
-            return cx.tables.call(cx, called, tuple([*me, *args]), kwargs)
-        if is_makeable(callee):
-            return make_object(cx, callee, tuple(args), kwargs)
-        raise access_error(cx, getattr(callee, "__name__", type(callee).__name__))
-
+        raise refuse_python_scope(cx, callee)
+    inline = functools.partial(found.inline, cx, callee, args, kwargs)
     return run_known(cx, callee, args, kwargs, inline)
 
 
@@ -405,26 +436,11 @@ def run_known(
     return numpy_calls.number_of(cx, given) if is_type and not is_kept else given
 
 
-def is_made_of_ours(cls: type) -> bool:
-    """True if the user's `__init__` of a class refers to arrays, kernel functions or vkchi."""
-    init = init_of(cls)
-    return init is not None and touches_kernels(init, set())
-
-
 def makes_arrays(callee: Any) -> bool:
     module = str(getattr(callee, "__module__", None))
     if isinstance(callee, FunctionType | type) and module.startswith(_MAKERS):
         return True
     return module.startswith("vkchi.") and getattr(callee, "__name__", "") in ("field", "ndarray")
-
-
-def uses_members(callee: Any) -> bool:
-    """True if the code of a bound method names a kernel or `ti.func` of the object's class."""
-    fn, receiver = unbound(callee)
-    if not receiver or not isinstance(fn, FunctionType) or _is_library(fn):
-        return False
-    names, cls = fn.__code__.co_names, type(receiver[0])
-    return any(hasattr(inspect.getattr_static(cls, n, None), "__vkchi_kind__") for n in names)
 
 
 def is_of_python_scope(callee: Any) -> bool:

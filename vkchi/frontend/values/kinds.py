@@ -13,9 +13,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import CompilationError, KernelSyntaxError, KernelTypeError
+from vkchi.frontend.state.captured_values import is_object
+from vkchi.frontend.state.user_code_errors import access_error
 from vkchi.types import Type, scalar_of, shape_of
 
 if TYPE_CHECKING:
@@ -164,11 +167,12 @@ class Kind:
         return NotImplemented
 
     def called(self, x: Any, slot: Any = None) -> Any:
-        """Return the object that a call of x calls: its method `__call__` if kernels inline that,
-        else x. `slot` is as in `attr`.
+        """Return the object that a call of x calls: its method `__call__` if a user wrote it, else
+        x. `slot` is as in `attr`.
         """
         method = getattr(type(x), "__call__", None)  # noqa: B004, not a test
-        return x if function_kind(method) is None else x.__call__
+        is_python = type(method) is FunctionType and is_object(x)
+        return x.__call__ if is_python or function_kind(method) is not None else x
 
     def call(self, cx: Any, x: Any, n: ast.Call, bound: Any) -> Any:
         """Lower `x(...)`, the call n; NotImplemented: as Python.
@@ -176,6 +180,15 @@ class Kind:
         `bound` has the arguments that partials around x bind, a BoundArguments.
         """
         return NotImplemented
+
+    def is_inlined(self, x: Any, *, in_play: bool) -> bool:
+        """True if a call of a Python callable must be lowered. `in_play`: an argument is a value or
+        array of the kernel."""
+        return False
+
+    def inline(self, cx: Any, x: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Lower a call of a Python callable. Raises KernelTypeError if it is not the user's."""
+        raise access_error(cx, getattr(x, "__name__", type(x).__name__))
 
     def references(self, x: Any) -> Collection[int | str]:
         """Return positions and names of the arguments that a call of x takes by reference."""

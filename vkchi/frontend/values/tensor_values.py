@@ -203,18 +203,6 @@ class MatrixKind(Kind, of=[Matrix]):
         return constant_method(cx, type(x), name, [x, *args], kwargs)
 
 
-class ClassKind(Kind, of=[type]):
-    """Classes: methods of vectors and matrices are accessed through them, too."""
-
-    def method(self, cx: Any, x: Any, name: str, n: ast.Call) -> Any:
-        if not issubclass(x, Matrix) or name not in METHODS:
-            return NotImplemented
-        args, kwargs = cx.tables.arguments(cx, n)
-        if not args:
-            raise cx.fail(f"`{x.__name__}.{name}` needs a vector or matrix: write v.{name}()")
-        return constant_method(cx, x, name, args, kwargs)
-
-
 # --- methods -------------------------------------------------------------------------------------
 
 
