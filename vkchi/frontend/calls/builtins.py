@@ -28,7 +28,7 @@ from vkchi.frontend.values.kinds import (
 )
 from vkchi.frontend.values.operands import weak
 from vkchi.frontend.values.references import Context
-from vkchi.frontend.values.texts import RuntimeString, format_parts, joined
+from vkchi.frontend.values.texts import format_parts, joined
 from vkchi.interrupts.local import local
 from vkchi.ir.core import Value
 from vkchi.lang import elementwise
@@ -98,14 +98,14 @@ def _sum(cx: Any, x: Any, start: Any = 0) -> Any:
         is_default = isinstance(start, int) and start == 0
         return total if is_default else operator_lowering.operate(cx, "+", start, total)
     for item in items:
-        refuse_text(cx, item)
+        refuse_string(cx, item)
     if items and isinstance(start, int) and start == 0:
         start, items = items[0], items[1:]
     return plain_number(reduce(lambda a, b: operator_lowering.operate(cx, "+", a, b), items, start))
 
 
-def refuse_text(cx: Context, x: Any) -> None:
-    if isinstance(x, str | RuntimeString):
+def refuse_string(cx: Context, x: Any) -> None:
+    if kind_of(x).string_parts(x) is not None:
         raise cx.fail(
             f"{name_of(x)} cannot be added up", kind=KernelTypeError, help='join them: "".join(...)'
         )

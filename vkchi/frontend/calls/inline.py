@@ -33,9 +33,7 @@ from vkchi.frontend.values.operands import (
 )
 from vkchi.frontend.values.struct_values import Receiver, fit_member
 from vkchi.frontend.values.targets import VariableTarget, kind_of_variable
-from vkchi.frontend.values.trees import StructValue
 from vkchi.interrupts.local import local
-from vkchi.span import Span
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
     DefaultTensor,
@@ -240,14 +238,21 @@ def declare_argument(
 ) -> None:  # fmt: skip
     """Declare the variable of one parameter of `act`: x, converted to its annotation `note`.
 
-    A parameter by reference aliases x. `is_typed` is true for real functions: a vector under a
+    A parameter by reference aliases x, and so does the receiver of a method; the parts of one with
+    `is_copy` cannot be assigned. `is_typed` is true for real functions: a vector under a
     scalar annotation then raises KernelCallError; otherwise it is converted by component.
     """
     depth, span = len(cx.frames), act.source.span(act.source.node, act.caller)
-    if isinstance(x, Receiver) or is_reference(note):
+    is_receiver = isinstance(x, Receiver)
+    if is_receiver or is_reference(note):
         if isinstance(note, ref):
             check_referred(cx, name, note, x)
-        declare_reference(act, name, x, depth, span)
+        kind = (PASSED if x.is_copy else VARIABLE) if is_receiver else kind_of_reference(x)
+        x = x.target if is_receiver else x
+        if type(x) is VariableTarget:
+            act.blocks[-1][name] = x.var
+        else:
+            act.declare(Var(name, x, kind, depth, span))
         return
     if kind_of(x).is_target:
         x = x.get() if isinstance(x, VariableTarget) else x.load(cx)
@@ -291,8 +296,7 @@ def check_annotation(cx: Lowering, fn: FunctionType, name: str, note: Any, x: An
     modules = [str(getattr(kind, "__module__", "")) for kind in (note, type(note))]
     if any(module.startswith("vkchi.") for module in modules):
         return
-    cls = (x.cls if isinstance(x, StructValue) else None) or type(x)
-    if not isinstance(note, type) or not issubclass(cls, note):
+    if not isinstance(note, type) or not issubclass(kind_of(x).class_of(x), note):
         raise cx.fail(
             f"the annotation of `{name}` of {fn.__name__}() is no type of a kernel's: {note!r}",
             kind=KernelCallError,
@@ -317,23 +321,9 @@ def check_referred(cx: Lowering, name: str, note: ref, x: Any) -> None:
         )
 
 
-def declare_reference(act: Activation, name: str, x: Any, depth: int, span: Span) -> None:
-    """Declare a parameter as an alias of the caller's argument.
-
-    An argument that is not assignable becomes a REFERENCE, which cannot be assigned, except a
-    struct that is a receiver. A receiver with `is_copy` becomes PASSED, whose parts cannot be
-    assigned.
-    """
-    is_receiver = isinstance(x, Receiver)
-    is_copy = isinstance(x, Receiver) and x.is_copy
-    x = x.target if is_receiver else x
-    if type(x) is VariableTarget:
-        act.blocks[-1][name] = x.var
-        return
-    kind = REFERENCE
-    if kind_of(x).is_assignable(x) or (is_receiver and isinstance(x, StructValue)):
-        kind = PASSED if is_copy else VARIABLE
-    act.declare(Var(name, x, kind, depth, span))
+def kind_of_reference(x: Any) -> str:
+    """Return the kind of a parameter by reference: REFERENCE if x cannot be assigned."""
+    return VARIABLE if kind_of(x).is_assignable(x) else REFERENCE
 
 
 def annotated_type(cx: Lowering, note: Any) -> Scalar | Tensor | None:

@@ -23,7 +23,6 @@ from vkchi.frontend.syntax.source import source_of
 from vkchi.frontend.values.kinds import kind_of
 from vkchi.frontend.values.operands import value, weak
 from vkchi.frontend.values.struct_values import Receiver
-from vkchi.ir.core import Value
 from vkchi.types import Scalar, Tensor
 from vkchi.types.struct_types import StructType
 
@@ -79,7 +78,7 @@ def is_another(act: Activation, name: str, x: Any) -> bool:
     """
     if weak(x) is not None:
         return True
-    if isinstance(x, Value | Receiver) or kind_of(x).is_target:
+    if kind_of(x).has_type or isinstance(x, Receiver):
         return False
     var = act.blocks[0].get(name)
     return var is None or var.value is not x

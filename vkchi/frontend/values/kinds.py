@@ -287,6 +287,10 @@ class Kind:
             raise unsupported_use(cx, x, "length")
         return cx.run_python(len, (x,))
 
+    def string_parts(self, x: Any) -> list[Part] | None:
+        """Return the parts of a string; None for other kinds."""
+        return None
+
     def shown(self, cx: Any, x: Any) -> list[Part]:
         """Return x's text as `print` shows it."""
         cx.looked_into(x)

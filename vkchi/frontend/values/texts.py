@@ -75,14 +75,17 @@ class TextKind(Kind, of=[RuntimeString]):
         compare="compare the values, not their text: n == 3",
     )
 
+    def string_parts(self, x: Any) -> list[Part]:
+        return list(x.parts)
+
     def shown(self, cx: Any, x: Any) -> list[Part]:
         return list(x.parts)
 
     def binary(self, cx: Any, op: str, x: Any, y: Any, *, is_reflected: bool) -> Any:
-        if op != "+" or not isinstance(y, str | RuntimeString):
+        parts = kind_of(y).string_parts(y)
+        if op != "+" or parts is None:
             return NotImplemented
-        texts = (y, x) if is_reflected else (x, y)
-        return RuntimeString([part for text in texts for part in _parts_of(text)])
+        return RuntimeString([*parts, *x.parts] if is_reflected else [*x.parts, *parts])
 
 
 class StringKind(Kind, of=[str]):
@@ -99,14 +102,13 @@ class StringKind(Kind, of=[str]):
             )
         return super().contains(cx, x, y)
 
+    def string_parts(self, x: Any) -> list[Part]:
+        return [x]
+
     def method(self, cx: Any, x: Any, name: str, n: ast.Call) -> Any:
         if name != "format":
             return NotImplemented
         return format_text(cx, x, *cx.tables.arguments(cx, n))
-
-
-def _parts_of(x: str | RuntimeString) -> tuple[Part, ...]:
-    return (x,) if isinstance(x, str) else x.parts
 
 
 def joined(parts: Sequence[Part]) -> str | RuntimeString:
