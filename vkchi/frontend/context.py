@@ -136,6 +136,8 @@ class Lowering:
         self.params: list[Param] = []
         self.bindings: dict[str, Binding] = {}
         self._arrays: dict[int, ArrayRef] = {}
+        # id -> (object that Python made in this kernel, number of open regions)
+        self.made: dict[int, tuple[Any, int]] = {}
         # id -> (object, its widened copy); holding the object keeps its id from being reused.
         self._found: dict[int, tuple[Any, Any]] = {}
 

@@ -511,3 +511,47 @@ def test_members_that_hold_functions_are_called() -> None:
         return held.act(held.x)
 
     check(k(4), 8)
+
+
+class Log:
+    def __init__(self, start):
+        self.count, self.items = start, [start]
+
+    def add(self):
+        self.count += 1
+
+    def append(self):
+        self.items.append(self.count)
+
+
+@pytest.mark.parametrize("method", ["add", "append"])
+def test_objects_of_literals_cannot_change_in_run_time_loops(method: str) -> None:
+    change: Any = getattr(Log, method)
+
+    @ti.kernel
+    def at_once(n: ti.i32) -> ti.i32:
+        log = Log(2)
+        change(log)
+        for _ in ti.static(range(3)):
+            change(log)
+        return log.count * 10 + len(log.items) + n
+
+    @ti.kernel
+    def in_a_loop(n: ti.i32) -> ti.i32:
+        log = Log(2)
+        ti.loop_config(serialize=True)
+        for _ in range(n):
+            change(log)
+        return log.count
+
+    @ti.kernel
+    def in_a_branch(n: ti.i32) -> ti.i32:
+        log = Log(2)
+        if n > 3:
+            change(log)
+        return log.count
+
+    check(at_once(0), 61 if method == "add" else 25)
+    for kernel in (in_a_loop, in_a_branch):
+        with pytest.raises(ti.TaichiCompilationError, match="changes a Log once, at compile time"):
+            kernel(5)

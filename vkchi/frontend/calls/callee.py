@@ -11,7 +11,8 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
@@ -28,6 +29,7 @@ from vkchi.frontend.control.places import attribute_of, lvalue
 from vkchi.frontend.ops import numpy_calls, operator_lowering
 from vkchi.frontend.ops.conversions import convert_value
 from vkchi.frontend.ops.tensor_construction import check_literal_kind
+from vkchi.frontend.state.captured_values import same_as
 from vkchi.frontend.state.dependencies import referred_names
 from vkchi.frontend.syntax.syntax_facts import LIST_CHANGES, RECEIVER, SOMEWHERE
 from vkchi.frontend.values.kinds import (
@@ -431,9 +433,39 @@ def run_known(
     is_type = numpy_calls.is_type(callee)
     note_varying(cx, callee)
     cx.dependencies.ran(callee)
-    given = cx.run_python(callee, args, kwargs, as_is=is_kept or is_type, or_else=or_else)
+    with fixed_objects(cx, [getattr(callee, "__self__", None), *args, *kwargs.values()]):
+        given = cx.run_python(callee, args, kwargs, as_is=is_kept or is_type, or_else=or_else)
+    if is_makeable(callee):
+        cx.made[id(given)] = given, len(cx.frames)
     cx.forget_changed()
     return numpy_calls.number_of(cx, given) if is_type and not is_kept else given
+
+
+@contextmanager
+def fixed_objects(cx: Lowering, values: list[Any]) -> Iterator[None]:
+    """Check that a call at compile time does not change objects from outside the open region.
+
+    The call runs once, and the region any number of times. This concerns objects that Python made
+    in the kernel, of literals. Raises KernelSyntaxError.
+    """
+    known = [cx.made[id(x)] for x in values if id(x) in cx.made]
+    outer = [x for x, depth in known if depth < len(cx.frames)]
+    before = [{name: same_as(item) for name, item in attributes_of(x).items()} for x in outer]
+    yield
+    for x, tests in zip(outer, before):
+        now = attributes_of(x)
+        if now.keys() != tests.keys() or not all(tests[name](now[name]) for name in now):
+            cls = type(x).__name__
+            raise cx.fail(
+                f"this changes {name_of(x)} once, at compile time, and not at run time in this "
+                "loop or branch",
+                kind=KernelSyntaxError,
+                help=f"make the {cls} of a value of the kernel, such as ti.cast(1, ti.i32)",
+            )
+
+
+def attributes_of(x: Any) -> dict[str, Any]:
+    return getattr(x, "__dict__", {})
 
 
 def makes_arrays(callee: Any) -> bool:
