@@ -48,7 +48,7 @@ def _convert(python: type, dtype: Any) -> Handler:
     names = (f"__{python.__name__}__", "__index__")
 
     def call(cx: Any, x: Any = 0) -> Any:
-        if isinstance(x, bool | int | float | str | np.generic):
+        if is_scalar_constant(x) or isinstance(x, str):
             try:
                 return python(x)
             except local(ValueError, OverflowError) as e:
@@ -66,6 +66,12 @@ def _convert(python: type, dtype: Any) -> Handler:
         return operator_lowering.cast(cx, x, dtype)
 
     return call
+
+
+def is_scalar_constant(x: Any) -> bool:
+    """True for a number of Python or numpy."""
+    found = weak(x)
+    return found is not None and found.shape == ()
 
 
 def _bool(cx: Any, x: Any = False) -> Any:
@@ -150,7 +156,7 @@ def _to_whole(ours: Handler, python: Any) -> Handler:
     """Make the handler of `round`, `math.floor` or `math.ceil`: an integer, unlike `ti.round`."""
 
     def call(cx: Context, x: Any) -> Any:
-        if is_plain(x) and not isinstance(x, Matrix):
+        if is_scalar_constant(x):
             return python(x)
         return ours(cx, x, int)
 
@@ -166,7 +172,7 @@ def _round(cx: Context, x: Any, ndigits: Any = None) -> Any:
             kind=KernelTypeError,
             help="multiply, round and divide: ti.round(x * 100) / 100",
         )
-    if is_plain(x) and not isinstance(x, Matrix):
+    if is_scalar_constant(x):
         return round(x, int(ndigits))
     unit = 10.0 ** int(ndigits)
     whole = round_to_even(cx, operator_lowering.binary(cx, "*", x, unit))

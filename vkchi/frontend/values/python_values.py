@@ -56,10 +56,11 @@ class ContainerKind(TreeKind, of=[list, tuple]):
         """Raises KernelTypeError; subclasses have attributes as Python objects."""
         if type(x) not in (list, tuple, dict):
             return NotImplemented
-        help = "index it: x[0]; or make it a vector: ti.Vector(x)"
-        if isinstance(x, dict):
-            help = f"write x[{name!r}]" if name in x else right_key(x)
+        help = self.instead_of_attribute(x, name)
         raise cx.fail(f"{name_of(x)} has no attribute `{name}` in a kernel", help=help)
+
+    def instead_of_attribute(self, x: Any, name: str) -> str:
+        return "index it: x[0]; or make it a vector: ti.Vector(x)"
 
     def item(self, cx: Any, x: Any, indices: list[Any], slot: Any) -> Any:
         """Return an item; its Target if x is in a variable.
@@ -156,6 +157,9 @@ NAMED_TUPLE = NamedTupleKind()
 class DictKind(ContainerKind, of=[dict]):
     methods = ("items", "keys", "values", "get", "copy", "__len__")
     operand, indices = Kind.operand, Kind.indices
+
+    def instead_of_attribute(self, x: Any, name: str) -> str:
+        return f"write x[{name!r}]" if name in x else right_key(x)
 
     def keys(self, x: Any) -> Any:
         return x.keys()
@@ -269,11 +273,12 @@ def _item(cx: Lowering, held: Any, key: Any) -> Any:
 
 
 def right_key(held: Any) -> str:
-    if isinstance(held, list | tuple):
-        return f"indices are integers from 0 to {len(held) - 1}" if held else "it is empty"
-    known = Struct._names(held) if isinstance(held, Struct) else held.keys()
-    keys = ", ".join(repr(key) for key in [*known][:5])
-    return f"it has {keys}" if keys else "it is empty"
+    if not len(held):
+        return "it is empty"
+    keys = kind_of(held).keys(held)
+    if keys is None:
+        return f"indices are integers from 0 to {len(held) - 1}"
+    return f"it has {', '.join(repr(key) for key in [*keys][:5])}"
 
 
 def _index_words(held: Any, key: Any, error: Exception) -> str:

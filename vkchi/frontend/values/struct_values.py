@@ -55,11 +55,11 @@ class StructKind(Kind, of=[Struct]):
     helps = all_but("length", "index", "print", "items", "unpack")
     fit_help = "assign a struct with these members, or to its members"
 
-    def members(self, x: Any) -> list[str]:
+    def keys(self, x: Any) -> Any:
         return Struct._names(x)
 
     def help_for(self, cx: Context, x: Any, use: str) -> str:
-        help = f"use its members ({', '.join(self.members(x))})"
+        help = f"use its members ({', '.join(self.keys(x))})"
         return help + (", or write a method" if use in ("number", "truth", "compare") else "")
 
     def own(self, cx: Any, x: Any) -> Any:
@@ -76,9 +76,6 @@ class StructValueKind(StructKind, ContainerKind, of=[StructValue]):
         Kind.sized_name, Kind.operand, Kind.method, Kind.indices
     )  # fmt: skip
     own = TreeKind.own
-
-    def members(self, x: Any) -> list[str]:
-        return list(x.members)
 
     def attr(self, cx: Any, x: Any, name: str, slot: Any) -> Any:
         if is_of_class(x, name):
@@ -324,10 +321,7 @@ def method_of(cx: Lowering, base: Any, held: StructValue, name: str) -> Any:
 
 
 def bound_method(base: Any, held: StructValue, name: str) -> Any:
-    """Return a method of a struct, bound to `base`; None for a property and an unknown name.
-
-    Static methods are not bound, class methods to the class.
-    """
+    """Return a method of a struct, bound to `base`; None for a property and an unknown name."""
     method = held.methods.get(name)
     is_bound = method is not None and not isinstance(method, property)
     return bind(method, base, held.type) if is_bound else None
