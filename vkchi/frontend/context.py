@@ -10,7 +10,6 @@ also has captured arrays, and makes errors at the current expression.
 from __future__ import annotations
 
 import ast
-import builtins
 from collections.abc import Callable, Iterable, Iterator, MappingView
 from itertools import islice
 from operator import is_
@@ -28,7 +27,7 @@ from vkchi.errors import (
 )
 from vkchi.frontend.state.active_cells import ActiveCells
 from vkchi.frontend.state.captured_values import Step, is_object
-from vkchi.frontend.state.dependencies import Dependencies
+from vkchi.frontend.state.dependencies import Dependencies, outer_value
 from vkchi.frontend.state.pending import PendingCaution, PendingDecision
 from vkchi.frontend.state.reachable_values import record_reachable
 from vkchi.frontend.state.reports import ReportBuilder
@@ -65,8 +64,7 @@ class HandlerTables(NamedTuple):
 
     `leaves` are called without a span set, since they build no ops. `refuse` returns the error for
     a node without a handler. `call` inlines a function, and `body` lowers the statements of the
-    current activation. `call_object` lowers a call of an object. `arguments` lowers the arguments
-    of a call, `lvalue` an assignment target.
+    current activation. `arguments` lowers those of a call, `lvalue` an assignment target.
     """
 
     leaves: dict[type[ast.AST], Callable[..., Any]]
@@ -74,7 +72,6 @@ class HandlerTables(NamedTuple):
     refuse: Callable[[Lowering, ast.AST], CompilationError]
     call: Callable[[Lowering, Any, tuple[Any, ...], dict[str, Any]], Any]
     body: Callable[[Lowering], None]
-    call_object: Callable[..., Any]
     arguments: Callable[[Lowering, ast.Call], tuple[list[Any], dict[str, Any]]]
     lvalue: Callable[[Lowering, ast.expr], Any]
 
@@ -388,16 +385,7 @@ class Lowering:
 
         An undefined name gives `default`.
         """
-        fn = self.act.fn
-        if name in fn.__code__.co_freevars and fn.__closure__ is not None:
-            cell = fn.__closure__[fn.__code__.co_freevars.index(name)]
-            try:
-                return cell.cell_contents
-            except local(ValueError):
-                return default
-        if name in fn.__globals__:
-            return fn.__globals__[name]
-        return getattr(builtins, name, default)
+        return outer_value(self.act.fn, name, default)
 
     def undefined(self, name: str) -> CompilationError:
         gone = self.act.gone.get(name)

@@ -14,7 +14,7 @@ from typing import Any
 
 from vkchi.errors import CompilationError, InternalError, KernelSyntaxError
 from vkchi.frontend.argspec import ArgSpec
-from vkchi.frontend.calls.callee import call_object, lower_arguments
+from vkchi.frontend.calls.callee import lower_arguments
 from vkchi.frontend.calls.inline import (
     annotations_of,
     call_function,
@@ -57,7 +57,6 @@ HANDLERS = HandlerTables(
     unsupported_node,
     call_function,
     lower_body,
-    call_object,
     lower_arguments,
     lvalue,
 )

@@ -22,19 +22,19 @@ reports a failure and gives 0:
 from __future__ import annotations
 
 import ast
-import builtins
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
+from vkchi.frontend.calls.peek import look_up
 from vkchi.frontend.calls.tables import CALLS, CallHandler
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.control.flow import lower_block
+from vkchi.frontend.state.dependencies import outer_value
 from vkchi.frontend.state.scope import REFERENCE, Activation, Var
 from vkchi.frontend.syntax.source import Source, source_of
 from vkchi.frontend.syntax.syntax_facts import always_leaves, function_assigns
-from vkchi.interrupts.local import local
 from vkchi.interrupts.weak import WeakGroup
 from vkchi.lang import elementwise, math
 from vkchi.lang.function import Function
@@ -118,22 +118,12 @@ def own_calls(n: ast.AST, fn: FunctionType) -> Iterator[ast.Call]:
 
 
 def meaning(n: ast.expr, fn: FunctionType) -> Any:
-    """Return the object that a name or a module's attribute denotes in a function; None if unknown.
+    """Return the object that a dotted name denotes in a function; None if unknown.
 
     Names of the function's own variables are unknown.
     """
-    if isinstance(n, ast.Attribute):
-        module = meaning(n.value, fn)
-        return getattr(module, n.attr, None) if isinstance(module, ModuleType) else None
-    if not isinstance(n, ast.Name) or n.id in fn.__code__.co_varnames:
-        return None
-    if n.id in fn.__code__.co_freevars:
-        cell = (fn.__closure__ or ())[fn.__code__.co_freevars.index(n.id)]
-        try:
-            return cell.cell_contents
-        except local(ValueError):  # not yet set
-            return None
-    return fn.__globals__.get(n.id, getattr(builtins, n.id, None))
+    own = fn.__code__.co_varnames
+    return look_up(n, lambda name: None if name in own else outer_value(fn, name))
 
 
 def is_plain(n: ast.stmt, fn: FunctionType) -> bool:

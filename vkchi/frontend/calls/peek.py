@@ -8,6 +8,7 @@ No op is emitted, and no dependency is recorded.
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from typing import Any
 
 from vkchi.compile_state import ArrayGuard
@@ -24,12 +25,19 @@ def peek(cx: Lowering, n: ast.expr) -> Any:
     For a variable it is the value held, possibly of the kernel. None for other expressions, and if
     unknown.
     """
+
+    def find(name: str) -> Any:
+        var = cx.act.find(name)
+        return cx.peek_captured(name) if var is None else var.value
+
+    return look_up(n, find)
+
+
+def look_up(n: ast.expr, find: Callable[[str], Any]) -> Any:
+    """Return the value of a dotted name, by the values that `find` gives for names."""
     if isinstance(n, ast.Name):
-        var = cx.act.find(n.id)
-        return cx.peek_captured(n.id) if var is None else var.value
-    if isinstance(n, ast.Attribute):
-        return part_seen(peek(cx, n.value), n.attr)
-    return None
+        return find(n.id)
+    return part_seen(look_up(n.value, find), n.attr) if isinstance(n, ast.Attribute) else None
 
 
 def part_seen(base: Any, name: str) -> Any:

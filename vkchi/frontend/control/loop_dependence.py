@@ -24,7 +24,7 @@ from typing import Any
 from vkchi.frontend.calls.callee import is_callable_object
 from vkchi.frontend.calls.inline import FunctionSignature, function_of, signature_of
 from vkchi.frontend.calls.intrinsics import METHODS
-from vkchi.frontend.calls.peek import part_seen, peek
+from vkchi.frontend.calls.peek import look_up, peek
 from vkchi.frontend.calls.tables import find_call
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.state.dependencies import referred_names
@@ -219,9 +219,7 @@ def changed_parameters(
     node, names = source_of(fn).node, referred_names(fn) | known
 
     def see(x: ast.expr) -> Any:
-        if isinstance(x, ast.Name):
-            return names.get(x.id)
-        return part_seen(see(x.value), x.attr) if isinstance(x, ast.Attribute) else None
+        return look_up(x, names.get)
 
     nodes = [*ast.walk(node)]
     found = assigned_here(node, nodes)

@@ -9,6 +9,7 @@ of a path. `reads` returns the values at the ends of paths.
 
 from __future__ import annotations
 
+import builtins
 import sys
 import weakref
 from collections.abc import Callable, Hashable, Iterator
@@ -438,6 +439,22 @@ def unbound(callee: Any) -> tuple[Any, list[Any]]:
     """Return the function of a bound method, and its object in a list; other callables, and []."""
     is_bound = isinstance(callee, MethodType)
     return (callee.__func__, [callee.__self__]) if is_bound else (callee, [])
+
+
+def outer_value(fn: FunctionType, name: str, default: Any = None) -> Any:
+    """Return the value of a function's closure variable, global or builtin, or a default.
+
+    A closure variable that is not assigned yet gives the default.
+    """
+    if name in fn.__code__.co_freevars and fn.__closure__ is not None:
+        cell = fn.__closure__[fn.__code__.co_freevars.index(name)]
+        try:
+            return cell.cell_contents
+        except local(ValueError):
+            return default
+    if name in fn.__globals__:
+        return fn.__globals__[name]
+    return getattr(builtins, name, default)
 
 
 def referred_names(fn: FunctionType) -> dict[str, Any]:
