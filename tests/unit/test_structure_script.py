@@ -25,6 +25,16 @@ def test_measures_without_a_device() -> None:
     assert 0 < int(kinds.strip("()")) < int(total)
 
 
+def test_tests_of_classes_add_up() -> None:
+    counts = {}
+    for line in run("--tests").stdout.splitlines():
+        count, words = line.split(maxsplit=1)
+        counts[words.partition(":")[0]] = int(count)
+    measured = run("--no-device").stdout.partition("isinstance in frontend/ (on kinds of values): ")
+    assert counts.pop("in all") == sum(counts.values()) == int(measured[2].split()[0])
+    assert 0 < counts["abstract values"] < counts["syntax"]
+
+
 def test_wrong_words() -> None:
     done = run("--nothing")
-    assert done.returncode == 1 and "scripts/structure [--no-device]" in done.stderr
+    assert done.returncode == 1 and "scripts/structure [--no-device | --tests]" in done.stderr
