@@ -14,7 +14,7 @@ from vkchi.analysis.memory.alias import SideEffectTable, location_of, may_alias
 from vkchi.analysis.memory.boxes import Box
 from vkchi.analysis.memory.footprint import Footprint
 from vkchi.analysis.uniformity import BarrierChecker
-from vkchi.analysis.values.lattice import Extent, SymbolProduct, ValueFact, top_fact
+from vkchi.analysis.values.ranges import Extent, SymbolProduct, ValueFact, top_fact
 from vkchi.autodiff.reaching import ReachingWrites
 from vkchi.ir.core import Func, Op, Region, Value, used_in, walk
 from vkchi.ir.ops import PLACES, READS, WRITES

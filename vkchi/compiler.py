@@ -15,6 +15,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING
 
 from vkchi import env
+from vkchi.analysis.cost import work_of
 from vkchi.analysis.values.host_numbers import (
     BoundedCount,
     host_length,
@@ -23,7 +24,6 @@ from vkchi.analysis.values.host_numbers import (
     trips_over,
     wrapped_count,
 )
-from vkchi.analysis.work import work_of
 from vkchi.cache.compiled import Compiled
 from vkchi.compile_state import compiling
 from vkchi.frontend.state.captured_values import Members

@@ -42,7 +42,7 @@ print(json.dumps(stages))
 COMPILER = (
     "analysis", "opt", "spirv", "autodiff", "races", "tape", "aot", "graph", "linalg",
     "algorithms", "gui", "ui", "tools", "operators", "reports.profiler", "reports.delivery",
-    "compiler", "ir.ops", "ir.text", "ir.parse", "ir.builder", "ir.verify", "ir.reference.interp",
+    "compiler", "ir.ops", "ir.text", "ir.parse", "ir.builder", "ir.verify", "ir.interp",
     "frontend.lowering", "frontend.context", "frontend.calls.intrinsics",
 )  # fmt: skip
 # Modules for few kernels: cold processes of others do not load them.

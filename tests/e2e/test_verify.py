@@ -164,7 +164,7 @@ def test_ulp_differences() -> None:
 
 
 def test_unverifiable_kernels_raise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vkchi.ir.reference.interp.STEP_LIMIT", 1000)
+    monkeypatch.setattr("vkchi.ir.interp.STEP_LIMIT", 1000)
 
     @ti.kernel
     def draw(x: F1):

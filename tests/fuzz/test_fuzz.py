@@ -20,7 +20,7 @@ from tests.fuzz.programs import ALL, EXACT, Case, generate
 from vkchi.cli.ir import apply_pass
 from vkchi.errors import DeviceError, Unsupported
 from vkchi.ir.core import Func, Program
-from vkchi.ir.reference.interp import run_reference
+from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func, print_func, print_program
 from vkchi.ir.verify import verify, verify_program
 from vkchi.opt import pipeline

@@ -22,10 +22,10 @@ from vkchi.analysis.memory.boxes import Covered
 from vkchi.analysis.memory.dependence import DependenceTest
 from vkchi.analysis.memory.must_write import MustWrite
 from vkchi.analysis.memory.segments import find_segments
+from vkchi.ir import interp
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.ops import DIVISIONS
-from vkchi.ir.reference import interp
 from vkchi.ir.text import print_func
 from vkchi.types import Array, f32, i32, i64
 

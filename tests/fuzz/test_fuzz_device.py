@@ -17,7 +17,7 @@ from tests.fuzz.programs import EXACT, NEAR, Case, Profile, generate
 from tests.ops.launch import lacks_of, launch_program, store_truths_as_words
 from vkchi.device import Device, open_device
 from vkchi.errors import Unsupported
-from vkchi.ir.reference.interp import run_reference
+from vkchi.ir.interp import run_reference
 from vkchi.opt.pipeline import optimize_kernel
 from vkchi.target.options import Options
 

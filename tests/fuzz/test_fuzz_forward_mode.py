@@ -21,7 +21,7 @@ from vkchi.autodiff.results import GradientRequest
 from vkchi.autodiff.reverse import GradientFunc
 from vkchi.calls.gradients import differentiate
 from vkchi.ir.core import Func
-from vkchi.ir.reference.interp import run_reference
+from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
 from vkchi.opt.pipeline import PASSES
 

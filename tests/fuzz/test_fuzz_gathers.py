@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from vkchi.ir.core import Func
-from vkchi.ir.reference.interp import run_reference
+from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse
 from vkchi.ir.verify import verify
 from vkchi.opt.loops.scatter import distribute, expand

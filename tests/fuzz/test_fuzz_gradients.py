@@ -29,8 +29,8 @@ from vkchi.calls.gradients import simplify_for_gradient
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.lowering import lower_kernel
 from vkchi.ir.core import Func
+from vkchi.ir.interp import run_reference
 from vkchi.ir.ops import TABLE, OpRow
-from vkchi.ir.reference.interp import run_reference
 from vkchi.opt.pipeline import PASSES
 from vkchi.runtime import current_runtime
 from vkchi.types import i32

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vkchi.ir.reference.interp import run_reference
+from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse, print_func
 from vkchi.ir.verify import verify
 from vkchi.opt.loops import lanes

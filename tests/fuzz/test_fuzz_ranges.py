@@ -17,9 +17,9 @@ import pytest
 from tests.analyses import Observed, show
 from tests.fuzz.indices import Generator, arguments
 from tests.fuzz.programs import generate
-from vkchi.analysis.values.lattice import Extent, SymbolProduct, ValueFact
+from vkchi.analysis.values.ranges import Extent, SymbolProduct, ValueFact
+from vkchi.ir import interp
 from vkchi.ir.core import Func, Op, Region, Value
-from vkchi.ir.reference import interp
 from vkchi.ir.text import print_func
 
 PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "40"))

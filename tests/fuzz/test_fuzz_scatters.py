@@ -19,7 +19,7 @@ import pytest
 from tests.devices import like_gpu
 from tests.ops.launch import launch_program
 from vkchi.device import Device, open_device
-from vkchi.ir.reference.interp import run_reference
+from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func
 from vkchi.opt.pipeline import PASSES, Pass, optimize_kernel
 from vkchi.target import tuning

@@ -30,8 +30,8 @@ from tests.fuzz.test_fuzz import (
 )
 from vkchi.errors import Unsupported
 from vkchi.ir.core import Func, Program
+from vkchi.ir.interp import run_reference
 from vkchi.ir.rebuild import with_shapes
-from vkchi.ir.reference.interp import run_reference
 from vkchi.ir.text import parse
 from vkchi.ir.verify import verify
 from vkchi.opt import pipeline

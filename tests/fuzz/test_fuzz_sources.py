@@ -20,7 +20,7 @@ from tests.fuzz.sources import SCALES, Batch, define, write_batch
 from tests.ops.precision import is_near
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.lowering import lower_kernel
-from vkchi.ir.reference.interp import run_reference
+from vkchi.ir.interp import run_reference
 from vkchi.runtime import current_runtime
 from vkchi.types import f32, i32
 

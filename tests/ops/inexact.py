@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tests.ops.precision import ROWS, Format
-from vkchi.ir.reference.evaluate import checked_value, evaluate
+from vkchi.ir.interp import checked_value, evaluate
 from vkchi.types import Type, f64, scalar_of, with_scalar
 
 TRUNCATED = ("add", "sub", "mul", "cast")

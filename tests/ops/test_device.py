@@ -26,7 +26,7 @@ from tests.ops.launch import lacks_of, launch, store_truths_as_words
 from tests.ops.precision import is_near
 from tests.unit.test_spirv_rows import EXPANDED
 from vkchi.device import Device
-from vkchi.ir.reference.evaluate import evaluate
+from vkchi.ir.interp import evaluate
 from vkchi.opt.lowering.legalize import legalize
 from vkchi.opt.math import quotient
 from vkchi.types import Scalar, f64, scalar_of

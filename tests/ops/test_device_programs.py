@@ -14,7 +14,7 @@ import pytest
 from tests.ops.launch import BLOCK, lacks_of, launch, store_truths_as_words
 from vkchi.device import Device
 from vkchi.ir.core import Func
-from vkchi.ir.reference.interp import run_reference
+from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
 from vkchi.target.shader import Shader

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from tests.ops.cases import cases, count_args, result_type, signatures
-from vkchi.ir.constants import Constant
-from vkchi.ir.core import constant_attr, value_of
-from vkchi.ir.reference.evaluate import evaluate
+from vkchi.ir.core import Constant, constant_attr, value_of
+from vkchi.ir.interp import evaluate
 from vkchi.opt.rewrite.fold import fold
 from vkchi.types import Scalar, Tensor, f32, f64, i32, u8
 

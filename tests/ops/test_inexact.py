@@ -12,8 +12,8 @@ import pytest
 import vkchi as ti
 from tests.ops.inexact import MODES, Inexact
 from tests.unit.kernels import Field, run
-from vkchi.ir.reference import interp
-from vkchi.ir.reference.evaluate import evaluate
+from vkchi.ir import interp
+from vkchi.ir.interp import evaluate
 from vkchi.lang.texture_sampling import decode_texel
 from vkchi.target.caps import FULL, Caps
 from vkchi.types.formats import Format, texel_of

@@ -24,8 +24,7 @@ from tests.ops.cases import (
     zeros_for,
 )
 from vkchi.ir.core import constant_attr
-from vkchi.ir.reference.evaluate import evaluate
-from vkchi.ir.reference.interp import run_reference
+from vkchi.ir.interp import evaluate, run_reference
 from vkchi.ir.verify import verify
 from vkchi.types import Scalar, scalar_of
 

@@ -12,8 +12,7 @@ import pytest
 from tests.ops.cases import build_func, cases, columns, same_bits, zeros_for
 from tests.ops.inexact import MODES, Inexact
 from vkchi.ir.core import Func
-from vkchi.ir.reference.evaluate import evaluate
-from vkchi.ir.reference.interp import run_reference
+from vkchi.ir.interp import evaluate, run_reference
 from vkchi.ir.verify import verify
 from vkchi.opt.lowering.legalize import legalize
 from vkchi.target.caps import FULL

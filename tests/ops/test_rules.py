@@ -19,7 +19,7 @@ from vkchi.autodiff.reverse import differentiate_reverse
 from vkchi.autodiff.rules import NONDIFF, RULES, Bilinear, Linear, Partials
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, Value
-from vkchi.ir.reference.interp import run_reference
+from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
 from vkchi.opt.pipeline import PASSES
 from vkchi.types import Array, Tensor, Type, f64, i32, shape_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vkchi.analysis.memory.alias import SideEffectTable, location_of, may_alias
-from vkchi.analysis.values.sums import OffsetIndex, split_offset
+from vkchi.analysis.values.polynomials import OffsetIndex, split_offset
 from vkchi.errors import InternalError
 from vkchi.ir.core import Func, Op, Value, base_memory, walk
 from vkchi.ir.text import parse_func

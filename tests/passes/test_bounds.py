@@ -11,8 +11,8 @@ from tests.fuzz.indices import Generator, arguments
 from vkchi.analysis.values.ranges import Facts
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, walk
+from vkchi.ir.interp import run_reference
 from vkchi.ir.rebuild import rebuild
-from vkchi.ir.reference.interp import run_reference
 from vkchi.ir.text import parse_func, print_func
 from vkchi.ir.verify import verify
 from vkchi.opt.rewrite.bounds import eliminate_bounds_checks

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vkchi.ir.core import Func, Program, walk
-from vkchi.ir.reference.interp import run_reference
+from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
 from vkchi.opt.loops.broadcast import broadcast_loads, load_cooperatively

@@ -10,7 +10,7 @@ import pytest
 from tests.fuzz.programs import ALL, EXACT, generate
 from tests.ops.cases import same_bits
 from vkchi.ir.core import Func
-from vkchi.ir.reference.interp import run_reference
+from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func, print_func
 from vkchi.ir.verify import verify
 from vkchi.opt.loops.fission import cut_long_loops

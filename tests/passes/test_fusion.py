@@ -11,7 +11,7 @@ import pytest
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, Value
-from vkchi.ir.reference.interp import run_reference
+from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func, print_func
 from vkchi.ir.verify import verify
 from vkchi.opt.loops.fusion import fuse_loops

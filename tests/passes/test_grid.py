@@ -12,7 +12,7 @@ from tests.counts import read_mapping
 from vkchi.errors import DeviceError, InternalError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, Value
-from vkchi.ir.reference.interp import run_reference
+from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func
 from vkchi.opt.cost_model import most_threads
 from vkchi.opt.mapping.map_grid import map_grid, plan_grid

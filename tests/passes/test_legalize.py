@@ -11,8 +11,8 @@ import pytest
 from vkchi.errors import DeviceError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, walk
+from vkchi.ir.interp import run_reference
 from vkchi.ir.ops import ATOMICS, TABLE
-from vkchi.ir.reference.interp import run_reference
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
 from vkchi.opt.lowering.legalize import QUOTIENTS, ROWS, legalize

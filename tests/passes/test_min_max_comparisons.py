@@ -8,7 +8,7 @@ import pytest
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, has_kind
-from vkchi.ir.reference.interp import run_reference
+from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
 from vkchi.opt.math.arithmetic import lower_arithmetic
 from vkchi.target.caps import FULL

@@ -11,7 +11,7 @@ import pytest
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value
-from vkchi.ir.reference.interp import run_reference
+from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
 from vkchi.opt.control.shallow import find_heights, limit_nesting
 from vkchi.types import Array, Tensor, f32, i32, u1

@@ -9,7 +9,7 @@ import pytest
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, walk
-from vkchi.ir.reference.interp import run_reference
+from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
 from vkchi.opt.pipeline import CPU, Pass
 from vkchi.target.caps import FULL, Caps

@@ -7,7 +7,7 @@ import pytest
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param
-from vkchi.ir.reference.interp import run_reference
+from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
 from vkchi.opt.math.remainders import build
 from vkchi.opt.math.turns import DividendRange

@@ -14,7 +14,7 @@ import pytest
 
 from tests.ops.cases import edge_values, same_bits
 from vkchi.ir.core import value_of
-from vkchi.ir.reference.evaluate import evaluate
+from vkchi.ir.interp import evaluate
 from vkchi.opt.rewrite.algebraic_rules import ROWS, Exactness, RuleRow
 from vkchi.opt.rewrite.match import PatternNode, is_number, number_attr, orders, parse
 from vkchi.types import SCALARS, Scalar, f32, i32, u1

@@ -18,7 +18,7 @@ import pytest
 from tests.ops.cases import same_bits
 from vkchi.cli.ir import apply_pass
 from vkchi.ir.core import Param, Program
-from vkchi.ir.reference.interp import InterpreterReport, run_reference
+from vkchi.ir.interp import InterpreterReport, run_reference
 from vkchi.ir.text import parse, print_program
 from vkchi.ir.verify import verify_program
 from vkchi.opt.pipeline import PASSES

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vkchi.ir.core import Func, Program, find_parallel
-from vkchi.ir.reference.interp import run_reference
+from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify, verify_program
 from vkchi.opt.mapping.split import split_dispatches

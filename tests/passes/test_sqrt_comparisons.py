@@ -8,7 +8,7 @@ import pytest
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, walk
-from vkchi.ir.reference.interp import run_reference
+from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
 from vkchi.opt.rewrite.roots import compare_squares, least_square
 from vkchi.types import SCALARS, Array, Scalar, i32, u1

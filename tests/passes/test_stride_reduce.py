@@ -10,8 +10,8 @@ import pytest
 from vkchi.analysis.values.host_numbers import host_count, host_length
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, find_parallel, walk
+from vkchi.ir.interp import run_reference
 from vkchi.ir.ops import ATOMICS
-from vkchi.ir.reference.interp import run_reference
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
 from vkchi.opt.cost_model import most_threads

@@ -13,9 +13,9 @@ import pytest
 from vkchi.errors import DeviceError, KernelSyntaxError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, walk
+from vkchi.ir.interp import run_reference
 from vkchi.ir.op_table.invocation_ops import ARITHMETIC, EXCHANGES, REFERENCE, SPANS
 from vkchi.ir.ops import TABLE
-from vkchi.ir.reference.interp import run_reference
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
 from vkchi.opt.lowering.exchanges import out_of_range_exchanges

@@ -10,7 +10,7 @@ import pytest
 from vkchi.ir import iteration_space
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, Value
-from vkchi.ir.reference.interp import run_reference
+from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
 from vkchi.opt.mapping import share
 from vkchi.opt.mapping.map_grid import map_grid

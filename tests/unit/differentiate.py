@@ -19,7 +19,7 @@ from vkchi.calls.gradients import simplify_for_gradient
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.lowering import lower_kernel
 from vkchi.ir.core import Func, Param
-from vkchi.ir.reference.interp import run_reference
+from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
 from vkchi.opt.pipeline import PASSES
 from vkchi.target.options import Options

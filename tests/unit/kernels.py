@@ -20,7 +20,7 @@ from vkchi.compile_state import compiling
 from vkchi.frontend.calls.inline import annotations_of
 from vkchi.frontend.lowering import ArgSpec, Lowered, lower_kernel
 from vkchi.frontend.syntax.source import source_of
-from vkchi.ir.reference import interp
+from vkchi.ir import interp
 from vkchi.ir.verify import verify
 from vkchi.opt.lowering.legalize import legalize
 from vkchi.opt.rewrite.bounds import eliminate_bounds_checks

@@ -19,7 +19,7 @@ from vkchi.frontend.ops.tensor_attributes import find_attribute
 from vkchi.frontend.values.references import MemoryTarget
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, Value, walk
-from vkchi.ir.reference.interp import run_reference
+from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
 from vkchi.span import Span
 from vkchi.target.options import Options

@@ -140,7 +140,7 @@ def test_a_wrong_text_is_one_error(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("vkchi.ir.reference.interp.STEP_LIMIT", 1000)
+    monkeypatch.setattr("vkchi.ir.interp.STEP_LIMIT", 1000)
     path = tmp_path / "wrong.chi"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     assert main([str(path), *argv]) == 1
@@ -192,7 +192,7 @@ class Mutator:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_text_is_a_traceback(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vkchi.ir.reference.interp.STEP_LIMIT", 1000)
+    monkeypatch.setattr("vkchi.ir.interp.STEP_LIMIT", 1000)
     path, mutator = tmp_path / "wrong.chi", Mutator(seed)
     statuses = []
     for _ in range(int(os.environ.get("VKCHI_FUZZ", "50"))):

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from vkchi.errors import ArgumentError, InternalError
+from vkchi.ir import interp
+from vkchi.ir.interp import ScalarsPointer, is_interpretable, run_reference
 from vkchi.ir.op_table.semantics import first_state, next_state, output_of
 from vkchi.ir.ops import TABLE
-from vkchi.ir.reference import interp
-from vkchi.ir.reference.interp import is_interpretable, run_reference
-from vkchi.ir.reference.interp_memory import ScalarsPointer
 from vkchi.ir.text import parse
 from vkchi.ir.verify import verify_program
 from vkchi.types import Tensor, u64

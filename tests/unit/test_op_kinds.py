@@ -23,9 +23,9 @@ ROOT = Path(vkchi.__file__).parent
 # module:name -> meaning of its kinds
 HANDLERS = {
     "analysis/values/conditions:NEVER": "which intervals decide a comparison",
-    "analysis/values/sums:RING": "arithmetic of polynomials",
+    "analysis/values/polynomials:RING": "arithmetic of polynomials",
     "analysis/values/host_numbers:LEAVES": "readers of numbers that launches know",
-    "analysis/values/multiples:RULES": "factors of a result",
+    "analysis/values/polynomials:FACTOR_RULES": "factors of a result",
     "analysis/values/ranges:BACKWARD": "from a result to its operands",
     "analysis/values/ranges:FOLLOWED": "facts that are an operand's",
     "analysis/values/ranges:RULES": "facts besides the interval",

@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from vkchi.analysis.values.forms import ExactPolynomials
 from vkchi.analysis.values.interval_analysis import Intervals
-from vkchi.analysis.values.sums import (
+from vkchi.analysis.values.polynomials import (
     ONE,
     AffinePolynomials,
+    ExactPolynomials,
     constant_of,
     factor_of,
     split_offset,
@@ -19,7 +19,7 @@ from vkchi.analysis.values.sums import (
 )
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Param, Value, value_of
-from vkchi.ir.reference.evaluate import evaluate
+from vkchi.ir.interp import evaluate
 from vkchi.types import Scalar, i32, i64, u8, u32
 
 KINDS = ("add", "sub", "mul", "neg", "add", "sub", "shl", "min", "floordiv")

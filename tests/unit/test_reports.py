@@ -13,8 +13,8 @@ import vkchi as ti
 from tests.unit.kernels import Field, Func, define, lower
 from vkchi.errors import InternalError
 from vkchi.frontend.lowering import Lowered
+from vkchi.ir.interp import InterpreterReport, run_reference
 from vkchi.ir.parse import parse_func
-from vkchi.ir.reference.interp import InterpreterReport, run_reference
 from vkchi.ir.verify import verify
 from vkchi.opt.mapping.map_grid import map_grid, plan_grid
 from vkchi.opt.pipeline import lower_dispatch as lowered_of

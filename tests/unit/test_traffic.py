@@ -1,10 +1,10 @@
-"""`analysis.memory.traffic`: iterations of a dispatch, and the bytes that it moves at least."""
+"""`analysis.cost`: iterations of a dispatch, and the bytes that it moves at least."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from vkchi.analysis.memory.traffic import size_of, traffic_per_iteration
+from vkchi.analysis.cost import size_of, traffic_per_iteration
 from vkchi.ir.core import find_parallel
 from vkchi.ir.text import parse_func
 from vkchi.target.shader import Count, compile_count

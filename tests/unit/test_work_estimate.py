@@ -1,8 +1,8 @@
-"""Work of a Func in a launch (`analysis/work`)."""
+"""Work of a Func in a launch (`analysis/cost`)."""
 
 from __future__ import annotations
 
-from vkchi.analysis.work import known_work_of, work_of
+from vkchi.analysis.cost import known_work_of, work_of
 from vkchi.ir.text import parse_func
 
 TEXT = """\

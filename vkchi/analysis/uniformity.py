@@ -16,9 +16,8 @@ from functools import reduce
 
 from vkchi.analysis.values.conditions import conjuncts
 from vkchi.errors import KernelSyntaxError
-from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import axes_of
-from vkchi.ir.core import Op, Param, Region, Value, has_kind
+from vkchi.ir.core import Op, Param, Region, Value, constant_int, has_kind
 from vkchi.ir.ops import COMPARISONS, REMAINDERS, TABLE, Effect, Trait, effect_of, kinds_with
 from vkchi.span import Span
 

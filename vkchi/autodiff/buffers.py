@@ -24,10 +24,9 @@ from vkchi.autodiff.sweep import (
     run_segment,
 )
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Value
+from vkchi.ir.core import COUNT, WIDTH, Func, Op, Param, Value
 from vkchi.ir.iteration_space import INT_MAX
 from vkchi.ir.ops import LOOPS
-from vkchi.ir.param_names import COUNT, WIDTH
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, cell_of, i32
 

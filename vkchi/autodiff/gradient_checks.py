@@ -17,9 +17,8 @@ from vkchi.autodiff.reaching import ReachingWrites
 from vkchi.autodiff.results import PUT_THERE, lost_derivative_error, raise_or_warn
 from vkchi.autodiff.rules import RULES, SHARED, is_smooth
 from vkchi.errors import GradientError
-from vkchi.ir.core import Func, Op, Param, Value, base_memory, used_in, walk
+from vkchi.ir.core import ADJOINT, SCRATCH, Func, Op, Param, Value, base_memory, used_in, walk
 from vkchi.ir.ops import UPDATES
-from vkchi.ir.param_names import ADJOINT, SCRATCH
 
 
 def check_lost(primal: PrimalAnalysis, reach: ReachingWrites, missing: str) -> None:

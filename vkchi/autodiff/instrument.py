@@ -34,9 +34,8 @@ from vkchi.analysis.dataflow import Dependence
 from vkchi.analysis.memory.alias import kinds_at
 from vkchi.autodiff.emit import place_in, scalar_components, zero
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Value, base_memory, used_in, walk
+from vkchi.ir.core import MARKS, NOTED, READ, Func, Op, Param, Value, base_memory, used_in, walk
 from vkchi.ir.ops import ACCESSES, EXTREMES, WRITES, Effect, Trait, effect_of, kinds_with
-from vkchi.ir.param_names import MARKS, NOTED, READ
 from vkchi.ir.rebuild import rebuild
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Scalar, Tensor, cell_of, i32, row_major, with_scalar

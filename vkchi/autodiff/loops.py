@@ -19,11 +19,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.clone import Cloner
 from vkchi.ir.core import Func, Op, Param, Value, walk
 from vkchi.ir.iteration_space import iteration_count, space_of
 from vkchi.ir.ops import WRITES
-from vkchi.ir.rebuild import inline, rebuild
+from vkchi.ir.rebuild import Cloner, inline, rebuild
 from vkchi.types import i32, u32
 
 

@@ -13,9 +13,8 @@ from functools import cache, cached_property
 from vkchi.analysis.dataflow import closure
 from vkchi.analysis.memory.boxes import Covered, Shaped, first_filling_segment, full_box
 from vkchi.analysis.memory.footprint import Footprint
-from vkchi.analysis.memory.must_write import MustWrite, name_of, with_all_components
+from vkchi.analysis.memory.must_write import ArrayCoverage, MustWrite, name_of, with_all_components
 from vkchi.analysis.memory.segments import SegmentOrder
-from vkchi.analysis.memory.whole import ArrayCoverage
 from vkchi.analysis.values.conditions import Guards, guards_of, may_hold
 from vkchi.autodiff.primal import ActivityAnalysis, BitDependence, name_under
 from vkchi.autodiff.results import DerivativeOutflow, Spans

@@ -24,8 +24,7 @@ from vkchi.autodiff.rules import is_smooth
 from vkchi.autodiff.sweep import saved_type
 from vkchi.ir.builder import Builder
 from vkchi.ir.control_ops import axes_of
-from vkchi.ir.core import Func, Op, Param, Region, Value
-from vkchi.ir.param_names import REPLAY
+from vkchi.ir.core import REPLAY, Func, Op, Param, Region, Value
 from vkchi.ir.rebuild import rebuild
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32

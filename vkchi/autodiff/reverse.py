@@ -73,10 +73,9 @@ from vkchi.autodiff.sweep import (
 )
 from vkchi.errors import GradientError
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, walk
+from vkchi.ir.core import ADJOINT, Func, Op, Param, Region, Value, base_memory, walk
 from vkchi.ir.num import Num
 from vkchi.ir.ops import EXTREMES, UPDATES, WRITES
-from vkchi.ir.param_names import ADJOINT
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Scalar, i32
 

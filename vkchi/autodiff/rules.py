@@ -35,8 +35,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.constants import is_constant
-from vkchi.ir.core import Op, Value, constant_array
+from vkchi.ir.core import Op, Value, constant_array, is_constant
 from vkchi.ir.num import Num
 from vkchi.ir.op_table.table import OpSignature
 from vkchi.ir.ops import PLACES, READS, TABLE, Effect

@@ -10,9 +10,8 @@ from vkchi.autodiff.primal import PrimalAnalysis
 from vkchi.autodiff.sweep import ForwardSweep, SavedValues
 from vkchi.errors import InternalError
 from vkchi.ir.builder import Builder
-from vkchi.ir.clone import Cloner
-from vkchi.ir.core import Op, Param, Region, Result, Value, base_memory, walk
-from vkchi.ir.param_names import ADJOINT
+from vkchi.ir.core import ADJOINT, Op, Param, Region, Result, Value, base_memory, walk
+from vkchi.ir.rebuild import Cloner
 from vkchi.types import Ptr
 
 

@@ -21,11 +21,10 @@ from vkchi.analysis.memory.segments import Segment
 from vkchi.autodiff.emit import as_i32, copy_array, place_in, saturated_i32, trip_count, zero
 from vkchi.autodiff.primal import PrimalAnalysis
 from vkchi.ir.builder import Builder
-from vkchi.ir.clone import Cloner
-from vkchi.ir.core import Op, Param, Region, Value, base_memory
+from vkchi.ir.core import SAVE, SCRATCH, Op, Param, Region, Value, base_memory
 from vkchi.ir.iteration_space import linear_iteration
 from vkchi.ir.ops import ACCESSES, LOOPS, PLACES, WRITES, Effect, effect_of
-from vkchi.ir.param_names import SAVE, SCRATCH
+from vkchi.ir.rebuild import Cloner
 from vkchi.types import Array, Scalar, Tensor, Type, i32, scalar_of, u1, u32
 
 

@@ -23,9 +23,8 @@ from vkchi.autodiff.reverse import GradientFunc, analyze_primal, differentiate_r
 from vkchi.autodiff.rules import is_smooth
 from vkchi.compiler import build_artifact, build_watched, show_stage
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Value, base_memory, uses_in, walk
+from vkchi.ir.core import DUAL, Func, Op, Param, Value, base_memory, uses_in, walk
 from vkchi.ir.ops import EXTREMES, PER_INVOCATION, WRITES, Effect, Trait, effect_of, kinds_with
-from vkchi.ir.param_names import DUAL
 from vkchi.ir.rebuild import Rebuilder, with_params
 from vkchi.ir.verify import verify
 from vkchi.opt.pipeline import load_pass

@@ -14,7 +14,7 @@ from vkchi.calls.call import KernelCall
 from vkchi.calls.facts import facts
 from vkchi.calls.variant import Variant
 from vkchi.fields.storage import Storage
-from vkchi.ir.param_names import NOTED
+from vkchi.ir.core import NOTED
 from vkchi.types import Array, i32, shape_of
 from vkchi.types.lazy_numpy import np
 

@@ -14,7 +14,7 @@ from vkchi.calls.call import KernelCall, types_apart
 from vkchi.calls.facts import facts
 from vkchi.errors import GradientError
 from vkchi.interrupts.locks import restoring
-from vkchi.ir.param_names import DUAL
+from vkchi.ir.core import DUAL
 from vkchi.launch.executable import Arrays
 from vkchi.signature.bound import notify_torch, written_imports
 from vkchi.target.artifact import Artifact

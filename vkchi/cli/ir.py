@@ -19,8 +19,8 @@ from typing import Any
 from vkchi.cli.tree import FAILURE, SUCCESS
 from vkchi.errors import ArgumentError, InvalidIR, VkchiError
 from vkchi.ir.core import Func, Program, value_of
+from vkchi.ir.interp import check_size, run_reference
 from vkchi.ir.literal import number_bits
-from vkchi.ir.reference.interp import check_size, run_reference
 from vkchi.ir.text import parse, print_program
 from vkchi.ir.verify import verify_program
 from vkchi.types import Array, Scalar, Type, scalar_of, shape_of

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from vkchi.ir.constants import constant_int
-from vkchi.ir.core import Op, Param, Region, Value
+from vkchi.ir.core import Op, Param, Region, Value, constant_int
 from vkchi.ir.op_table.table import ALL, ControlSpec
 from vkchi.ir.ops import TABLE
 from vkchi.tuples import NamedTuple

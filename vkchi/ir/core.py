@@ -23,16 +23,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Iterator, Mapping
+from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from vkchi.span import Span
-from vkchi.types import Array, Scalar, Tensor, Type, integer_range, needs_wide
+from vkchi.tuples import NamedTuple
+from vkchi.types import Array, Scalar, Tensor, Type, integer_range, needs_wide, scalar_of
 from vkchi.types.array_attributes import PLAIN, Attributes
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from vkchi.target.artifact import DispatchSize, MemoryFill
+
 
 NO_FILLS: Mapping[str, tuple[MemoryFill, ...]] = MappingProxyType({})
 NO_SIZES: Mapping[str, DispatchSize] = MappingProxyType({})
@@ -302,3 +305,89 @@ def constant_attr(value: Any, t: Scalar | Tensor) -> Any:
         return bits_of(value, t)
     flat = np.broadcast_to(np.asarray(value), t.shape).reshape(-1)
     return tuple(bits_of(v, t.elem) for v in flat)
+
+
+# --- constants -----------------------------------------------------------------------------------
+
+Number = Scalar | Tensor
+
+
+class Constant(NamedTuple):
+    """Type and bit pattern of a `const` op. For a tensor, `attr` is a tuple of bit patterns."""
+
+    type: Number
+    attr: Any
+
+
+def is_constant(v: Value) -> TypeGuard[Op]:
+    return type(v) is Op and v.kind == "const"
+
+
+def numeric_type_of(v: Value) -> Number:
+    assert isinstance(v.type, Scalar | Tensor)
+    return v.type
+
+
+def as_constant(v: Value) -> Constant:
+    assert isinstance(v, Op)
+    return Constant(numeric_type_of(v), v.attr)
+
+
+def constant_int(v: Value) -> int | None:
+    """Return the value of a scalar integer `const`, with its sign, or None for any other value."""
+    if not is_constant(v):
+        return None
+    t = v.type
+    if not isinstance(t, Scalar) or t.kind not in "iu":
+        return None
+    bits: int = v.attr
+    return bits - (1 << t.bits) if t.kind == "i" and bits >> (t.bits - 1) else bits
+
+
+def is_equal_value(a: Value, b: Value) -> bool:
+    """True if both are the same Value, or `const` ops of one type and bit pattern."""
+    if a is b:
+        return True
+    if not is_constant(a) or not is_constant(b):
+        return False
+    return a.type is b.type and bool(a.attr == b.attr)
+
+
+@lru_cache(maxsize=1024)
+def is_power_of_two(c: Constant) -> bool:
+    """True if every component of `c` is a power of two by which a division can be strength-reduced.
+
+    - Integers: positive and less than 2**(bits - 1).
+    - Floats: of either sign; the value and its reciprocal are normal numbers.
+    """
+    bits = (c.attr,) if isinstance(c.type, Scalar) else c.attr
+    scalar = scalar_of(c.type)
+    if scalar.kind != "f":
+        return all(b & (b - 1) == 0 < b < 1 << (scalar.bits - 1) for b in bits)
+    mantissa = {16: 10, 32: 23, 64: 52}[scalar.bits]
+    top = (1 << (scalar.bits - 1 - mantissa)) - 2
+    exponents = [(b >> mantissa) & (top + 1) for b in bits]
+    exact = all(b & ((1 << mantissa) - 1) == 0 for b in bits)
+    return exact and all(0 < e < top for e in exponents)
+
+
+# --- names of parameters that passes add ---------------------------------------------------------
+#
+# Names of the parameters that passes add to a kernel's own.
+#
+# User names are words with single dots between: `x`, `ball.pos`, `parts.0`, `x.grad`. Names here
+# begin with a dot or contain two in a row, so the two sets are disjoint.
+#
+#     >>> SCRATCH + "0", "x" + ADJOINT
+#     ('.scratch.0', 'x..adjoint')
+
+# Prefixes, followed by a number.
+TEMP = ".temp."  # temporaries passed between dispatches
+SCRATCH, SAVE, REPLAY = ".scratch.", ".save.", ".replay."  # copies, saved values, replay logs
+HIDDEN = (SCRATCH, SAVE, REPLAY)  # arrays private to their kernel
+NOTED = ".noted"  # one element per access that records something
+COUNT, WIDTH = ".count.", ".width."  # trip counts of loops
+
+# Suffixes of an array's name.
+ADJOINT, DUAL = "..adjoint", "..dual"
+MARKS, READ = "..marks", "..read"  # shadow arrays: elements that were stored, or read

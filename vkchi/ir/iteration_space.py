@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.constants import constant_int
-from vkchi.ir.core import Value
+from vkchi.ir.core import Value, constant_int
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, i32, u32
 

@@ -26,7 +26,7 @@ from vkchi.errors import (
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
 from vkchi.ir.core import Op
-from vkchi.ir.reference.interp import InterpreterReport, run_reference
+from vkchi.ir.interp import InterpreterReport, run_reference
 from vkchi.kernel import BoundKernel, Kernel
 from vkchi.launch.compiled_kernel import CompiledKernel, bind_gradient
 from vkchi.launch.executable import Executable

@@ -150,8 +150,8 @@ class FuncConcatenator:
         None if arrays may overlap, if one is used with several types, or if an array is unknown.
         """
         from vkchi.ir.builder import Builder
-        from vkchi.ir.clone import Cloner
         from vkchi.ir.core import Func
+        from vkchi.ir.rebuild import Cloner
 
         if not self.are_apart:
             return None

@@ -249,7 +249,9 @@ class ShapeSpecializer:
             return self._plain
 
     def _build(self, shapes: dict[str, Shape]) -> Artifact:
-        from vkchi.analysis.mixing import depends_on_tiling  # lazy: not needed on cache hits
+        from vkchi.analysis.parallel_loops import (
+            depends_on_tiling,  # lazy: not needed on cache hits
+        )
         from vkchi.cache import content
         from vkchi.compiler import build_artifact
         from vkchi.ir.rebuild import with_shapes

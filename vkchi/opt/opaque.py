@@ -20,7 +20,7 @@ differ too.
 
 from __future__ import annotations
 
-from vkchi.analysis.work import constant_trips
+from vkchi.analysis.cost import constant_trips
 from vkchi.ir.control_ops import bodies_of
 from vkchi.ir.core import Op, Param, Region, Value, base_memory, walk
 from vkchi.ir.ops import (

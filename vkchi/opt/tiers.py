@@ -11,7 +11,7 @@ the sign of a NaN, flushed subnormals and undefined integer results.
 
 from __future__ import annotations
 
-from vkchi.analysis.mixing import depends_on_tiling
+from vkchi.analysis.parallel_loops import depends_on_tiling
 from vkchi.ir.core import Func, Op, Region, has_kind, walk
 from vkchi.ir.op_table.invocation_ops import REPORTS
 from vkchi.opt.opaque import is_bit_exact

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any
 from vkchi.errors import InternalError
 from vkchi.ir.builder import Builder, infer_type
 from vkchi.ir.core import Func, Op, Param, Region, Value, constant_array
+from vkchi.ir.interp import DEFAULT_BLOCK, DispatchRun, Invocation, evaluate
 from vkchi.ir.op_table.table import SignatureError
-from vkchi.ir.reference.evaluate import evaluate
-from vkchi.ir.reference.interp import DEFAULT_BLOCK, DispatchRun, Invocation
 from vkchi.types import Type
 
 if TYPE_CHECKING:
-    from vkchi.ir.reference.interp import InterpreterReport
+    from vkchi.ir.interp import InterpreterReport
 
 # Ops that the frontend inspects after it emitted them: constants and pointers.
 INSPECTED = frozenset(

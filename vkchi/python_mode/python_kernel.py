@@ -23,9 +23,8 @@ from vkchi.frontend.lowering import declare_argument, declare_returns
 from vkchi.frontend.state.scope import Activation
 from vkchi.frontend.syntax.source import source_of
 from vkchi.ir.core import Func, Param, walk
+from vkchi.ir.interp import ArrayValue, InterpreterReport
 from vkchi.ir.ops import GROUPED, SYNCS
-from vkchi.ir.reference.interp import InterpreterReport
-from vkchi.ir.reference.interp_memory import ArrayValue
 from vkchi.launch.compiled_kernel import CompiledKernel
 from vkchi.python_mode.evaluation import Evaluator, ReportSink
 from vkchi.python_mode.stepping import Run, run_body

@@ -35,12 +35,10 @@ from vkchi.analysis.memory.alias import accesses_by_base, bases_may_alias, locat
 from vkchi.analysis.memory.boxes import Box, Shaped, boxes_may_intersect, range_hull
 from vkchi.analysis.memory.dependence import DependenceTest
 from vkchi.analysis.memory.footprint import Footprint, element_of, element_under
-from vkchi.analysis.values.forms import is_wide_integer
 from vkchi.analysis.values.interval_analysis import Intervals
-from vkchi.analysis.values.sums import OffsetIndex, Symbol, symbols_in
-from vkchi.ir.constants import constant_int
+from vkchi.analysis.values.polynomials import OffsetIndex, Symbol, is_wide_integer, symbols_in
 from vkchi.ir.control_ops import axes_of
-from vkchi.ir.core import Func, Op, Param, Value, base_memory, used_in, uses_in, walk
+from vkchi.ir.core import Func, Op, Param, Value, base_memory, constant_int, used_in, uses_in, walk
 from vkchi.ir.ops import EXTREMES, GREATER, TABLE, UPDATES, VARYING, Effect
 from vkchi.races.influence import only_raises_flag
 from vkchi.tuples import NamedTuple

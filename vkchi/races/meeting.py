@@ -17,9 +17,8 @@ from vkchi.calls.call import KernelCall
 from vkchi.calls.facts import Case, Names
 from vkchi.calls.gradients import simplify_for_gradient
 from vkchi.calls.questions import given_in, live
-from vkchi.ir.core import Func, Param, Value, base_memory, walk
+from vkchi.ir.core import ADJOINT, Func, Param, Value, base_memory, walk
 from vkchi.ir.ops import WRITES
-from vkchi.ir.param_names import ADJOINT
 from vkchi.races.conflicts import Conflict, FeasibleConflicts, find_conflicts
 from vkchi.races.detector import (
     ConflictGroup,

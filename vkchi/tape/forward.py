@@ -23,7 +23,7 @@ from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
 from vkchi.fields.storage import Storage
 from vkchi.hooks import python_scope
 from vkchi.interop import host_views
-from vkchi.ir.param_names import DUAL
+from vkchi.ir.core import DUAL
 from vkchi.races.finder import check_forward_race
 from vkchi.races.finder import check_gradient_race as check_race
 from vkchi.races.race import Found

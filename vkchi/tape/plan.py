@@ -15,7 +15,7 @@ from vkchi.calls.facts import does_warn, facts
 from vkchi.errors import DeviceError, GradientError
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.locks import restoring
-from vkchi.ir.param_names import ADJOINT, COUNT, DUAL, WIDTH
+from vkchi.ir.core import ADJOINT, COUNT, DUAL, WIDTH
 from vkchi.launch.compiled_kernel import CompiledKernel
 from vkchi.launch.executable import Arrays, Executable, count_reader
 from vkchi.ndarray import Ndarray

@@ -19,9 +19,8 @@ from vkchi.calls.call import KernelCall
 from vkchi.calls.variant import Variant
 from vkchi.errors import DataAccessError
 from vkchi.fields.storage import Storage
-from vkchi.ir.core import Func, Op, Param
+from vkchi.ir.core import NOTED, Func, Op, Param
 from vkchi.ir.op_table.interval_rules import type_range
-from vkchi.ir.param_names import NOTED
 from vkchi.launch.executable import Arrays, count_reader
 from vkchi.span import Span
 from vkchi.tape.ledger import Account, Ledger

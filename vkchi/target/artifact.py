@@ -73,7 +73,7 @@ class Artifact(NamedTuple):
     - sites: remaining report sites, by number, with the index of their dispatch.
     - limits: checks of loop lengths that a launch must make.
     - ir: the source Func, if the caller requested it.
-    - work: op counts and how often a launch runs them (`analysis.work`).
+    - work: op counts and how often a launch runs them (`analysis.cost`).
     - own_sites: report sites of code that was added to the Func, numbered from OWN_SITES.
     - has_next: True if a second-tier compile may produce better code.
     """

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
-from vkchi.analysis.values.sums import OffsetIndex, split_offset
+from vkchi.analysis.values.polynomials import OffsetIndex, split_offset
 from vkchi.errors import InternalError
 from vkchi.ir.core import Op, Param, Region, Value, base_memory, walk_ops
 from vkchi.ir.op_table.memory_ops import address_constant

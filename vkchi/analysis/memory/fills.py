@@ -17,8 +17,7 @@ from __future__ import annotations
 from math import prod
 
 from vkchi.analysis.memory.boxes import Box, full_box
-from vkchi.ir.constants import is_constant
-from vkchi.ir.core import Func, Op, Param, Value, base_memory, walk
+from vkchi.ir.core import Func, Op, Param, Value, base_memory, is_constant, walk
 from vkchi.ir.ops import COUNTED, TABLE, Effect
 from vkchi.target.artifact import MemoryFill
 from vkchi.types import Array, Scalar, Tensor, scalar_of

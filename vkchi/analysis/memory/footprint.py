@@ -15,9 +15,8 @@ from typing import Any
 
 from vkchi.analysis.memory.boxes import Box, Shaped, range_hull
 from vkchi.analysis.values.interval_analysis import Intervals, axes_in
-from vkchi.analysis.values.sums import is_integer
-from vkchi.ir.constants import constant_int
-from vkchi.ir.core import Func, Op, Param, Value, base_memory, walk
+from vkchi.analysis.values.polynomials import is_integer
+from vkchi.ir.core import Func, Op, Param, Value, base_memory, constant_int, walk
 from vkchi.ir.op_table.interval_rules import Interval
 from vkchi.ir.ops import PLACES
 from vkchi.span import Span

@@ -1,7 +1,7 @@
 """Must-write analysis: boxes of arrays that a launch certainly overwrites completely.
 
-`MustWrite` considers the stores that every iteration of their loops executes. `whole` proves that
-such a store fills the box whose ranges `interval_analysis` computes.
+`MustWrite` considers the stores that every iteration of their loops executes. `CoverageProof`
+proves that such a store fills the box whose ranges `interval_analysis` computes.
 
     >>> MustWrite(fn, segments).boxes({"t": 3}, {"x": x})         # for i in range(4): x[t, i] = 0.0
     [Covered(segment=0, name="x", box=((3, 3), (0, 3)))]
@@ -14,14 +14,336 @@ from typing import TypeVar
 
 from vkchi.analysis.memory.boxes import Box, Covered, Shaped
 from vkchi.analysis.memory.segments import Segment
-from vkchi.analysis.memory.whole import CoverageProof, MustStore
-from vkchi.analysis.values.forms import ExactPolynomials
 from vkchi.analysis.values.interval_analysis import Intervals, axes_in
-from vkchi.analysis.values.sums import constant_polynomial, is_integer
+from vkchi.analysis.values.polynomials import (
+    ONE,
+    ExactPolynomials,
+    MixedRadixDigit,
+    Monomial,
+    Polynomial,
+    Symbol,
+    Term,
+    as_polynomial,
+    constant_polynomial,
+    freeze,
+    is_integer,
+    is_least,
+    minus,
+    negative,
+    only_symbol,
+    plus,
+    symbol_polynomial,
+    times,
+)
+from vkchi.analysis.values.ranges import Extent, extent_of
 from vkchi.interrupts.weak import insert_bounded
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory
+from vkchi.ir.control_ops import LoopAxis, axes_of
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, is_wide
 from vkchi.ir.ops import COUNTED
-from vkchi.types import Array, Tensor
+from vkchi.tuples import NamedTuple
+from vkchi.types import Array, Scalar, Tensor, i32
+
+# --- coverage proof ------------------------------------------------------------------------------
+#
+# Coverage proof for must-write analysis: a store in a loop nest writes every element of a box.
+#
+# Precondition: every iteration of the store's loops executes it. Subscripts are polynomials
+# (`ExactPolynomials`) in loop indices, digits of these (mixed-radix components), and extents of the
+# array. Each index or digit may occur in one axis only. A subscript takes consecutive values if
+#
+# - it is plus or minus one digit, plus a constant: then the digit must take as many values as the
+#   box has;
+# - or it is a sum of digits with coefficients, and no coefficient exceeds the range of the terms
+#   before it plus one. Example: `n * i + j` with j in [0, n).
+#
+# The digits of one index are independent under two conditions. The divisor of each is a multiple of
+# the divisor times the modulus of the one below, and the values of the last digit fit into the
+# loop.
+#
+# Assumptions:
+#
+# - equal polynomials are equal values, because sums and products wrap as polynomials do;
+# - extents are at least 1, because an empty array has no element to write;
+# - extents of an array without 64-bit indices multiply to less than 2**31;
+# - bounds of a `parallel` do not overflow: its launch would raise an error. Bounds of a `for` may
+#   wrap, so they must be proved not to.
+#
+# See also: `CoverageProof` handles a given box, `ArrayCoverage` one array of any shape.
+#
+#     >>> ArrayCoverage(y).is_stored(store)  # for i in range(n): y[n - 1 - i] = 0.0; n = y.shape[0]
+#     True
+
+MOST_OPS = 32  # in a bound; the host does not evaluate longer ones (host_numbers)
+Span = tuple[Polynomial, Polynomial]  # first value, number of values
+
+
+class MustStore(NamedTuple):
+    """A store to an array that every iteration of `loops` executes. `element` is its `elem` op."""
+
+    op: Op
+    element: Op
+    loops: tuple[Op, ...]
+    segment: int
+
+
+class DigitRange(NamedTuple):
+    """Values that a digit takes, or must take: `many` consecutive ones from `low`.
+
+    A loop index counts as its own digit, with divisor 1 and no modulus.
+    """
+
+    digit: MixedRadixDigit
+    low: Polynomial
+    many: Polynomial
+
+
+class CoverageProof:
+    """Coverage test for stores; `forms` are the polynomials of values."""
+
+    def __init__(self, forms: ExactPolynomials) -> None:
+        self.forms = forms
+
+    def reaches(self, store: MustStore, box: Sequence[Span]) -> bool:
+        """True if a store is proved to write all elements of a box of (first index, count) per
+        axis."""
+        axes: dict[Value, tuple[Op, LoopAxis]] = {
+            axis.param: (loop, axis) for loop in store.loops for axis in axes_of(loop)
+        }
+        needed: dict[Symbol, list[DigitRange]] = {
+            v: [] for v in axes if only_symbol(self.forms.of(v)) is v
+        }
+        for v, span in zip(store.element.args[1:], box, strict=True):
+            taken = self.taken(self.forms.of(v), span, axes)
+            if taken is None:
+                return False
+            for some in taken:
+                index = only_symbol(dict(some.digit.of))
+                if index not in needed:
+                    return False
+                needed[index].append(some)
+        return all(self.goes_round(*axes[v], needed.get(v, [])) for v in axes)
+
+    def taken(
+        self, p: Polynomial, span: Span, axes: dict[Value, tuple[Op, LoopAxis]]
+    ) -> list[DigitRange] | None:
+        """Values that each digit of subscript p must take to cover the indices `span`; None if
+        unknown."""
+        terms: list[tuple[MixedRadixDigit, Polynomial]] = []
+        for m, c in p.items():
+            digits = [(s, k) for s, k in m if isinstance(s, MixedRadixDigit) or s in axes]
+            if len(digits) > 1 or any(k > 1 for _, k in digits):
+                return None
+            factor = m - frozenset(digits)
+            if digits and all(isinstance(s, Extent) for s, _ in factor):
+                terms.append((as_digit(digits[0][0]), {factor: c}))
+        rest = {m: c for m, c in p.items() if all(isinstance(s, Extent) for s, _ in m)}
+        if len({digit for digit, _ in terms}) + len(rest) < len(p):
+            return None
+        if not terms:
+            return [] if rest == span[0] and span[1] == constant_polynomial(1) else None
+        digit, by = terms[0]
+        if len(terms) == 1 and by in (constant_polynomial(1), constant_polynomial(-1)):
+            return [self.one(digit, by, rest, span)]
+        return self.several(terms, rest, span, axes)
+
+    def one(
+        self, digit: MixedRadixDigit, factor: Polynomial, rest: Polynomial, span: Span
+    ) -> DigitRange:
+        """Case `subscript = ±digit + const`: the values of the digit that cover `span`."""
+        first, many = span
+        if factor == constant_polynomial(1):
+            return DigitRange(digit, minus(first, rest), many)
+        last = minus(plus(first, many), constant_polynomial(1))
+        return DigitRange(digit, minus(rest, last), many)
+
+    def several(
+        self,
+        terms: Sequence[tuple[MixedRadixDigit, Polynomial]],
+        rest: Polynomial,
+        span: Span,
+        axes: dict[Value, tuple[Op, LoopAxis]],
+    ) -> list[DigitRange] | None:
+        """Case of a sum of digits with coefficients: all values of each digit.
+
+        None if it is not proved that they cover `span` without gaps.
+        """
+        left = [(*term, self.values_of(term[0], axes)) for term in terms]
+        found: list[DigitRange] = []
+        many, first = constant_polynomial(1), rest
+        while left:
+            fitting = [k for k, (_, c, values) in enumerate(left)
+                       if values is not None and self.is_least(many, self.size(c))]  # fmt: skip
+            if not fitting:
+                return None
+            digit, c, values = left.pop(fitting[0])
+            assert values is not None
+            low, count = values
+            if not self.is_least(self.size(c), constant_polynomial(1)):
+                return None
+            last = minus(plus(low, count), constant_polynomial(1))
+            first = plus(first, times(c, low if self.is_least(c, constant_polynomial(1)) else last))
+            many = plus(many, times(self.size(c), minus(count, constant_polynomial(1))))
+            found.append(DigitRange(digit, low, count))
+        skipped = minus(span[0], first)
+        is_enough = self.is_least(skipped, {}) and self.is_least(many, plus(skipped, span[1]))
+        return found if is_enough else None
+
+    def size(self, c: Polynomial) -> Polynomial:
+        return negative(c) if next(iter(c.values())) < 0 else c
+
+    def values_of(
+        self, digit: MixedRadixDigit, axes: dict[Value, tuple[Op, LoopAxis]]
+    ) -> Span | None:
+        """First value of a digit and number of its consecutive values; None if unknown."""
+        if digit.modulus is not None:
+            return {}, as_polynomial(digit.modulus)
+        index = only_symbol(dict(digit.of))
+        if digit.divisor != (ONE, 1) or not isinstance(index, Value) or index not in axes:
+            return None
+        _, axis = axes[index]
+        begin, end = self.forms.of(axis.begin), self.forms.of(axis.end)
+        return begin, minus(end, begin)
+
+    # --- loops -----------------------------------------------------------------------------------
+
+    def goes_round(self, loop: Op, axis: LoopAxis, needed: Sequence[DigitRange]) -> bool:
+        """True if a loop index is proved to take all combinations of the needed digit values."""
+        begin, t = self.bound(axis.begin), axis.param.type
+        if begin is None or not isinstance(t, Scalar):
+            return False
+        is_checked = loop.kind == "parallel" and t is i32
+        return any(
+            self.has_all(begin, minus(end, begin), needed)
+            for end in self.bounds_under(axis.end)
+            if is_checked or all(self.forms.is_exact(p, t) for p in (begin, end))
+            if self.is_short(loop)
+        )
+
+    def is_short(self, loop: Op) -> bool:
+        bounds = [v for axis in axes_of(loop) for v in (axis.begin, axis.end)]
+        return all(count_ops(v, MOST_OPS) <= MOST_OPS for v in bounds)
+
+    def bound(self, v: Value) -> Polynomial | None:
+        """A bound as a polynomial of extents, or None."""
+        p = self.forms.of(v)
+        return p if all(isinstance(s, Extent) for m in p for s, _ in m) else None
+
+    def bounds_under(self, v: Value) -> Iterator[Polynomial]:
+        """Polynomials that are lower bounds of v."""
+        found = self.bound(v)
+        if found is not None:
+            yield found
+        elif isinstance(v, Op) and v.kind == "max":
+            for x in v.args:
+                yield from self.bounds_under(x)
+
+    def has_all(self, begin: Polynomial, trips: Polynomial, needed: Sequence[DigitRange]) -> bool:
+        """True if an index with at least `trips` values from `begin` is proved to take all
+        combinations.
+
+        `needed` are the values of its digits.
+        """
+        if not self.is_least(trips, constant_polynomial(1)):
+            return False
+        if not needed:
+            return True
+        if len(needed) == 1 and needed[0].digit == MixedRadixDigit(needed[0].digit.of):
+            skipped = minus(needed[0].low, begin)
+            needs = plus(skipped, needed[0].many)
+            return self.is_least(skipped, {}) and self.is_least(trips, needs)
+        return begin == {} and self.are_independent(trips, needed)
+
+    def are_independent(self, trips: Polynomial, needed: Sequence[DigitRange]) -> bool:
+        """True if digits of an index from 0 are proved to take all their combinations of values.
+
+        The divisor of each is a multiple of the divisor times the modulus of the one below. The
+        last fits into `trips`; only it may lack a modulus.
+        """
+        room = constant_polynomial(1)
+        for k, (digit, low, many) in enumerate(sorted(needed, key=size_of)):
+            needs, divisor = plus(low, many), as_polynomial(digit.divisor)
+            if not (self.is_least(low, {}) and divides(room, digit.divisor)):
+                return False
+            if digit.modulus is not None:
+                if not self.is_least(as_polynomial(digit.modulus), needs):
+                    return False
+                needs = as_polynomial(digit.modulus)
+            elif k + 1 < len(needed):
+                return False
+            room = times(divisor, needs)
+        return self.is_least(trips, room)
+
+    def is_least(self, p: Polynomial, q: Polynomial) -> bool:
+        """True if p >= q is proved for all non-empty shapes, from the ranges of symbols."""
+        return is_least(p, q, self.forms.is_positive)
+
+
+class ArrayCoverage(CoverageProof):
+    """Proof that a store writes all elements of an array parameter, whatever its shape.
+
+    `origin`: index of the array's first element (default: zeros).
+    """
+
+    def __init__(self, array: Param, origin: Sequence[int] = ()) -> None:
+        self.array = array
+        t = array.type
+        assert isinstance(t, Array)
+        first = list(origin) or [0] * t.ndim
+        self.box = [(constant_polynomial(o), self.extent(t, k)) for k, o in enumerate(first)]
+
+    def extent(self, t: Array, axis: int) -> Polynomial:
+        return (
+            constant_polynomial(t.shape[axis])
+            if t.shape
+            else symbol_polynomial(extent_of(self.array, axis))
+        )
+
+    def is_stored(self, store: MustStore) -> bool:
+        """True if the store is proved to write all elements; false for 64-bit indices."""
+        axes: dict[Value, LoopAxis] = {
+            axis.param: axis for loop in store.loops for axis in axes_of(loop)
+        }
+        self.forms = ExactPolynomials(Intervals(axes), self.array)
+        return not is_wide(self.array) and self.reaches(store, self.box)
+
+
+def as_digit(s: Symbol) -> MixedRadixDigit:
+    """Convert an index to its own digit; a digit is returned unchanged."""
+    return s if isinstance(s, MixedRadixDigit) else MixedRadixDigit(freeze(symbol_polynomial(s)))
+
+
+def divides(p: Polynomial, term: Term) -> bool:
+    """True if a polynomial of one term divides `term`."""
+    if len(p) != 1:
+        return False
+    ((monomial, c),) = p.items()
+    return c > 0 and term[1] % c == 0 and is_part(monomial, term[0])
+
+
+def is_part(some: Monomial, of: Monomial) -> bool:
+    powers = dict(of)
+    return all(k <= powers.get(s, 0) for s, k in some)
+
+
+def size_of(taken: DigitRange) -> tuple[int, int]:
+    """Sort key of digits: the degree and coefficient of the divisor."""
+    monomial, c = taken.digit.divisor
+    return sum(k for _, k in monomial), c
+
+
+def count_ops(v: Value, most: int) -> int:
+    """Number of nodes in an expression tree; counting stops above `most`."""
+    if not isinstance(v, Op) or most <= 0:
+        return 1
+    total = 1
+    for x in v.args:
+        total += count_ops(x, most - total)
+        if total > most:
+            break
+    return total
+
+
+# --- unconditional stores ------------------------------------------------------------------------
 
 
 class MustWrite:

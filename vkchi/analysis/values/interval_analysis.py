@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import LoopAxis, axes_of
-from vkchi.ir.core import Op, Region, Value, walk
+from vkchi.ir.core import Op, Region, Value, constant_int, walk
 from vkchi.ir.op_table.interval_rules import Interval, type_range, within_type
 from vkchi.ir.ops import COUNTED, TABLE
 from vkchi.types import Array, Scalar

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from functools import cached_property
 
-from vkchi.analysis.values.forms import ExactPolynomials, MixedRadixDigit, all_symbols
 from vkchi.analysis.values.host_numbers import host_length
 from vkchi.analysis.values.interval_analysis import Intervals
-from vkchi.analysis.values.sums import (
+from vkchi.analysis.values.polynomials import (
+    ExactPolynomials,
+    MixedRadixDigit,
     Polynomial,
     Symbol,
+    all_symbols,
     constant_polynomial,
     minus,
     only_symbol,
@@ -22,9 +24,8 @@ from vkchi.analysis.values.sums import (
     symbols_in,
     times,
 )
-from vkchi.ir.constants import is_constant
 from vkchi.ir.control_ops import LoopAxis, axes_of
-from vkchi.ir.core import Op, Param, Value
+from vkchi.ir.core import Op, Param, Value, is_constant
 from vkchi.ir.ops import (
     COUNTED,
     FIXED,

@@ -1,8 +1,8 @@
-"""Flow-sensitive value-range analysis: one transfer function per op over `lattice.ValueFact`.
+"""Flow-sensitive value-range analysis: one transfer function per op over `ValueFact`.
 
 Facts are computed lazily from the defining ops. Components of tensors are followed through
 elementwise ops: a `Key` is a scalar value, or a pair of tensor and component number. A result that
-may overflow is top (`lattice.or_top`), as is a division by a possible zero. Enclosing conditions
+may overflow is top (`or_top`), as is a division by a possible zero. Enclosing conditions
 constrain symbols, which refines all values computed from them.
 
 See also: pass `bounds` walks the control flow and fills `base` and `limits`.
@@ -13,31 +13,284 @@ See also: pass `bounds` walks the control flow and fills `base` and `limits`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
+from typing import Any
 
 from vkchi.analysis.values.conditions import conjuncts
-from vkchi.analysis.values.lattice import (
-    INT_MAX,
-    Extent,
-    Key,
-    Sym,
-    SymbolProduct,
-    ValueFact,
-    divide,
-    extent_of,
-    join_facts,
-    least_ups,
-    meet_facts,
-    or_top,
-    shift_fact,
-    top_fact,
-)
-from vkchi.analysis.values.whole_quotients import find_quotient
-from vkchi.ir.core import Op, Value, value_of
-from vkchi.ir.op_table.interval_rules import type_range
-from vkchi.ir.ops import COMPARISONS, ELEMENTWISE, GREATER, MIRRORED, NEGATED, TABLE
-from vkchi.types import Array, Scalar, Tensor, scalar_of
+from vkchi.ir.core import Op, Value, is_constant, is_wide, shape_source_name, value_of
+from vkchi.ir.op_table.interval_rules import floordiv, truncdiv, type_range
+from vkchi.ir.ops import COMPARISONS, DIVISION_OF, ELEMENTWISE, GREATER, MIRRORED, NEGATED, TABLE
+from vkchi.tuples import NamedTuple
+from vkchi.types import Array, Scalar, Tensor, Type, f16, f32, i64, scalar_of
+
+# --- the lattice ---------------------------------------------------------------------------------
+#
+# Value-range lattice with symbolic upper bounds, for bounds-check elimination.
+#
+# A `ValueFact` about a value v (of type t, read as a mathematical integer) states
+#
+# - `lo <= v <= hi`, within the range of t;
+# - for every entry s: c of `ups`: `v <= s + c`, where s is a symbol;
+# - `exact` = (s, c): `v == s + c`.
+#
+# A symbol denotes one mathematical integer: a value, the extent of an array axis (`Extent`), or a
+# product of non-negative symbols (`SymbolProduct`). Unlike a `mul`, a `SymbolProduct` never wraps.
+#
+# Top is the range of the type with empty `ups`. The join of two intervals is their hull; the join
+# of two `ups` keeps the common symbols with the greater c. Transfer functions use unbounded Python
+# integers; `or_top` returns top if the result may leave the type.
+#
+# Axioms: extents are in [0, 2**31). The extents of one array without 64-bit indices multiply to
+# less than 2**31, unless one of them is 0.
+#
+# See also: `ranges` computes facts; pass `bounds` uses them.
+
+Key = Any  # Value | tuple[Value, int]
+Sym = Any  # Key | Extent | SymbolProduct
+INT_MAX = (1 << 31) - 1
+MOST_UPS = 12
+
+
+class Extent(NamedTuple):
+    """Symbol: the extent of axis number `axis` of a dynamic array.
+
+    Arrays that are known to have the same shape share it: `shape` is the name of one array
+    parameter with that shape, `ndim` its number of axes. `wide`: the array has 64-bit indices.
+    """
+
+    shape: str
+    ndim: int
+    axis: int
+    wide: bool = False
+
+
+def extent_of(array: Value, axis: int) -> Extent:
+    t = array.type
+    assert isinstance(t, Array)
+    return Extent(shape_source_name(array), t.ndim, axis, is_wide(array))
+
+
+class SymbolProduct(NamedTuple):
+    """Symbol: `coefficient` times the product of `factors`, all non-negative."""
+
+    coefficient: int
+    factors: tuple[Sym, ...]
+
+
+class ValueFact(NamedTuple):
+    """Facts about an integer v: bounds and relations to symbols.
+
+    It states `lo <= v <= hi`, `v <= s + c` for each entry s: c of `ups`, and `v == s + c` if
+    `exact` is (s, c).
+    """
+
+    lo: int
+    hi: int
+    ups: Mapping[Sym, int] = {}
+    exact: tuple[Sym, int] | None = None
+
+
+def top_fact(t: Scalar) -> ValueFact:
+    return ValueFact(*type_range(t))
+
+
+def or_top(f: ValueFact, t: Scalar) -> ValueFact:
+    """Return f, or top if its interval exceeds the range of type t."""
+    lo, hi = type_range(t)
+    return f if lo <= f.lo and f.hi <= hi else ValueFact(lo, hi)
+
+
+def shift_fact(f: ValueFact, c: int) -> ValueFact:
+    """The fact about v + c, from the fact f about v."""
+    exact = (f.exact[0], f.exact[1] + c) if f.exact else None
+    return ValueFact(f.lo + c, f.hi + c, {s: k + c for s, k in f.ups.items()}, exact)
+
+
+def meet_facts(a: ValueFact, b: ValueFact) -> ValueFact:
+    """Conjunction of two facts."""
+    return ValueFact(max(a.lo, b.lo), min(a.hi, b.hi), least_ups(a.ups, b.ups), a.exact or b.exact)
+
+
+def join_facts(a: ValueFact, b: ValueFact, least: Callable[[Sym], int] | None = None) -> ValueFact:
+    """Disjunction of two facts.
+
+    `least`, if given, returns lower bounds of symbols. For a symbol bound in only one of the facts,
+    the other fact's `v <= hi` implies `v <= s + (hi - least(s))`.
+    """
+    ups = {s: max(c, b.ups[s]) for s, c in a.ups.items() if s in b.ups}
+    if least is not None:
+        for one, other in ((a, b), (b, a)):
+            ups |= {s: max(c, other.hi - least(s)) for s, c in one.ups.items() if s not in ups}
+    exact = a.exact if a.exact == b.exact else None
+    return ValueFact(min(a.lo, b.lo), max(a.hi, b.hi), ups, exact)
+
+
+def least_ups(a: Mapping[Sym, int], b: Mapping[Sym, int]) -> Mapping[Sym, int]:
+    """Union of two sets of upper bounds; a common symbol gets the smaller constant.
+
+    If both are non-empty, symbols of `b` that would exceed MOST_UPS are dropped.
+    """
+    if not a or not b:
+        return a or b
+    ups = dict(a)
+    for s, c in b.items():
+        if s in ups:
+            ups[s] = min(ups[s], c)
+        elif len(ups) < MOST_UPS:
+            ups[s] = c
+    return ups
+
+
+def divide(a: ValueFact, b: ValueFact, divisor: SymbolProduct) -> ValueFact:
+    """The fact about a // b for a >= 0, b >= 1. `divisor` is a product that equals b.
+
+    `a <= divisor * e - 1` implies `a // b <= e - 1`.
+    """
+    lo, hi = a.lo // b.hi, a.hi // b.lo
+    ups = {s: c for s, c in a.ups.items() if c <= 0}
+    for s, c in a.ups.items():
+        rest = cancel(s, divisor) if c < 0 else None
+        if rest is not None and not rest.factors:
+            hi = min(hi, rest.coefficient - 1)
+        elif rest is not None:
+            ups[as_symbol(rest)] = -1
+    return ValueFact(lo, hi, ups)
+
+
+def cancel(s: Sym, divisor: SymbolProduct) -> SymbolProduct | None:
+    """The quotient s / divisor.
+
+    None unless all factors of `divisor` occur literally in s, and its coefficient divides that of
+    s.
+    """
+    p = s if isinstance(s, SymbolProduct) else SymbolProduct(1, (s,))
+    factors = list(p.factors)
+    for factor in divisor.factors:
+        if factor not in factors:
+            return None
+        factors.remove(factor)
+    if divisor.coefficient < 1 or p.coefficient % divisor.coefficient:
+        return None
+    return SymbolProduct(p.coefficient // divisor.coefficient, tuple(factors))
+
+
+def as_symbol(p: SymbolProduct) -> Sym:
+    """Unwrap a product that is a single symbol; return other products unchanged."""
+    return p.factors[0] if p.coefficient == 1 and len(p.factors) == 1 else p
+
+
+# --- quotients by rounded division ---------------------------------------------------------------
+#
+# Integer quotients computed by rounded float division: `ti.floor(i / n)`, `int(i / n)`.
+#
+# With IEEE division the rounded result equals the integer quotient if b > 0 and |a| < 2**p, where p
+# is the float's number of significant bits.
+#
+# Proof. Consider a = k * b - 1 with an integer k > 0: a / b is as close below k as possible. Let
+# 2**e < k <= 2**(e+1). Floats just below k are 2**(e+1-p) apart, so a value that rounds to k is
+# within 2**(e-p) < k * 2**-p of it. But the distance of a / b is 1 / b = k / (k * b), and k * b = a
+# + 1 <= 2**p. Above k (negative quotients), k * b = a - 1, and the rounding distance is at most k *
+# 2**-p as well. A divisor of more bits is itself rounded, to at least 2**p; the quotient is still
+# in (-1, 1).
+#
+# Devices may divide with an error of 2.5 ulp. For dividends below 2**DEVICE that is less than the
+# distance: 2.5 * 2**-23 < 2**-20. Such a quotient rounds correctly once `legalize` has corrected
+# quotients that are whole numbers.
+#
+#     >>> find_quotient("floor", op.args[0], f32)     # floor(cast i / 3.0)
+#     RoundedQuotient(kind="floordiv", a=i, b=3, form=f32, ...)
+
+DIGITS = {f16: 11, f32: 24}  # significant bits of the type
+DEVICE = {f16: 11, f32: 20}  # f16 is divided as f32
+
+
+class RoundedQuotient(NamedTuple):
+    """An integer division written in floats.
+
+    `kind`: floordiv or truncdiv. `a`, `b`: integer values of any type, or constants. `quotient`:
+    the float division, or the product with 1 / b for b = 2**k; `form`: its type.
+    """
+
+    kind: str
+    a: Value | int
+    b: Value | int
+    form: Scalar
+    quotient: Op
+
+    def operands(self, of: Callable[[Value], ValueFact]) -> tuple[ValueFact, ValueFact]:
+        """Facts about a and b; `of` returns the fact of a value."""
+        a, b = (ValueFact(v, v) if isinstance(v, int) else of(v) for v in (self.a, self.b))
+        return a, b
+
+    def fact(self, of: Callable[[Value], ValueFact]) -> ValueFact | None:
+        """The fact about the rounded quotient, valid for inexact device division.
+
+        `of` returns the fact of a value. None if b may be less than 1, or a exceeds the limit of
+        DEVICE.
+        """
+        a, b = self.operands(of)
+        if b.lo < 1 or max(-a.lo, a.hi) >= 1 << DEVICE[self.form]:
+            return None
+        divide = floordiv if self.kind == "floordiv" else truncdiv
+        found = divide(i64, (a.lo, a.hi), (b.lo, b.hi))
+        return None if found is None else ValueFact(*found)
+
+
+def find_quotient(kind: str, arg: Value, t: Type) -> RoundedQuotient | None:
+    """Match an op of kind `floor`, `trunc` or `cast`, argument `arg` and result type t.
+
+    The argument must be an f16 or f32 division of converted integers, or a product with a power of
+    two. A `cast` to an integer may have a `floor` or `trunc` inside. None if it is no such op.
+    """
+    if not isinstance(t, Scalar) or not isinstance(arg, Op):
+        return None
+    if kind == "cast":
+        if t.kind not in "iu":
+            return None
+        kind = "trunc"
+        if arg.kind in DIVISION_OF and isinstance(arg.args[0], Op):
+            kind, arg = arg.kind, arg.args[0]
+    if kind not in DIVISION_OF or arg.kind not in ("div", "mul") or arg.type not in DIGITS:
+        return None
+    a, b = whole(arg.args[0]), divisor(arg)
+    assert isinstance(arg.type, Scalar)
+    return (
+        None if a is None or b is None else RoundedQuotient(DIVISION_OF[kind], a, b, arg.type, arg)
+    )
+
+
+def divisor(op: Op) -> Value | int | None:
+    """The integer divisor of a float division; 2**k for a product with the constant 1 / 2**k.
+
+    None for other ops.
+    """
+    if op.kind == "div":
+        return whole(op.args[1])
+    factor = constant_float(op.args[1])
+    by = 1 / factor if factor else 0.0
+    return int(by) if 1 <= by <= 1 << 30 and math.frexp(by)[0] == 0.5 else None
+
+
+def whole(v: Value) -> Value | int | None:
+    """The integer that a float was converted from; an int for a whole constant; otherwise None."""
+    number = constant_float(v)
+    if number is not None:
+        return int(number) if number.is_integer() else None
+    if not isinstance(v, Op) or v.kind != "cast":
+        return None
+    t = v.args[0].type
+    return v.args[0] if isinstance(t, Scalar) and t.kind in "iu" else None
+
+
+def constant_float(v: Value) -> float | None:
+    if not is_constant(v) or not isinstance(v.type, Scalar) or v.type.kind != "f":
+        return None
+    return float(value_of(v.attr, v.type))
+
+
+# --- transfer functions --------------------------------------------------------------------------
 
 DEEPEST = 60  # levels of operands that are followed; beyond, the fact is top
 DEEPEST_CONDITION = 16  # nested logical ops in a condition

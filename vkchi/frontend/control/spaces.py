@@ -38,8 +38,7 @@ from vkchi.frontend.values.kinds import (
     unsupported_use,
 )
 from vkchi.frontend.values.operands import is_tensor
-from vkchi.ir.constants import constant_int
-from vkchi.ir.core import Value
+from vkchi.ir.core import Value, constant_int
 from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.target.shader import range_length
 from vkchi.tuples import NamedTuple

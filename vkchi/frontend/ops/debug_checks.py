@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from vkchi.frontend.values.kinds import describe
 from vkchi.frontend.values.references import ArrayRef, Context
 from vkchi.frontend.values.texts import Part, ReplacementField
-from vkchi.ir.constants import constant_int, is_constant
-from vkchi.ir.core import Op, Value, constant_array
+from vkchi.ir.core import Op, Value, constant_array, constant_int, is_constant
 from vkchi.ir.ops import DIVISIONS, REMAINDERS
 from vkchi.types import (
     Scalar,

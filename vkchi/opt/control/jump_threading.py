@@ -25,11 +25,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.ir.clone import Cloner
-from vkchi.ir.constants import is_constant
-from vkchi.ir.core import Func, Op, Region, Result, Value
+from vkchi.ir.core import Func, Op, Region, Result, Value, is_constant
 from vkchi.ir.ops import SYNCS, TABLE, Effect
-from vkchi.ir.rebuild import Rebuilder
+from vkchi.ir.rebuild import Cloner, Rebuilder
 from vkchi.opt.control.predicate import will_be_if_converted
 from vkchi.target import tuning
 from vkchi.target.caps import Caps

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
-from vkchi.analysis.variance import is_private
+from vkchi.analysis.parallel_loops import is_private
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Value, base_memory
 from vkchi.ir.ops import TABLE, Effect

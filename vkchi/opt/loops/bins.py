@@ -39,7 +39,7 @@ from math import prod
 
 from vkchi.analysis.dataflow import Flow
 from vkchi.analysis.memory.alias import EXITS, reducible
-from vkchi.analysis.mixing import TIED_ITERATIONS, may_partition
+from vkchi.analysis.parallel_loops import TIED_ITERATIONS, may_partition
 from vkchi.analysis.values.host_numbers import host_count
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, used_in, walk

@@ -25,10 +25,8 @@ from functools import cached_property, reduce
 
 from vkchi.analysis.dataflow import Flow
 from vkchi.analysis.memory.alias import SideEffectTable, bases_may_alias
-from vkchi.ir.clone import Cloner
-from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import axes_of
-from vkchi.ir.core import Func, Op, Param, Region, Result, Value, base_memory, walk
+from vkchi.ir.core import Func, Op, Param, Region, Result, Value, base_memory, constant_int, walk
 from vkchi.ir.ops import (
     COMPARISONS,
     ORDERED,
@@ -39,7 +37,7 @@ from vkchi.ir.ops import (
     Trait,
     kinds_with,
 )
-from vkchi.ir.rebuild import Rebuilder, rebuild_chosen
+from vkchi.ir.rebuild import Cloner, Rebuilder, rebuild_chosen
 from vkchi.opt.cost_model import subgroup_width
 from vkchi.opt.loops.tiles import split_into_tiles
 from vkchi.opt.rewrite.dce import remove_dead

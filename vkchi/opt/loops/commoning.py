@@ -6,9 +6,9 @@ becomes
     for q, v { w = x[q + 1]; v * a + w * b; yield w }
 
 Loads form a chain if each accesses, one iteration later, the element of the next load
-(`analysis.values.sums`). The loop must not write the array. The values for the first iteration are
-loaded before the loop. These loads are bounds-checked, unless the loop is known to run and the
-original loads are proved in range.
+(`analysis.values.polynomials`). The loop must not write the array. The values for the first
+iteration are loaded before the loop. These loads are bounds-checked, unless the loop is known to
+run and the original loads are proved in range.
 
     >>> common_loads(fn)
 """
@@ -20,16 +20,15 @@ from collections.abc import Sequence
 from functools import reduce
 
 from vkchi.analysis.memory.alias import SideEffectTable, location_of
-from vkchi.analysis.values.sums import (
+from vkchi.analysis.values.polynomials import (
     AffinePolynomials,
     Polynomial,
     constant_of,
     factor_of,
     terms_of,
 )
-from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import axes_of
-from vkchi.ir.core import Func, Op, Param, Value, walk
+from vkchi.ir.core import Func, Op, Param, Value, constant_int, walk
 from vkchi.ir.rebuild import Rebuilder, rebuild_chosen
 from vkchi.target import tuning
 from vkchi.tuples import NamedTuple

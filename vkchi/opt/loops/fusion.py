@@ -27,9 +27,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vkchi.analysis.memory.alias import accesses_by_base, shared_bases
-from vkchi.analysis.mixing import may_interleave
-from vkchi.analysis.values.forms import ExactPolynomials
+from vkchi.analysis.parallel_loops import may_interleave
 from vkchi.analysis.values.interval_analysis import Intervals
+from vkchi.analysis.values.polynomials import ExactPolynomials
 from vkchi.ir.core import Func, Op, Region, Value, has_kind, walk, walk_ops
 from vkchi.ir.ops import LOOPS, ORDERED, TIED, WRITES
 from vkchi.ir.rebuild import Rebuilder

@@ -5,7 +5,7 @@
       s, t, u, v = for q { w = b[q]; s + a[4g, q] * w, ..., v + a[4g + 3, q] * w }
       c[4g] = s; ...; c[4g + 3] = v }
 
-Loads and other ops that are invariant along the axis are executed once (`analysis.variance`).
+Loads and other ops that are invariant along the axis are executed once (`analysis.parallel_loops`).
 Atomics to an invariant element are merged into one. The axis is the one along which serial loops
 save most loads per iteration. That must be a quarter of the loads or more, and enough invocations
 to keep the device busy must remain. The pass unrolls by four, then once more by two. The second
@@ -30,17 +30,14 @@ from functools import reduce
 from math import prod
 
 from vkchi.analysis.dataflow import Flow
-from vkchi.analysis.mixing import may_interleave
+from vkchi.analysis.parallel_loops import AxisVariance, is_private, loads_in_loops, may_interleave
 from vkchi.analysis.values.host_numbers import axis_length
-from vkchi.analysis.values.sums import AffinePolynomials, factor_of
-from vkchi.analysis.variance import AxisVariance, is_private, loads_in_loops
+from vkchi.analysis.values.polynomials import AffinePolynomials, factor_of
 from vkchi.ir.builder import Builder
-from vkchi.ir.clone import Cloner
-from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import LoopAxis, axes_of, bodies_of, control_of, initial_values, is_loop
-from vkchi.ir.core import Func, Op, Param, Region, Value, has_kind, used_in, walk
+from vkchi.ir.core import Func, Op, Param, Region, Value, constant_int, has_kind, used_in, walk
 from vkchi.ir.ops import ACCESSES, ATOMICS, Effect, effect_of
-from vkchi.ir.rebuild import rebuild_loops
+from vkchi.ir.rebuild import Cloner, rebuild_loops
 from vkchi.opt.cost_model import least_threads, words_per_iteration
 from vkchi.opt.mapping.axis_order import find_order
 from vkchi.opt.memory.walks import bits_at, stride_along

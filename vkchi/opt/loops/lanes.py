@@ -25,8 +25,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from vkchi.analysis.memory.alias import bases_may_alias
+from vkchi.analysis.parallel_loops import is_private
 from vkchi.analysis.values.interval_analysis import Intervals
-from vkchi.analysis.variance import is_private
 from vkchi.ir.builder import Builder
 from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, find_parallel, used_in, walk

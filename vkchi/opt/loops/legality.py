@@ -7,8 +7,9 @@ read it, or both apply the same commutative atomic without using its result.
     >>> may_fuse(first.ops, second.ops, loop)       # y[i] = f(x[i]); z[i] = g(y[i])
     True
 
-See also: `analysis.mixing` (reordering of iterations), `analysis.memory.alias.reducible` (atomics
-whose order cannot be observed), `opt.loops.scatter.shifts` (atomics that may leave a loop).
+See also: `analysis.parallel_loops` (reordering of iterations), `analysis.memory.alias.reducible`
+(atomics whose order cannot be observed), `opt.loops.scatter.shifts` (atomics that may leave a
+loop).
 """
 
 from __future__ import annotations

@@ -24,18 +24,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from vkchi.analysis.mixing import may_interleave
+from vkchi.analysis.cost import known_work_of
+from vkchi.analysis.parallel_loops import may_interleave
 from vkchi.analysis.values.conditions import NEVER
 from vkchi.analysis.values.interval_analysis import Intervals, axes_in
-from vkchi.analysis.work import known_work_of
 from vkchi.ir.builder import Builder
-from vkchi.ir.clone import Cloner
-from vkchi.ir.constants import constant_int, is_constant
 from vkchi.ir.control_ops import axes_of, constant_trip_count
-from vkchi.ir.core import Func, Op, Param, Value, walk
+from vkchi.ir.core import Func, Op, Param, Value, constant_int, is_constant, walk
 from vkchi.ir.iteration_space import IterationDigit, IterationSpace
 from vkchi.ir.op_table.interval_rules import Interval
-from vkchi.ir.rebuild import inline, rebuild_loops
+from vkchi.ir.rebuild import Cloner, inline, rebuild_loops
 from vkchi.opt.cost_model import is_worth_splitting
 from vkchi.opt.loops.jam import elements_per_access, has_small_body, is_mostly_contiguous
 from vkchi.opt.tiers import Tier

@@ -29,13 +29,11 @@ from collections.abc import Container, Iterator, Sequence
 
 from vkchi.analysis.dataflow import made_inside
 from vkchi.analysis.memory.alias import EXITS, reducible
-from vkchi.analysis.mixing import may_partition
+from vkchi.analysis.parallel_loops import is_private, may_partition
 from vkchi.analysis.values.host_numbers import host_count
 from vkchi.analysis.values.iterations import invariant_path
-from vkchi.analysis.variance import is_private
 from vkchi.ir.builder import Builder
-from vkchi.ir.constants import is_constant
-from vkchi.ir.core import Func, Op, Region, Value, base_memory, used_in
+from vkchi.ir.core import Func, Op, Region, Value, base_memory, is_constant, used_in
 from vkchi.ir.ops import ATOMICS, EXTREMES, LOOPS, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.opt.cost_model import reduction_threads, subgroup_width

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.constants import constant_int
-from vkchi.ir.core import Value
+from vkchi.ir.core import Value, constant_int
 from vkchi.ir.iteration_space import as_type
 from vkchi.tuples import NamedTuple
 from vkchi.types import scalar_named, scalar_of

@@ -58,7 +58,7 @@ from functools import partial
 
 from vkchi.analysis.dataflow import Flow
 from vkchi.analysis.memory.alias import bases_may_alias
-from vkchi.analysis.variance import own_values
+from vkchi.analysis.parallel_loops import own_values
 from vkchi.ir.builder import Builder, same_bits
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, find_parallel, walk
 from vkchi.ir.ops import ATOMICS, PER_INVOCATION, PLACES, READS, WRITES

@@ -16,11 +16,9 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.constants import is_constant
-from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory
+from vkchi.ir.core import DUAL, Func, Op, Param, Region, Value, base_memory, is_constant
 from vkchi.ir.num import Num
 from vkchi.ir.ops import WRITES
-from vkchi.ir.param_names import DUAL
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.reports.sites import FAILURE_WORDS, RECORD_HEAD, FloatStep, ReportSite, count_words
 from vkchi.span import Span

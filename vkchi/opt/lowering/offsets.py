@@ -14,9 +14,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from vkchi.analysis.values.sums import split_offset
-from vkchi.ir.constants import is_constant
-from vkchi.ir.core import Op, Value, bits_of
+from vkchi.analysis.values.polynomials import split_offset
+from vkchi.ir.core import Op, Value, bits_of, is_constant
 from vkchi.ir.ops import COMMUTATIVE
 from vkchi.opt.rewrite.cse import ScopedRebuilder
 from vkchi.tuples import NamedTuple

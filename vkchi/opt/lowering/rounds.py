@@ -18,11 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.analysis.values.sums import ONE, Polynomial, WrappedSums, factor_of, terms_of
+from vkchi.analysis.values.polynomials import ONE, Polynomial, WrappedSums, factor_of, terms_of
 from vkchi.ir.builder import Builder
-from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import axes_of
-from vkchi.ir.core import Func, Op, Value, walk
+from vkchi.ir.core import Func, Op, Value, constant_int, walk
 from vkchi.opt.lowering.offsets import ArithmeticBuilder, Offset
 from vkchi.opt.rewrite.dce import remove_dead
 from vkchi.opt.rewrite.licm import hoist_invariants

@@ -30,7 +30,7 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from vkchi.analysis.mixing import depends_on_invocation, depends_on_neighbours
+from vkchi.analysis.parallel_loops import depends_on_invocation, depends_on_neighbours
 from vkchi.analysis.values.host_numbers import axis_length, host_count, host_length
 from vkchi.errors import DeviceError, InternalError
 from vkchi.ir.builder import Builder

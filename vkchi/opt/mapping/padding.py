@@ -30,8 +30,7 @@ from collections.abc import Sequence
 from vkchi.analysis.uniformity import check_barriers
 from vkchi.analysis.values.host_numbers import BARRIERS, host_count, most_iterations
 from vkchi.ir.builder import Builder
-from vkchi.ir.constants import constant_int
-from vkchi.ir.core import Func, Op, Param, Value, base_memory, has_kind
+from vkchi.ir.core import Func, Op, Param, Value, base_memory, constant_int, has_kind
 from vkchi.ir.op_table.invocation_ops import SPANS
 from vkchi.ir.ops import ATOMICS, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder, rebuild

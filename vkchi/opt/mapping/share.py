@@ -35,8 +35,7 @@ from math import prod
 
 from vkchi.analysis.values.host_numbers import host_length
 from vkchi.ir.builder import Builder
-from vkchi.ir.constants import constant_int, is_constant
-from vkchi.ir.core import Op, Param, Value
+from vkchi.ir.core import Op, Param, Value, constant_int, is_constant
 from vkchi.ir.iteration_space import (
     INT_MAX,
     IterationSpace,

@@ -25,9 +25,8 @@ from collections.abc import Container, Sequence
 
 from vkchi.analysis.memory.alias import bases_may_alias
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value, base_memory, walk
+from vkchi.ir.core import TEMP, Func, Op, Param, Program, Region, Result, Value, base_memory, walk
 from vkchi.ir.ops import LOOPS, PER_INVOCATION, PLACES, TABLE, Effect
-from vkchi.ir.param_names import TEMP
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.target import tuning
 from vkchi.target.shader import SEED

@@ -22,8 +22,7 @@ from functools import cache
 from typing import Any
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.constants import constant_int, is_constant
-from vkchi.ir.core import Func, Op, Value, constant_array, has_kind
+from vkchi.ir.core import Func, Op, Value, constant_array, constant_int, has_kind, is_constant
 from vkchi.ir.num import Num
 from vkchi.ir.ops import Trait, kinds_with
 from vkchi.ir.rebuild import rebuild

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from vkchi.ir.constants import is_constant
+from vkchi.ir.core import is_constant
 from vkchi.ir.num import Num
 from vkchi.ir.ops import Trait, kinds_with
 from vkchi.opt.math import powers

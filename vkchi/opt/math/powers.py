@@ -12,8 +12,7 @@ See also: `legalize` selects these functions, through `functions`.
 
 from __future__ import annotations
 
-from vkchi.ir.constants import is_constant
-from vkchi.ir.core import Op, Param, constant_array
+from vkchi.ir.core import Op, Param, constant_array, is_constant
 from vkchi.ir.num import Num
 from vkchi.opt.math.formula import where
 from vkchi.opt.math.quotient import any_component

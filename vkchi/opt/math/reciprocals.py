@@ -22,8 +22,7 @@ from collections.abc import Collection, Sequence
 
 from vkchi.analysis.values.interval_analysis import Intervals, axes_in
 from vkchi.ir.builder import Builder
-from vkchi.ir.constants import constant_int
-from vkchi.ir.core import Func, Op, Value, find_parallel, walk
+from vkchi.ir.core import Func, Op, Value, constant_int, find_parallel, walk
 from vkchi.ir.rebuild import rebuild
 from vkchi.opt.rewrite.strength import reduce_strength
 from vkchi.target.caps import Caps

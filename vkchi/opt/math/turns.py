@@ -10,10 +10,10 @@ not to wrap, and all symbols to be at least 1.
 
 from __future__ import annotations
 
-from vkchi.analysis.values.forms import MixedRadixDigit
 from vkchi.analysis.values.iterations import Iterations, Window
-from vkchi.analysis.values.sums import (
+from vkchi.analysis.values.polynomials import (
     ONE,
+    MixedRadixDigit,
     Polynomial,
     Symbol,
     as_polynomial,
@@ -23,8 +23,7 @@ from vkchi.analysis.values.sums import (
     plus,
     times,
 )
-from vkchi.ir.constants import constant_int
-from vkchi.ir.core import Op, Value
+from vkchi.ir.core import Op, Value, constant_int
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32
 

@@ -9,7 +9,7 @@ bases that changed in the scope.
 from __future__ import annotations
 
 from vkchi.analysis.memory.alias import MemoryLocation, are_distinct, bases_may_alias, is_visible
-from vkchi.analysis.values.sums import OffsetIndex
+from vkchi.analysis.values.polynomials import OffsetIndex
 from vkchi.ir.core import Value
 from vkchi.tuples import NamedTuple
 

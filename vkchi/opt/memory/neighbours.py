@@ -9,7 +9,7 @@ invocation, or between regions.
     %q = address %x, %o [1]; %b = load %q    ->    %v = load %p [8] : f32<2>; %a = extract %v [0]; …
 
 A vector access needs only the alignment of its scalar. A larger proved alignment (the array's
-attribute `aligned`, `analysis.values.multiples` of the offset) is attached to the access. Devices
+attribute `aligned`, `analysis.values.polynomials` of the offset) is attached to the access. Devices
 without `scalar_alignment` are given vectors of two or four scalars, at their natural alignment. CPU
 drivers split vector accesses into scalars. There, aligned elements are accessed as words of up to
 64 bits.
@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from vkchi.analysis.memory.alias import EXITS, SideEffects, SideEffectTable, bases_may_alias
-from vkchi.analysis.values.multiples import MOST, PowerOfTwoFactors
+from vkchi.analysis.values.polynomials import GREATEST_FACTOR, PowerOfTwoFactors
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, attributes_of, base_memory, walk
 from vkchi.ir.op_table.memory_ops import WIDEST
@@ -263,7 +263,7 @@ class VectorizationPlan:
     def pieces(self, run: ScalarRun) -> Iterator[AccessChunk]:
         """Split a run into aligned vectors, on CPUs into words where the alignment allows."""
         scalar, size = run.scalar, run.scalar.size_bytes
-        by = MOST if run.offset is None else self.multiples.of(run.offset)
+        by = GREATEST_FACTOR if run.offset is None else self.multiples.of(run.offset)
         base = min(max(attributes_of(run.array).aligned, size), by * size)
         k = run.first
         while k < run.end:

@@ -22,8 +22,8 @@ from collections.abc import Iterator, Sequence
 
 from vkchi.analysis.memory.alias import are_distinct, bases_may_alias, location_of
 from vkchi.analysis.memory.dependence import DependenceTest
-from vkchi.analysis.mixing import keeps_order
-from vkchi.analysis.values.sums import OffsetIndex
+from vkchi.analysis.parallel_loops import keeps_order
+from vkchi.analysis.values.polynomials import OffsetIndex
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, base_memory, walk, walk_ops
 from vkchi.ir.ops import ACCESSES, COMPONENTS, PLAIN_ACCESSES, WRITES

@@ -29,8 +29,7 @@ from vkchi.analysis.memory.alias import (
     may_alias,
 )
 from vkchi.ir.builder import Builder
-from vkchi.ir.constants import is_equal_value
-from vkchi.ir.core import Func, Op, Value
+from vkchi.ir.core import Func, Op, Value, is_equal_value
 from vkchi.ir.ops import SYNCS, UPDATES
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.opt.memory.known_memory import Component, KnownElement, KnownMemory

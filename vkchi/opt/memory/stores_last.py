@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from vkchi.analysis.memory.alias import EXITS, location_of, may_alias
-from vkchi.analysis.variance import is_private
+from vkchi.analysis.parallel_loops import is_private
 from vkchi.ir.core import Func, Op, Region, Value, used_in
 from vkchi.ir.ops import ATOMICS, SYNCS, WRITES
 from vkchi.ir.rebuild import Rebuilder

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from math import prod
 
-from vkchi.analysis.values.multiples import MOST, PowerOfTwoFactors
-from vkchi.analysis.values.sums import AffinePolynomials, constant_of, factor_of, terms_of
-from vkchi.ir.constants import constant_int
-from vkchi.ir.core import Op, Param, Value, attributes_of, base_memory
+from vkchi.analysis.values.polynomials import (
+    GREATEST_FACTOR,
+    AffinePolynomials,
+    PowerOfTwoFactors,
+    constant_of,
+    factor_of,
+    terms_of,
+)
+from vkchi.ir.core import Op, Param, Value, attributes_of, base_memory, constant_int
 from vkchi.target import tuning
 from vkchi.types import Array, scalar_of
 from vkchi.types.layout import step_of_last
@@ -111,4 +116,4 @@ class StrideOneAccesses:
 
 def low_bit(n: int) -> int:
     """Largest power of two that divides an integer, at most MOST; MOST for 0."""
-    return min(n & -n, MOST) or MOST
+    return min(n & -n, GREATEST_FACTOR) or GREATEST_FACTOR

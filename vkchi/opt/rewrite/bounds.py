@@ -1,9 +1,9 @@
 """Bounds-check elimination: mark `elem` ops whose indices are proved in range with attr "inbounds".
 
-Unmarked accesses are checked on the device. Each mark is proved from facts (`lattice`) about
-indices, which `ranges` derives from loops, enclosing conditions and ops. An index is in range of an
-axis if it is at least the axis's first index and at most its last. The upper limit is proved by
-intervals if the extent is static, by `index <= extent - 1` if it is known at launch.
+Unmarked accesses are checked on the device. Each mark is proved from facts (`ranges.ValueFact`)
+about indices, which `ranges` derives from loops, enclosing conditions and ops. An index is in range
+of an axis if it is at least the axis's first index and at most its last. The upper limit is proved
+by intervals if the extent is static, by `index <= extent - 1` if it is known at launch.
 
 The pass has three other rewrites:
 
@@ -32,9 +32,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from vkchi.analysis.values.lattice import (
+from vkchi.analysis.values.polynomials import split_offset
+from vkchi.analysis.values.ranges import (
     INT_MAX,
     Extent,
+    Facts,
     Sym,
     SymbolProduct,
     ValueFact,
@@ -43,13 +45,10 @@ from vkchi.analysis.values.lattice import (
     shift_fact,
     top_fact,
 )
-from vkchi.analysis.values.ranges import Facts
-from vkchi.analysis.values.sums import split_offset
 from vkchi.errors import InternalError
 from vkchi.ir.builder import Builder
-from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import axes_of, carried_params, initial_values
-from vkchi.ir.core import Func, Op, Param, Region, Value, find_parallel, walk
+from vkchi.ir.core import Func, Op, Param, Region, Value, constant_int, find_parallel, walk
 from vkchi.ir.op_table.interval_rules import type_range
 from vkchi.ir.ops import Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder

@@ -14,8 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from vkchi.errors import InternalError
-from vkchi.ir.constants import Constant, Number
-from vkchi.ir.core import constant_attr, value_of
+from vkchi.ir.core import Constant, Number, constant_attr, value_of
 from vkchi.ir.ops import DIVISIONS, TABLE, Effect
 from vkchi.types import Scalar, scalar_of, shape_of
 from vkchi.types.lazy_numpy import np

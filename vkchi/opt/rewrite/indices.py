@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vkchi.analysis.values.sums import AffinePolynomials, constant_of, terms_of
+from vkchi.analysis.values.polynomials import AffinePolynomials, constant_of, terms_of
 from vkchi.ir.builder import Builder
-from vkchi.ir.constants import constant_int
-from vkchi.ir.core import Func, Op, Region, Value, walk
+from vkchi.ir.core import Func, Op, Region, Value, constant_int, walk
 from vkchi.ir.ops import LINEAR
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.types import Scalar, scalar_of

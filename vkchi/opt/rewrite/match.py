@@ -25,9 +25,17 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
-from vkchi.ir import constants as ir
-from vkchi.ir.constants import Number, as_constant, is_equal_value, is_power_of_two, numeric_type_of
-from vkchi.ir.core import Op, Value, constant_attr
+from vkchi.ir import core as ir
+from vkchi.ir.core import (
+    Number,
+    Op,
+    Value,
+    as_constant,
+    constant_attr,
+    is_equal_value,
+    is_power_of_two,
+    numeric_type_of,
+)
 from vkchi.ir.ops import COMMUTATIVE
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, Type, scalar_of

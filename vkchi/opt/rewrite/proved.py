@@ -1,7 +1,7 @@
 """Strength reduction that needs proved ranges: rows applied by the pass `bounds`.
 
 - A rounded float quotient of integers becomes an integer quotient
-  (`analysis.values.whole_quotients` has the proof). A constant divisor uses integer division. With
+  (`analysis.values.ranges` has the proof). A constant divisor uses integer division. With
   another divisor, the product with its reciprocal is an estimate, because integer division is slow
   on CPUs. Below 2**GUESSED the estimate is off by at most 1: the reciprocal is off by 2.5 units in
   the last place, the product by one more. The sum is 3.5 * 2**(GUESSED - 23) < 1. The exact integer
@@ -14,9 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vkchi.analysis.values.lattice import INT_MAX
-from vkchi.analysis.values.ranges import Facts
-from vkchi.analysis.values.whole_quotients import DIGITS, RoundedQuotient, find_quotient
+from vkchi.analysis.values.ranges import DIGITS, INT_MAX, Facts, RoundedQuotient, find_quotient
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Value
 from vkchi.ir.num import Num

@@ -21,8 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.constants import as_constant, is_constant
-from vkchi.ir.core import Func, Op, Value, value_of, walk
+from vkchi.ir.core import Func, Op, Value, as_constant, is_constant, value_of, walk
 from vkchi.ir.rebuild import rebuild
 from vkchi.types import Scalar
 from vkchi.types.lazy_numpy import np

@@ -17,8 +17,7 @@ from functools import cache
 from typing import Any
 
 from vkchi.ir.builder import Builder, infer_type
-from vkchi.ir.constants import as_constant
-from vkchi.ir.core import Func, Op, Region, Value
+from vkchi.ir.core import Func, Op, Region, Value, as_constant
 from vkchi.ir.ops import Trait, kinds_with
 from vkchi.opt.memo import Memo
 from vkchi.opt.rewrite import branches, structure

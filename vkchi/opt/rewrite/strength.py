@@ -24,8 +24,17 @@ from collections.abc import Iterator, Sequence
 
 from vkchi.analysis.values.interval_analysis import Intervals, axes_in
 from vkchi.ir.builder import Builder
-from vkchi.ir.constants import as_constant, is_constant, is_power_of_two
-from vkchi.ir.core import Func, Op, Region, Value, find_parallel, walk
+from vkchi.ir.core import (
+    Func,
+    Op,
+    Region,
+    Value,
+    as_constant,
+    find_parallel,
+    is_constant,
+    is_power_of_two,
+    walk,
+)
 from vkchi.ir.ops import ROUNDED_DOWN
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.types import Scalar, scalar_of, u32, u64

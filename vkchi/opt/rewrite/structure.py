@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vkchi.ir.constants import constant_int, is_equal_value
-from vkchi.ir.core import Op, Value
+from vkchi.ir.core import Op, Value, constant_int, is_equal_value
 from vkchi.ir.ops import COMPARISONS, ELEMENTWISE, TABLE
 from vkchi.opt.rewrite.match import RuleBuilder
 from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32, scalar_of, u1

@@ -35,12 +35,10 @@ from math import prod
 from vkchi.analysis.memory.dependence import WriteAccess
 from vkchi.analysis.memory.footprint import element_under
 from vkchi.ir.builder import Builder
-from vkchi.ir.clone import Cloner
 from vkchi.ir.control_ops import axes_of, control_of
-from vkchi.ir.core import Func, Op, Param, Region, Value
+from vkchi.ir.core import TEMP, Func, Op, Param, Region, Value
 from vkchi.ir.ops import READS
-from vkchi.ir.param_names import TEMP
-from vkchi.ir.rebuild import rebuild_loops
+from vkchi.ir.rebuild import Cloner, rebuild_loops
 from vkchi.opt.cost_model import is_worth_expanding
 from vkchi.opt.loops.scatter import distribute, gather
 from vkchi.opt.loops.scatter.handing import (

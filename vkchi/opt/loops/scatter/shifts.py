@@ -29,11 +29,10 @@ from vkchi.analysis.memory.alias import (
 )
 from vkchi.analysis.memory.dependence import DependenceTest, WriteAccess
 from vkchi.analysis.memory.footprint import element_under, strip_clamps
-from vkchi.analysis.mixing import may_interleave
-from vkchi.analysis.values.forms import MixedRadixDigit
-from vkchi.analysis.values.lattice import Extent
-from vkchi.analysis.values.sums import (
+from vkchi.analysis.parallel_loops import may_interleave
+from vkchi.analysis.values.polynomials import (
     Frozen,
+    MixedRadixDigit,
     Polynomial,
     WrappedSums,
     as_polynomial,
@@ -45,7 +44,7 @@ from vkchi.analysis.values.sums import (
     polynomial_constant,
     symbols_in,
 )
-from vkchi.ir.constants import constant_int
+from vkchi.analysis.values.ranges import Extent
 from vkchi.ir.control_ops import (
     LoopAxis,
     axes_of,
@@ -54,7 +53,7 @@ from vkchi.ir.control_ops import (
     initial_values,
     is_loop,
 )
-from vkchi.ir.core import Op, Region, Result, Value, base_memory, used_in, walk
+from vkchi.ir.core import Op, Region, Result, Value, base_memory, constant_int, used_in, walk
 from vkchi.ir.op_table.interval_rules import Interval
 from vkchi.ir.ops import QUOTIENTS, READS, TABLE, WRITES, Effect
 from vkchi.target import tuning

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Sequence
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.clone import Cloner
-from vkchi.ir.constants import constant_int
 from vkchi.ir.control_ops import constant_trip_count
-from vkchi.ir.core import Op, Value
+from vkchi.ir.core import Op, Value, constant_int
+from vkchi.ir.rebuild import Cloner
 from vkchi.types import Scalar
 
 

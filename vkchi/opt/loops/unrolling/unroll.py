@@ -27,13 +27,11 @@ from collections.abc import Collection, Sequence
 from functools import cached_property
 
 from vkchi.analysis.memory.alias import accesses_by_base, shared_bases
-from vkchi.analysis.variance import is_private
-from vkchi.ir.clone import Cloner
-from vkchi.ir.constants import constant_int
+from vkchi.analysis.parallel_loops import is_private
 from vkchi.ir.control_ops import LoopAxis, axes_of
-from vkchi.ir.core import Func, Op, Param, Value, find_parallel
+from vkchi.ir.core import Func, Op, Param, Value, constant_int, find_parallel
 from vkchi.ir.ops import PLAIN_ACCESSES, READS, TABLE, Effect
-from vkchi.ir.rebuild import rebuild_chosen
+from vkchi.ir.rebuild import Cloner, rebuild_chosen
 from vkchi.opt.cost_model import subgroup_width
 from vkchi.opt.loops.broadcast import LikelyDivergence
 from vkchi.opt.loops.tiles import split_into_tiles

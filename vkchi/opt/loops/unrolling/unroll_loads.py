@@ -29,7 +29,7 @@ from math import prod
 from vkchi.analysis.dataflow import made_inside
 from vkchi.analysis.memory.alias import SideEffects, SideEffectTable, location_of
 from vkchi.analysis.memory.footprint import element_under
-from vkchi.analysis.variance import AxisVariance, is_private
+from vkchi.analysis.parallel_loops import AxisVariance, is_private
 from vkchi.ir.control_ops import axes_of, constant_trip_count
 from vkchi.ir.core import Func, Op, find_parallel, walk
 from vkchi.ir.ops import LOOPS, TABLE, Effect

@@ -16,8 +16,8 @@ from math import prod
 
 from vkchi.analysis.memory.dependence import DependenceTest, WriteAccess
 from vkchi.analysis.memory.footprint import element_under
-from vkchi.analysis.mixing import may_interleave
-from vkchi.analysis.values.sums import WrappedSums, symbols_in
+from vkchi.analysis.parallel_loops import may_interleave
+from vkchi.analysis.values.polynomials import WrappedSums, symbols_in
 from vkchi.ir.builder import Builder
 from vkchi.ir.control_ops import constant_trip_count
 from vkchi.ir.core import Func, Op, Value, used_in, walk

@@ -1,1 +1,0 @@
-"""Reference interpreter of IR in numpy, and evaluation of single ops."""
