@@ -2,7 +2,7 @@
 
 The reference has a page per chapter, generated from the table of public names
 (`vkchi.public_names`). Names defined by `def` or `class` get their signatures and docstrings by
-mkdocstrings, others a table row. Classes show their public members (`vkchi.public_members`). The
+mkdocstrings, others a table row. Classes show their public members (`vkchi.public_names`). The
 page of errors is generated from the golden messages (`error_page`). The gallery links to a page per
 example with its program.
 CHANGELOG.md and CONTRIBUTING.md become pages unchanged.
@@ -27,7 +27,7 @@ from vkchi.cli.example import list_examples, title_of
 from vkchi.ir.ops import TABLE
 from vkchi.lang.elementwise import INTRINSICS
 from vkchi.lang.function import Function
-from vkchi.public_members import public_members
+from vkchi.public_names import public_members
 from vkchi.tuples import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -21,7 +21,7 @@ from vkchi.types.struct_types import StructType
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from vkchi.buffer import Buffer
+    from vkchi.device import Buffer
     from vkchi.fields.struct_arrays import StructNdarray
     from vkchi.types.hints import DType, ScalarDType, Shape, TensorDType
 

@@ -15,7 +15,7 @@ from tests.devices import FEW_GROUPS, like_gpu
 from vkchi.ir.core import find_parallel
 from vkchi.opt import pipeline
 from vkchi.runtime import current_runtime
-from vkchi.spirv.module_rewriting import with_workgroup_shape
+from vkchi.spirv.module_builder import with_workgroup_shape
 
 pytestmark = pytest.mark.usefixtures("as_gpu")
 
@@ -152,7 +152,7 @@ def test_short_axes_get_other_workgroups(
         made.append(tuple(block))
         return with_workgroup_shape(shader, block)
 
-    monkeypatch.setattr("vkchi.spirv.module_rewriting.with_workgroup_shape", noting)
+    monkeypatch.setattr("vkchi.spirv.module_builder.with_workgroup_shape", noting)
 
     @ti.kernel
     def add(a: ti.types.ndarray()):

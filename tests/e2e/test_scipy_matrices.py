@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.public_members import public_members
+from vkchi.public_names import public_members
 
 sparse = pytest.importorskip("scipy.sparse")
 

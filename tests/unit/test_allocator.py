@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vkchi.vk.memory.allocator import ALIGNMENT_BYTES, Allocator, MemorySpan, round_up
-from vkchi.vk.memory.lifetimes import ReleaseQueue
+from vkchi.vk.logical import ReleaseQueue
+from vkchi.vk.memory.heap import ALIGNMENT_BYTES, Allocator, MemorySpan, round_up
 from vkchi.vk.raw import OutOfMemory
 
 BLOCK = 1 << 16

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 import vkchi.vk.memory.heap
-from vkchi.buffer import Buffer
 from vkchi.device import (
     ABANDONED,
+    Buffer,
     Device,
     choose_device,
     list_devices,

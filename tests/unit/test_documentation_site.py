@@ -17,7 +17,7 @@ import pytest
 import vkchi as ti
 from vkchi import platform, public_names
 from vkchi.cli.example import is_drawn, list_examples, title_of
-from vkchi.public_members import public_members
+from vkchi.public_names import public_members
 
 ROOT = Path(__file__).parents[2]
 ADDRESS = "https://example.org/here/"

@@ -9,7 +9,7 @@ import pytest
 import vkchi as ti
 from vkchi.compat.foreign_names import MEMBERS, NAMES, help_for_name
 from vkchi.errors import MissingNameError
-from vkchi.public_members import MEMBERS as PUBLIC
+from vkchi.public_names import MEMBERS as PUBLIC
 
 VERBS = ("write", "use", "call", "pass", "loop", "make", "compute")
 WRITTEN = re.compile(r"\bti\.([A-Za-z_][\w.]*)")

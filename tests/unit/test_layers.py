@@ -28,21 +28,21 @@ class Row(NamedTuple):
 # Units in one string ("errors span env") may import each other; separate strings may not, unless
 # `may_import` names them.
 L0 = (
-    "errors span tracebacks tuples hooks public_members env logs platform interrupts "
+    "errors span tracebacks tuples hooks public_names env logs platform interrupts "
     "compile_state progress compat.unsupported compat.foreign_names",
 )
 L1 = ("types target analysis.memory.boxes reports.sites cache.store cache.version",)
 L2 = ("ir",)
 ANALYSIS = ("analysis",)
 L3 = ("opt", "autodiff", "spirv")
-DEVICE = ("device buffer vk runtime reports",)
+DEVICE = ("device vk runtime reports",)
 L4 = ("fields ndarray interop",)
 LANGUAGE = ("frontend lang",)
 L5 = ("compiler cache",)
 CALLS = ("launch signature calls races",)
 L6 = ("kernel launch.crosscheck python_mode tape texture tools operators",)
 ALGORITHMS = ("algorithms spatial linalg gui ui graph aot",)
-L7 = ("__init__ public_names math __main__ cli compat",)
+L7 = ("__init__ math __main__ cli compat",)
 
 UP_TO_1 = (*L0, *L1)
 UP_TO_2 = (*UP_TO_1, *L2)
@@ -56,7 +56,7 @@ TABLE = (
     Row(ANALYSIS, UP_TO_2),
     Row(L3, (*UP_TO_2, *ANALYSIS)),
     Row(DEVICE, UP_TO_1),
-    Row(L4, (*UP_TO_1, "device buffer runtime")),
+    Row(L4, (*UP_TO_1, "device runtime")),
     Row(LANGUAGE, UP_TO_2),
     Row(L5, UP_TO_4),
     Row(CALLS, UP_TO_5),

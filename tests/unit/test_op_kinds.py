@@ -57,12 +57,12 @@ HANDLERS = {
     "opt/lowering/subgroups:LIMITS": "limits of scans in wider types",
     "opt/mapping/padding:NEUTRAL_VOTES": "votes of invocations that pad",
     "reports/sites:OPERATORS": "what messages call them",
-    "spirv/scalar_ops:EXTENDED": "instructions",
-    "spirv/scalar_ops:OPCODES": "instructions",
+    "spirv/instruction_selection:EXTENDED": "instructions",
+    "spirv/instruction_selection:OPCODES": "instructions",
     "spirv/pointers:ATOMIC_OPCODES": "instructions",
     "spirv/instruction_selection:ROWS": "instructions",
-    "spirv/subgroup_ops:ARITHMETIC": "instructions",
-    "spirv/subgroup_ops:EXCHANGES": "instructions",
+    "spirv/invocation:ARITHMETIC": "instructions",
+    "spirv/invocation:EXCHANGES": "instructions",
     "target/magic:MAGIC": "numbers of divisors",
     "target/shader:COUNT_OPS": "texts of counts",
 }
@@ -80,8 +80,8 @@ OTHERS = {
     "python_mode/evaluation:INSPECTED": "ops that the frontend looks at after it emitted them",
     "races/detector:_emit": "ops that are written",
     "races/detector:ends": "ops that are written",
-    "spirv/scalar_ops:IN_64_BITS": "what the specification of GLSL's instructions says",
-    "spirv/subgroup_ops:NATIVE_SCANS": "scans that devices have",
+    "spirv/instruction_selection:IN_64_BITS": "what the specification of GLSL's instructions says",
+    "spirv/invocation:NATIVE_SCANS": "scans that devices have",
     "types/core:__slots__": "attributes of a class",
 }
 

@@ -25,8 +25,8 @@ from vkchi.cache.store import CacheStore
 from vkchi.device import Device, open_device
 from vkchi.errors import CacheWarning
 from vkchi.target.shader import Shader
-from vkchi.vk import pipeline_cache
-from vkchi.vk.pipeline_cache import HEADER
+from vkchi.vk import pipelines
+from vkchi.vk.pipelines import HEADER
 
 pytestmark = pytest.mark.device
 
@@ -49,7 +49,7 @@ class Driver:
 
         def making(*args: Any) -> int:
             result = int(make(*args))
-            self.cache._feedback.flags = pipeline_cache.VALID  # SwiftShader knows it from before
+            self.cache._feedback.flags = pipelines.VALID  # SwiftShader knows it from before
             return result
 
         def creating(owner: Any, info: Any, allocator: Any, out: Any) -> int:
@@ -147,7 +147,7 @@ def test_unchanged_cache_is_not_written(
 
     def finding(*args: Any) -> int:
         result = int(make(*args))
-        driver.cache._feedback.flags = pipeline_cache.VALID | pipeline_cache.IS_HIT
+        driver.cache._feedback.flags = pipelines.VALID | pipelines.IS_HIT
         return result
 
     monkeypatch.setattr(calls, "vkCreateComputePipelines", finding)
@@ -164,7 +164,7 @@ def test_unchanged_cache_is_not_written(
         lambda data: bytes(HEADER.size) + data[HEADER.size :],
         lambda data: data[:8] + b"\xff" + data[9:],  # another vendor
         lambda data: data[:16] + bytes(16) + data[32:],  # another driver's build
-        lambda data: data + bytes(pipeline_cache.MOST_BYTES),
+        lambda data: data + bytes(pipelines.MOST_BYTES),
     ],
     ids=["empty", "short", "zeros", "vendor", "driver", "large"],
 )
@@ -223,7 +223,7 @@ def test_cache_size_is_bounded(
     first = begin()
     first.compile(2)
     first.device.close()
-    monkeypatch.setattr(pipeline_cache, "MOST_BYTES", HEADER.size + 2)
+    monkeypatch.setattr(pipelines, "MOST_BYTES", HEADER.size + 2)
     second = begin()
     second.compile()
     second.device.close()

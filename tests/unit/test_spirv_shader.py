@@ -13,7 +13,7 @@ from vkchi.ir.text import parse_func
 from vkchi.opt.pipeline import lower_dispatch
 from vkchi.spirv import emit
 from vkchi.spirv.disasm import disassemble
-from vkchi.spirv.module_rewriting import with_workgroup_shape
+from vkchi.spirv.module_builder import with_workgroup_shape
 from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.target.shader import SERIAL, ArgumentSlot, Grid, GridAxis, Shader, row_grid
 from vkchi.types import i32

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from vkchi.buffer import IMPORTED
+from vkchi.device import IMPORTED
 from vkchi.fields.storage import Storage
 from vkchi.interop.in_place import HostNdarray
 from vkchi.interrupts.weak import insert_bounded

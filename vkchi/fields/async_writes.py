@@ -15,8 +15,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from vkchi.buffer import IMPORTED
 from vkchi.compile_state import check_access
+from vkchi.device import IMPORTED
 from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np
 

@@ -30,7 +30,7 @@ from vkchi.fields.python_scope import PythonScope
 from vkchi.hooks import Hook
 from vkchi.interop import host_views
 from vkchi.interrupts.locks import restoring
-from vkchi.public_members import visible_names
+from vkchi.public_names import visible_names
 from vkchi.runtime import Runtime, find_runtime
 from vkchi.span import name_in_user_code
 from vkchi.tuples import NamedTuple
@@ -55,8 +55,7 @@ from vkchi.types.layout import LayoutDigit, ends_of, whole_digits
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from vkchi.buffer import Buffer
-    from vkchi.device import Device
+    from vkchi.device import Buffer, Device
     from vkchi.types.hints import Index
 
 V = TypeVar("V")

@@ -35,7 +35,7 @@ from vkchi.types.lazy_numpy import np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from vkchi.buffer import Buffer
+    from vkchi.device import Buffer
     from vkchi.types.hints import Numbers, ScalarDType
 
 # Attributes that are set by the tree's layout.

@@ -23,7 +23,7 @@ from vkchi.types import Layout, Scalar, Tensor, row_major, shape_of, u1, u8, wit
 from vkchi.types.lazy_numpy import is_numpy_loaded, np
 
 if TYPE_CHECKING:
-    from vkchi.buffer import Buffer
+    from vkchi.device import Buffer
     from vkchi.types.hints import Numbers
 
 ALIGNMENT = 256  # bytes; guaranteed for buffers

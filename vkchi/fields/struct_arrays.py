@@ -20,7 +20,7 @@ from vkchi.fields.python_scope import PythonScope, missing_member
 from vkchi.fields.storage import Storage
 from vkchi.hooks import Hook
 from vkchi.ndarray import Ndarray, ndarray
-from vkchi.public_members import visible_names
+from vkchi.public_names import visible_names
 from vkchi.types import Tensor, scalar_of, shape_of
 from vkchi.types.lazy_numpy import is_number_of_numpy
 from vkchi.types.struct_types import StructType

@@ -27,7 +27,7 @@ from vkchi.types.lazy_numpy import is_number_of_numpy, np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from vkchi.buffer import Buffer
+    from vkchi.device import Buffer
     from vkchi.runtime import Runtime
 
 

@@ -39,7 +39,7 @@ from vkchi.types.array_attributes import MOST_ALIGNED, PLAIN, ArrayArgument
 from vkchi.types.lazy_numpy import is_array_of_numpy, np
 
 if TYPE_CHECKING:
-    from vkchi.buffer import Buffer
+    from vkchi.device import Buffer
     from vkchi.interop.tensors import TensorPool
 
 MOST_IMPORTS = 256

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, overload
 
-from vkchi.public_members import visible_names
+from vkchi.public_names import visible_names
 
 
 class ExitDescriptor:

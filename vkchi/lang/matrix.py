@@ -27,7 +27,7 @@ from vkchi.interrupts.local import local
 from vkchi.lang.elementwise import cast_numbers, check_unmasked, evaluate_elementwise
 from vkchi.lang.function import python_function
 from vkchi.lang.linear_algebra import linear
-from vkchi.public_members import visible_names
+from vkchi.public_names import visible_names
 from vkchi.types import Scalar, cook, promote, scalar_of_dtype
 from vkchi.types.lazy_numpy import NumpyFunction, is_array_of_numpy, is_of_numpy, np
 

@@ -43,7 +43,7 @@ class Fitted:
         pipeline = pipeline.plain or pipeline
         found = pipeline if pipeline.indirect else self._in_memory.get(pipeline)
         if found is None:
-            from vkchi.spirv.module_rewriting import in_memory  # lazy: few programs need it
+            from vkchi.spirv.module_builder import in_memory  # lazy: few programs need it
 
             shader = in_memory(self._shaders[pipeline])
             found = self.device.load(shader) if shader.slots else pipeline
@@ -67,7 +67,7 @@ class Fitted:
 
     def _make(self, counts: tuple[int, ...]) -> Choice:
         from vkchi.opt.cost_model import choose_tile  # lazy
-        from vkchi.spirv.module_rewriting import with_workgroup_shape
+        from vkchi.spirv.module_builder import with_workgroup_shape
 
         grid = self.shader.grid
         tile = choose_tile(counts[::-1], self.device.caps, demand=grid.block)

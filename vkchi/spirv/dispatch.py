@@ -55,7 +55,7 @@ def emit(
     del em.arguments, em.ids  # break reference cycles through the emitter
     shader = Shader(name, words, slots, size_bytes, False, grid, needs)
     if size_bytes > min(caps.push_constant_bytes, PUSH_CONSTANT_LIMIT):
-        from vkchi.spirv.module_rewriting import in_memory  # few kernels need it
+        from vkchi.spirv.module_builder import in_memory  # few kernels need it
 
         shader = in_memory(shader)
     if env.flag("VKCHI_DUMP_SPV"):

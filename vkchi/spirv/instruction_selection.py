@@ -3,8 +3,7 @@
 `ROWS` maps each op kind to the function that emits it. Tensors are scalarized here: an op on a
 tensor emits one instruction per component, and most tensor ops only rename ids.
 
-See also: `scalar_ops.py` (scalar instructions), `pointers.py` (addresses), `control_flow.py`
-(blocks).
+See also: `pointers.py` (addresses), `control_flow.py` (blocks).
 
     >>> ROWS["add"] is lower_elementwise
     True
@@ -12,20 +11,152 @@ See also: `scalar_ops.py` (scalar instructions), `pointers.py` (addresses), `con
 
 from __future__ import annotations
 
+from vkchi.errors import InternalError
 from vkchi.ir.core import Op
-from vkchi.ir.ops import Trait, kinds_with
-from vkchi.spirv import (
-    control_flow,
-    invocation,
-    pointers,
-    scalar_ops,
-    spec,
-    subgroup_ops,
-)
+from vkchi.ir.ops import ELEMENTWISE, Trait, kinds_with
+from vkchi.spirv import control_flow, invocation, pointers, spec
 from vkchi.spirv.emitter import Emitter, Row
-from vkchi.spirv.spec import StorageClass
+from vkchi.spirv.spec import Decoration, Glsl, StorageClass
 from vkchi.target.magic import MAGIC
-from vkchi.types import Scalar, Tensor, scalar_of, u1, u32, u64
+from vkchi.types import Scalar, Tensor, f64, i32, scalar_named, scalar_of, u1, u32, u64
+
+# --- scalar instructions -------------------------------------------------------------------------
+#
+# Elementwise arithmetic: the instruction of each op by scalar kind, and numeric conversions.
+#
+# Preconditions: `legalize` and `arithmetic` have replaced all ops without an exact instruction.
+# `arithmetic` also keeps shift amounts in range.
+#
+#     instruction_of(em, "sqrt", f32)        # (OpExtInst, the id of GLSL.std.450, Sqrt)
+
+# fmt: off
+# op -> opcodes for i, u, f, b; 0 if the op has no such type or a pass expands it.
+OPCODES: dict[str, tuple[int, int, int, int]] = {
+    "add": (spec.OpIAdd, spec.OpIAdd, spec.OpFAdd, 0),
+    "sub": (spec.OpISub, spec.OpISub, spec.OpFSub, 0),
+    "mul": (spec.OpIMul, spec.OpIMul, spec.OpFMul, 0),
+    "div": (0, 0, spec.OpFDiv, 0),
+    "floordiv": (0, spec.OpUDiv, 0, 0),
+    "truncdiv": (spec.OpSDiv, spec.OpUDiv, 0, 0),
+    "mod": (0, spec.OpUMod, 0, 0),
+    "rem": (0, spec.OpUMod, 0, 0),
+    "shl": (spec.OpShiftLeftLogical, spec.OpShiftLeftLogical, 0, 0),
+    "shr": (spec.OpShiftRightArithmetic, spec.OpShiftRightLogical, 0, 0),
+    "neg": (spec.OpSNegate, spec.OpSNegate, spec.OpFNegate, 0),
+    "and": (spec.OpBitwiseAnd, spec.OpBitwiseAnd, 0, spec.OpLogicalAnd),
+    "or": (spec.OpBitwiseOr, spec.OpBitwiseOr, 0, spec.OpLogicalOr),
+    "xor": (spec.OpBitwiseXor, spec.OpBitwiseXor, 0, spec.OpLogicalNotEqual),
+    "not": (spec.OpNot, spec.OpNot, 0, spec.OpLogicalNot),
+    "lt": (spec.OpSLessThan, spec.OpULessThan, spec.OpFOrdLessThan, 0),
+    "le": (spec.OpSLessThanEqual, spec.OpULessThanEqual, spec.OpFOrdLessThanEqual, 0),
+    "gt": (spec.OpSGreaterThan, spec.OpUGreaterThan, spec.OpFOrdGreaterThan, 0),
+    "ge": (spec.OpSGreaterThanEqual, spec.OpUGreaterThanEqual, spec.OpFOrdGreaterThanEqual, 0),
+    "eq": (spec.OpIEqual, spec.OpIEqual, spec.OpFOrdEqual, spec.OpLogicalEqual),
+    "ne": (spec.OpINotEqual, spec.OpINotEqual, spec.OpFUnordNotEqual, spec.OpLogicalNotEqual),
+    "isnan": (0, 0, spec.OpIsNan, 0),
+    "isinf": (0, 0, spec.OpIsInf, 0),
+}
+# op -> GLSL.std.450 instructions for i, u, f; 0 as above. An elementwise op of floats whose
+# capitalised name is an instruction (`sqrt`, Sqrt) needs no row.
+EXTENDED: dict[str, tuple[int, int, int]] = {
+    "abs": (Glsl.SAbs, 0, Glsl.FAbs),
+    "min": (Glsl.SMin, Glsl.UMin, Glsl.NMin),
+    "max": (Glsl.SMax, Glsl.UMax, Glsl.NMax),
+    "sign": (Glsl.SSign, 0, 0),
+    "rsqrt": (0, 0, Glsl.InverseSqrt),
+    "round": (0, 0, Glsl.RoundEven),
+}
+# fmt: on
+SIMPLE = {(k, c): code for k, row in OPCODES.items() for c, code in zip("iufb", row) if code}
+NAMED = {kind: getattr(Glsl, kind.capitalize(), 0) for kind in ELEMENTWISE - EXTENDED.keys()}
+GLSL = {(k, c): code for k, row in EXTENDED.items() for c, code in zip("iuf", row) if code}
+GLSL.update({(kind, "f"): code for kind, code in NAMED.items() if code})
+IN_64_BITS = frozenset({"abs", "min", "max", "sqrt", "floor", "ceil"})  # of GLSL, for f64
+
+
+def instruction_of(em: Emitter, kind: str, t: Scalar) -> tuple[int, ...]:
+    """Return (opcode, leading operands...) of `kind` on components of type t.
+
+    Raises InternalError if there is no instruction.
+    """
+    key = (kind, t.kind)
+    if key in SIMPLE:
+        return (SIMPLE[key],)
+    if key in GLSL and (t is not f64 or kind in IN_64_BITS):
+        return spec.OpExtInst, em.m.glsl_set(), GLSL[key]
+    raise missing_instruction_error(kind, t)
+
+
+def missing_instruction_error(kind: str, t: Scalar) -> InternalError:
+    return InternalError(f"no instruction is `{kind}` of {t}; legalize or arithmetic replaces it")
+
+
+def lower_popcnt(em: Emitter, op: Op) -> tuple[int, ...]:
+    """Count the set bits of each component. Raises InternalError for other than 32 bits."""
+    t = scalar_of(op.type)
+    if t.bits != 32:
+        raise missing_instruction_error(op.kind, t)
+    return tuple([em.op(spec.OpBitCount, em.type_id(t), v) for v in em.ids[op.args[0]]])
+
+
+def lower_clz(em: Emitter, op: Op) -> tuple[int, ...]:
+    """Count the leading zeros of each component: 31 minus FindUMsb, which returns -1 for zero.
+
+    Raises InternalError for other than 32 bits.
+    """
+    t = scalar_of(op.type)
+    if t.bits != 32:
+        raise missing_instruction_error(op.kind, t)
+    t_id, last = em.type_id(t), em.number(t, 31)
+    tops = [em.glsl(Glsl.FindUMsb, t_id, v) for v in em.ids[op.args[0]]]
+    return tuple([em.op(spec.OpISub, t_id, last, top) for top in tops])
+
+
+# --- conversions -----------------------------------------------------------------------------
+
+# (source kind, destination kind) -> opcode, for conversions that involve floats.
+CONVERSIONS = {
+    ("f", "f"): spec.OpFConvert, ("f", "i"): spec.OpConvertFToS, ("f", "u"): spec.OpConvertFToU,
+    ("i", "f"): spec.OpConvertSToF, ("u", "f"): spec.OpConvertUToF,
+}  # fmt: skip
+
+
+def convert(em: Emitter, old: Scalar, new: Scalar, value: int) -> int:
+    """Convert a component by value, as the op `cast`; return the id of the result."""
+    if old is new:
+        return value
+    t_id = em.type_id(new)
+    if new is u1:
+        opcode = spec.OpFUnordNotEqual if old.kind == "f" else spec.OpINotEqual
+        return em.op(opcode, t_id, value, em.const(old, 0))
+    if old is u1:
+        return em.op(spec.OpSelect, t_id, value, em.number(new, 1), em.const(new, 0))
+    opcode = CONVERSIONS.get((old.kind, new.kind), 0)
+    if not opcode:
+        return _convert_integer(em, old, new, value)
+    if old.kind == "f" and new.kind != "f" and new.bits < 32:
+        whole = em.op(spec.OpConvertFToS, em.type_id(i32), value)
+        return _convert_integer(em, i32, new, whole)
+    result = em.op(opcode, t_id, value)
+    if new.kind == "f" and (old.kind != "f" or old.bits > new.bits):
+        em.m.decorate(result, Decoration.NoContraction)  # x -> f16 -> f64 rounds to f16
+    return result
+
+
+def _convert_integer(em: Emitter, old: Scalar, new: Scalar, value: int) -> int:
+    """Convert between integer types. Widening extends by the sign of the source type."""
+    t_id = em.type_id(new)
+    if old.bits == new.bits:
+        return em.op(spec.OpBitcast, t_id, value)
+    is_wider = old.bits < new.bits
+    if is_wider and (old.kind, new.kind) == ("u", "i"):
+        unsigned = em.type_id(scalar_named(f"u{new.bits}"))
+        return em.op(spec.OpBitcast, t_id, em.op(spec.OpUConvert, unsigned, value))
+    is_signed = new.kind == "i" or (old.kind == "i" and is_wider)
+    return em.op(spec.OpSConvert if is_signed else spec.OpUConvert, t_id, value)
+
+
+# --- rows ----------------------------------------------------------------------------------------
 
 # Limits for select chains on a computed index. Above them, components are loaded from an array.
 # It is a constant table if all are constants, else it is stored first. CPUs load lane by lane.
@@ -35,7 +166,7 @@ SELECT_MOST, SELECT_MOST_CONSTANTS = 10, 8
 def lower_elementwise(em: Emitter, op: Op) -> tuple[int, ...]:
     columns = [em.ids[v] for v in op.args]
     t_id = em.type_id(scalar_of(op.type))
-    opcode, *extra = scalar_ops.instruction_of(em, op.kind, scalar_of(op.args[0].type))
+    opcode, *extra = instruction_of(em, op.kind, scalar_of(op.args[0].type))
     m, code = em.m, em.code
     head, first = (len(columns) + len(extra) + 3) << 16 | opcode, m.bound
     for parts in zip(*columns, strict=True):
@@ -60,7 +191,7 @@ def lower_select(em: Emitter, op: Op) -> tuple[int, ...]:
 
 def lower_cast(em: Emitter, op: Op) -> tuple[int, ...]:
     old, new = scalar_of(op.args[0].type), scalar_of(op.type)
-    return tuple([scalar_ops.convert(em, old, new, v) for v in em.ids[op.args[0]]])
+    return tuple([convert(em, old, new, v) for v in em.ids[op.args[0]]])
 
 
 def lower_bitcast(em: Emitter, op: Op) -> tuple[int, ...]:
@@ -175,7 +306,7 @@ def lower_matmul(em: Emitter, op: Op) -> tuple[int, ...]:
 
 def _dot(em: Emitter, t: Scalar, a: tuple[int, ...], b: tuple[int, ...]) -> int:
     t_id = em.type_id(t)
-    mul, add = scalar_ops.SIMPLE["mul", t.kind], scalar_ops.SIMPLE["add", t.kind]
+    mul, add = SIMPLE["mul", t.kind], SIMPLE["add", t.kind]
     total = em.op(mul, t_id, a[0], b[0])
     for x, y in zip(a[1:], b[1:], strict=True):
         total = em.op(add, t_id, total, em.op(mul, t_id, x, y))
@@ -184,14 +315,14 @@ def _dot(em: Emitter, t: Scalar, a: tuple[int, ...], b: tuple[int, ...]) -> int:
 
 def lower_outer(em: Emitter, op: Op) -> tuple[int, ...]:
     t = scalar_of(op.type)
-    mul, t_id = scalar_ops.SIMPLE["mul", t.kind], em.type_id(t)
+    mul, t_id = SIMPLE["mul", t.kind], em.type_id(t)
     a, b = em.ids[op.args[0]], em.ids[op.args[1]]
     return tuple([em.op(mul, t_id, x, y) for x in a for y in b])
 
 
 def lower_sum(em: Emitter, op: Op) -> tuple[int, ...]:
     t = scalar_of(op.type)
-    add, t_id = scalar_ops.SIMPLE["add", t.kind], em.type_id(t)
+    add, t_id = SIMPLE["add", t.kind], em.type_id(t)
     first, *rest = em.ids[op.args[0]]
     for v in rest:
         first = em.op(add, t_id, first, v)
@@ -200,11 +331,11 @@ def lower_sum(em: Emitter, op: Op) -> tuple[int, ...]:
 
 # --- the rows ----------------------------------------------------------------------------------
 
-ELEMENTWISE = sorted({kind for kind, _ in (*scalar_ops.SIMPLE, *scalar_ops.GLSL)})
+SCALARIZED = sorted({kind for kind, _ in (*SIMPLE, *GLSL)})
 ROWS: dict[str, Row] = {
-    **dict.fromkeys(ELEMENTWISE, lower_elementwise),
-    "popcnt": scalar_ops.lower_popcnt,
-    "clz": scalar_ops.lower_clz,
+    **dict.fromkeys(SCALARIZED, lower_elementwise),
+    "popcnt": lower_popcnt,
+    "clz": lower_clz,
     "const": lower_const,
     **dict.fromkeys(kinds_with(Trait.IDENTITY), lambda em, op: em.ids[op.args[0]]),
     "select": lower_select,
@@ -243,14 +374,14 @@ ROWS: dict[str, Row] = {
     "exit_invocation": invocation.lower_exit_invocation,
     "barrier": invocation.lower_barrier,
     "fence": invocation.lower_fence,
-    "subgroup_size": subgroup_ops.lower_size,
-    "subgroup_index": subgroup_ops.lower_index,
-    "subgroup_elect": subgroup_ops.lower_elect,
-    "subgroup_ballot": subgroup_ops.lower_ballot,
-    "subgroup_ballot_wide": subgroup_ops.lower_wide_ballot,
-    "subgroup_barrier": subgroup_ops.lower_barrier,
-    **dict.fromkeys(subgroup_ops.REDUCTIONS, subgroup_ops.lower_reduction),
-    **dict.fromkeys(subgroup_ops.EXCHANGES, subgroup_ops.lower_exchange),
+    "subgroup_size": invocation.lower_subgroup_size,
+    "subgroup_index": invocation.lower_subgroup_index,
+    "subgroup_elect": invocation.lower_elect,
+    "subgroup_ballot": invocation.lower_ballot,
+    "subgroup_ballot_wide": invocation.lower_wide_ballot,
+    "subgroup_barrier": invocation.lower_subgroup_barrier,
+    **dict.fromkeys(invocation.REDUCTIONS, invocation.lower_reduction),
+    **dict.fromkeys(invocation.EXCHANGES, invocation.lower_exchange),
     "if": control_flow.lower_if,
     "for": control_flow.lower_for,
     "while": control_flow.lower_while,

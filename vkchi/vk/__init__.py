@@ -1,7 +1,7 @@
 """Thin layer of checked Vulkan calls over the `vulkan` package.
 
 There are modules for instances, physical and logical devices, queues, pipelines and timestamp
-queries. `memory` has allocators and lifetimes. `recorder` decides when to submit and records
+queries. `memory` has allocators. `recorder` decides when to submit and records
 barriers.
 
     >>> from vkchi.vk.raw import load_vulkan

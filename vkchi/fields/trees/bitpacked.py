@@ -21,7 +21,7 @@ from vkchi.fields.elements import fit_element_shape
 from vkchi.fields.field import ComponentField, Field, MatrixField, PendingField, ScalarField
 from vkchi.fields.trees.snode import ParentNode, SNode, members_of, word_of
 from vkchi.interop import host_views
-from vkchi.public_members import visible_names
+from vkchi.public_names import visible_names
 from vkchi.runtime import Runtime, current_runtime
 from vkchi.types import Array, Layout, Scalar, Tensor, losses, shape_of
 from vkchi.types.lazy_numpy import np
@@ -30,7 +30,7 @@ from vkchi.types.packed_numbers import NumpyLanes, Packed, Quantised
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from vkchi.buffer import Buffer
+    from vkchi.device import Buffer
     from vkchi.fields.trees.snode import SNode
     from vkchi.types.hints import Numbers
 

@@ -17,12 +17,12 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from vkchi.buffer import Buffer
+from vkchi.device import Buffer
 from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError
 from vkchi.fields.trees.tree_axes import MOST_CELLS, cook_offset, pair_axes
 from vkchi.hooks import Hook
 from vkchi.interrupts.locks import restoring
-from vkchi.public_members import visible_names
+from vkchi.public_names import visible_names
 from vkchi.runtime import Runtime, current_runtime, require_home
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, u32, u64

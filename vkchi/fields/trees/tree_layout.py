@@ -15,7 +15,7 @@ import math
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from vkchi.buffer import Buffer
+from vkchi.device import Buffer
 from vkchi.tuples import NamedTuple
 from vkchi.types import Affine, AxisTerm, Layout
 

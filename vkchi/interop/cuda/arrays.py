@@ -37,7 +37,7 @@ from vkchi.types import scalar_of_dtype, with_shape
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from vkchi.buffer import Buffer
+    from vkchi.device import Buffer
     from vkchi.runtime import Runtime
 
 

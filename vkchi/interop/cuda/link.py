@@ -31,8 +31,7 @@ from vkchi.interrupts.weak import Finalizer
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from vkchi.buffer import Buffer
-    from vkchi.device import Device
+    from vkchi.device import Buffer, Device
     from vkchi.runtime import Runtime
 
 NOT_SHARED = (

@@ -1,1 +1,1 @@
-"""Device memory: blocks, spans of them, rings, exports, and the lifetimes of Vulkan objects."""
+"""Device memory: blocks, spans of them, rings, exports."""

@@ -6,7 +6,7 @@ There are three kinds:
 - the same, exportable: dedicated to its buffer, so that a handle of it exposes the whole block;
 - memory imported from outside: pages of the host, or the memory of an external handle.
 
-`allocator` divides a block into spans; `heap` determines when they are free.
+`heap` divides a block into spans, and determines when they are free.
 
     block = make_block(logical, 1 << 20, HOST)
     block.address, block.pointer

@@ -150,7 +150,7 @@ def can_export_timelines(logical: Logical, kind: int) -> bool:
 
 
 def make_timeline(logical: Logical, value: int = 0, kind: int = 0) -> Any:
-    """Create a timeline semaphore with the initial `value`; return its cell (`lifetimes`). It can
+    """Create a timeline semaphore with the initial `value`; return its cell (`HandleTable`). It can
     be exported as a handle of `kind`, unless `kind` is 0."""
     vk = logical.vk
     chain = vk.NULL

@@ -2,7 +2,7 @@
 
 Used for argument blocks and staging. A chunk is filled from its start. A full chunk is appended to
 a FIFO with the number of the last submission that used it. The oldest chunk is reused when that
-submission is done. A chunk that an exception keeps out of the FIFO is freed by `lifetimes`.
+submission is done. A chunk that an exception keeps out of the FIFO is freed by its `HandleTable`.
 
     ring = Ring(logical, queue, chunk_bytes=1 << 16)
     piece = ring.allocate(96, recorded=queue.submitted + 1)
