@@ -72,10 +72,10 @@ def estimates(shape, family):
     """(version, direction) -> cycles per term; empty if the compiler is not installed."""
     import hand
 
-    from vkchi.cache.inspection import radv
+    from vkchi.cache.inspection import driver_report
 
     found, names = {}, ("forward", "backward of k", "backward of w")
-    for version in VERSIONS if radv.find_driver() else ():
+    for version in VERSIONS if driver_report.find_driver() else ():
         done = subprocess.run(
             [sys.executable, "-m", "vkchi", "compile", __file__, "--device", f"radv:{family}", "--json", "--isa",
              "--", "--only", version, ",".join(map(str, shape))],

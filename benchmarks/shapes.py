@@ -436,7 +436,7 @@ def measure(names, kind_name):
 def estimate(names, family):
     """Print rows of instructions and cycles, for general and shape-specialized code."""
     import vkchi as ti
-    from vkchi.cache.inspection import radv
+    from vkchi.cache.inspection import driver_report
     from vkchi.compiler import build_artifact
     from vkchi.ir.rebuild import with_shapes
     from vkchi.runtime import current_runtime
@@ -445,7 +445,7 @@ def estimate(names, family):
     from counts import figures
 
     ti.init(arch=ti.vulkan, offline_cache=False)
-    caps, kind, logs = radv.read_caps(family), Kind(ti, "ndarray"), []
+    caps, kind, logs = driver_report.read_caps(family), Kind(ti, "ndarray"), []
     print(
         f"{'program':18}{'any':>6}{'met':>6}{'any':>10}{'met':>8}{'any/met':>9}   instructions, cycles"
     )
@@ -462,7 +462,7 @@ def estimate(names, family):
             ]
             found = [
                 figures(one.executables[0].statistics, one.executables[0].machine_code())
-                for one in radv.compile_all(family, shaders, caps)
+                for one in driver_report.compile_all(family, shaders, caps)
             ]
             row.append((sum(f["all"] for f in found), sum(f["inverse"] for f in found)))
         (a, b), (c, d) = row

@@ -52,7 +52,7 @@ CHAPTERS = {
         "kernel", "lang.compile_time", "lang.ndrange", "lang.argpack")),
     "fields": Chapter("Fields", (
         "fields.constructors", "fields.field", "fields.struct_arrays",
-        "fields.trees.fields_builder", "fields.trees.tree_axes", "fields.trees.snode",
+        "fields.trees.fields_builder", "fields.trees.snode", "fields.trees.snode",
         "fields.trees.bitpacked", "lang.sparse_cells")),
     "arrays": Chapter("Arrays and textures", (
         "ndarray", "texture", "interop.from_dlpack", "interop.cuda.pool")),
@@ -68,7 +68,7 @@ CHAPTERS = {
         "graph.record", "aot.loaded", "aot.capabilities", "operators.torch_op"),
         {"ti.graph": "graph", "ti.aot": "aot"}),
     "linalg": Chapter("Linear algebra", (
-        "linalg.sparse_builder",), {"ti.linalg": "linalg"}),
+        "linalg.coo_matrix",), {"ti.linalg": "linalg"}),
     "drawing": Chapter("Drawing and files", (
         "gui.gui", "tools.image"), {"ti.tools": "tools", "ti.ui": "ui"}),
     "checks": Chapter("Checks, profiler, errors", (

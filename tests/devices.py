@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from vkchi.cache.inspection import radv
+from vkchi.cache.inspection import driver_report
 from vkchi.target.caps import Caps
 
 NOTICE = "kernels still run on"  # printed at the end of a process whose device is slow
@@ -48,6 +48,6 @@ def like_moltenvk(caps: Caps) -> Caps:
 # emulated ones, which see the files of Linux.
 MUST_HAVE_RADV = bool(os.environ.get("CI")) and sys.platform == "linux"
 needs_radv = pytest.mark.skipif(
-    sys.platform != "linux" or not (radv.find_driver() or MUST_HAVE_RADV),
+    sys.platform != "linux" or not (driver_report.find_driver() or MUST_HAVE_RADV),
     reason="Mesa's RADV is not here (mesa-vulkan-drivers)",
 )

@@ -12,7 +12,7 @@ from vkchi import hooks as _hooks
 from vkchi import public_names as _names
 from vkchi.cache import version as _version  # records when the process began to load sources
 from vkchi.compat import aliases as _aliases
-from vkchi.compat.taichi_version import Version as _Version
+from vkchi.compat.aliases import Version as _Version
 
 if hasattr(_sys, "_is_gil_enabled") and not _sys._is_gil_enabled():
     raise ImportError(

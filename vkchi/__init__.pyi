@@ -38,7 +38,7 @@ from vkchi.errors import (
     Unsupported as Unsupported,
     VkchiError as VkchiError,
 )
-from vkchi.fields.trees.tree_axes import (
+from vkchi.fields.trees.snode import (
     axes as axes,
     i as i,
     ij as ij,
@@ -161,7 +161,7 @@ from vkchi.lang.compile_time import (
 from vkchi.lang.struct import Struct as Struct
 from vkchi.launch.crosscheck import verify as verify
 from vkchi.launch.elsewhere import device as device
-from vkchi.linalg.sparse_builder import sparse_matrix_builder as sparse_matrix_builder
+from vkchi.linalg.coo_matrix import sparse_matrix_builder as sparse_matrix_builder
 from vkchi.logs import (
     CRITICAL as CRITICAL,
     DEBUG as DEBUG,

@@ -34,8 +34,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from vkchi import platform
 from vkchi.errors import KernelSyntaxError
+from vkchi.interrupts.contexts import restoring
 from vkchi.interrupts.local import local
-from vkchi.interrupts.locks import restoring
 from vkchi.interrupts.weak import Finalizer
 
 if TYPE_CHECKING:

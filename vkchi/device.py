@@ -27,10 +27,9 @@ from typing import TYPE_CHECKING, Any
 from vkchi import env, platform
 from vkchi.compile_state import ArrayGuard
 from vkchi.errors import DeviceError, InternalError
-from vkchi.interrupts.callbacks import resurrecting_del
+from vkchi.interrupts.contexts import restoring
 from vkchi.interrupts.local import suppress
-from vkchi.interrupts.locks import restoring
-from vkchi.interrupts.weak import Finalizer, WeakGroup
+from vkchi.interrupts.weak import Finalizer, WeakGroup, resurrecting_del
 from vkchi.logs import logger
 from vkchi.target.devices import RANKS, SELECTORS, DeviceInfo, list_names, select_device
 from vkchi.target.memory_handles import Payload

@@ -27,8 +27,8 @@ from vkchi.errors import (
     KernelRuntimeError,
     KernelSyntaxError,
 )
+from vkchi.interrupts.contexts import release_wholly, restoring
 from vkchi.interrupts.imports import run_in_thread
-from vkchi.interrupts.locks import release_wholly, restoring
 from vkchi.interrupts.weak import insert_bounded
 from vkchi.lang.value_keys import has_dead_key, identity_keys
 from vkchi.launch.call_cache import CallCache, GuardedKernels

@@ -24,7 +24,7 @@ from vkchi.fields.trees.snode import SNode as SNode
 from vkchi.kernel import Kernel
 from vkchi.lang.function import Function
 from vkchi.lang.matrix import Matrix, Vector
-from vkchi.linalg.sparse_builder import sparse_matrix_builder as sparse_matrix_builder
+from vkchi.linalg.coo_matrix import sparse_matrix_builder as sparse_matrix_builder
 from vkchi.ndarray import MatrixNdarray as MatrixNdarray
 from vkchi.ndarray import VectorNdarray as VectorNdarray
 from vkchi.types.hints import Numbers, ScalarDType

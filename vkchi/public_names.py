@@ -31,12 +31,11 @@ PUBLIC = {
         u1 u8 u16 u32 u64 uint1 uint8 uint16 uint32 uint64 any_arr=ndarray ext_arr=ndarray
     """,
     "types.formats": "Format",
-    "fields.trees.tree_axes": "axes i ij ijk ijkl ijl ik ikl il j jk jkl jl k kl l",
     "fields.trees.fields_builder": "FieldsBuilder deactivate_all_snodes root",
     "fields.field": "Field MatrixField ScalarField",
     "fields.constructors": "Layout=ComponentOrder field matrix_field vector_field",
     "fields.trees.bitpacked": "BitpackedFields",
-    "fields.trees.snode": "SNode",
+    "fields.trees.snode": "SNode axes i ij ijk ijkl ijl ik ikl il j jk jkl jl k kl l",
     "fields.struct_arrays": "StructField",
     "ndarray": """
         MatrixNdarray Ndarray ScalarNdarray VectorNdarray matrix_ndarray ndarray vector_ndarray
@@ -70,7 +69,7 @@ PUBLIC = {
     "tape.ad": "Tape clear_all_gradients grad_for grad_replaced no_grad",
     "tools.image": "hex_to_rgb rgb_to_hex",
     "gui.gui": "GUI",
-    "linalg.sparse_builder": "sparse_matrix_builder",
+    "linalg.coo_matrix": "sparse_matrix_builder",
     "operators.torch_op": "torch_op",
     "interop.cuda.pool": "torch_memory",
     "interop.from_dlpack": "from_dlpack",

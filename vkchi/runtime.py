@@ -24,7 +24,7 @@ from vkchi.errors import (
     nearest_name,
 )
 from vkchi.hooks import Hook, python_scope
-from vkchi.interrupts.background import run_in_background
+from vkchi.interrupts.imports import run_in_background
 from vkchi.interrupts.weak import WeakGroup
 from vkchi.logs import log_info, set_logging_level
 from vkchi.target.options import (

@@ -4,7 +4,7 @@
     benchmarks/isa/counts.py [--family navi31] [--against TREE] [--save FOLDER] [NAME...]
 
 Programs are those of `programs.py` and of the scripts like `everyday.py`. Needs Mesa's RADV
-(`mesa-vulkan-drivers`, called by `vkchi.cache.inspection.radv`) and a device to run the programs.
+(`mesa-vulkan-drivers`, called by `vkchi.cache.inspection.driver_report`) and a device to run the programs.
 
 Figures per shader: issued instructions, those of the vector unit, of memory (vector, scalar,
 local), the same for the innermost loop, and vector registers. Latency and inverse throughput are
@@ -159,16 +159,16 @@ def compiler():
     """The compiler and the shader classes of this checkout, whichever checkout is measured."""
     if str(ROOT) not in sys.path:
         sys.path.insert(0, str(ROOT))
-    from vkchi.cache.inspection import radv
+    from vkchi.cache.inspection import driver_report
     from vkchi.target import shader
 
-    return radv, shader
+    return driver_report, shader
 
 
 def compile_all(folder, family):
     """Compile the dumped modules; returns the figures by name."""
-    radv, kinds = compiler()
-    caps = radv.read_caps(family)
+    driver_report, kinds = compiler()
+    caps = driver_report.read_caps(family)
     rows = json.loads(pathlib.Path(folder, "rows.json").read_text())
     shaders = [
         kinds.Shader(
@@ -177,7 +177,7 @@ def compile_all(folder, family):
         for k, (name, size) in enumerate(rows)
     ]
     found = {}
-    for shader, outcome in zip(shaders, radv.compile_all(family, shaders, caps)):
+    for shader, outcome in zip(shaders, driver_report.compile_all(family, shaders, caps)):
         if outcome.error:
             sys.exit(f"{shader.name}: {outcome.error}")
         text = outcome.executables[0].machine_code()

@@ -181,11 +181,11 @@ LOADED = ("compiler", "frontend.lowering", "opt.pipeline", "spirv.instruction_se
 AHEAD = """
 import json, sys, time
 from vkchi import platform
-from vkchi.interrupts import background
+from vkchi.interrupts import imports
 platform.count_processors = lambda: 2
 import vkchi as ti
 ti.init(OPTIONS)
-while background.BackgroundTask.begun():
+while imports.BackgroundTask.begun():
     time.sleep(0.001)
 stages = {"init": sorted(sys.modules)}
 n = 1 << 16

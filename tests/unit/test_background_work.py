@@ -14,8 +14,8 @@ from threading import Timer
 import pytest
 
 from vkchi import platform
-from vkchi.interrupts import background
-from vkchi.interrupts.background import BackgroundTask, run_in_background, wait_before_fork
+from vkchi.interrupts import imports
+from vkchi.interrupts.imports import BackgroundTask, run_in_background, wait_before_fork
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,7 +62,7 @@ def test_forks_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     run_in_background(lambda: (time.sleep(0.05), done.append(0.0)))
     wait_before_fork()
     assert done
-    monkeypatch.setattr(background, "LONGEST_S", 0.01)
+    monkeypatch.setattr(imports, "LONGEST_S", 0.01)
     go = allocate_lock()
     go.acquire()
     run_in_background(go.acquire)
@@ -91,11 +91,11 @@ def test_a_child_can_load_a_module_its_parent_was_loading() -> None:
     program = """
 import os, sys
 from vkchi import platform
-from vkchi.interrupts import background
+from vkchi.interrupts import imports
 platform.count_processors = lambda: 2
 def load():
     import vkchi.frontend.lowering
-background.run_in_background(load)
+imports.run_in_background(load)
 child = os.fork()
 if child:
     print(os.waitpid(child, 0)[1])
@@ -114,9 +114,9 @@ def test_the_exit_of_a_child_does_not_wait_for_its_parents_task() -> None:
     program = """
 import os, sys, time
 from vkchi import platform
-from vkchi.interrupts import background
-platform.count_processors, background.LONGEST_S = lambda: 2, 0.01
-background.run_in_background(lambda: time.sleep(60))
+from vkchi.interrupts import imports
+platform.count_processors, imports.LONGEST_S = lambda: 2, 0.01
+imports.run_in_background(lambda: time.sleep(60))
 child = os.fork()
 if child:
     print(os.waitpid(child, 0)[1], flush=True)
@@ -135,15 +135,15 @@ import atexit, time
 late = lambda: None
 atexit.register(lambda: late())  # called last
 from vkchi import platform
-from vkchi.interrupts import background
+from vkchi.interrupts import imports
 platform.count_processors = lambda: 2
 def work():
     time.sleep(0.2)
     print("done", flush=True)
 if {begins == "before the exit"}:
-    background.run_in_background(work)
+    imports.run_in_background(work)
 else:
-    late = lambda: (background.run_in_background(work), time.sleep(0.4))
+    late = lambda: (imports.run_in_background(work), time.sleep(0.4))
 """
     run = [sys.executable, "-c", program]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -157,9 +157,9 @@ def test_an_interrupt_ends_the_wait_of_an_exit() -> None:
 import os, signal, time
 from _thread import start_new_thread
 from vkchi import platform
-from vkchi.interrupts import background
+from vkchi.interrupts import imports
 platform.count_processors = lambda: 2
-background.run_in_background(lambda: time.sleep(60))
+imports.run_in_background(lambda: time.sleep(60))
 start_new_thread(lambda: (time.sleep(0.3), os.kill(os.getpid(), signal.SIGINT)), ())
 """
     run = [sys.executable, "-c", program]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vkchi.cache.survey.referenced_names import without_comments
+from vkchi.cache.referenced_names import without_comments
 
 
 @pytest.mark.parametrize(

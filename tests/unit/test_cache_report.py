@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from vkchi.__main__ import main
-from vkchi.cache.inspection import lookup, radv, report, source_links
+from vkchi.cache.inspection import driver_report, lookup, report, source_links
 from vkchi.cache.inspection.source_links import Linked, link
 from vkchi.cache.store import CacheEntry, CacheStore, read_entry
 from vkchi.cache.version import compiler_version
@@ -162,11 +162,10 @@ def test_driver_statistics_are_kept(
     run: Run, store: CacheStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a stand-in for the driver's word; that RADV gives it is tested with `vkchi compile`."""
-    from vkchi.cache.inspection import driver_report
     from vkchi.vk.statistics import PipelineExecutable
 
     numbers = {"VGPRs": 12, "Spilled VGPRs": 0, "Code size": 52}
-    outcome = radv.CompileOutcome(
+    outcome = driver_report.CompileOutcome(
         (PipelineExecutable("CS", 64, numbers, {"Assembly": "s_endpgm"}),)
     )
     monkeypatch.setattr(

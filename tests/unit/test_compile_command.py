@@ -14,7 +14,7 @@ import vkchi as ti
 from tests.devices import MUST_HAVE_RADV, needs_radv
 from vkchi import platform
 from vkchi.__main__ import main
-from vkchi.cache.inspection import radv
+from vkchi.cache.inspection import driver_report
 from vkchi.errors import DeviceError
 from vkchi.target.caps import Caps
 from vkchi.target.devices import (
@@ -246,7 +246,7 @@ def test_ci_has_a_compiler_for_amd() -> None:
     """Mesa 23.1 to 25, so that the tests below run there."""
     if not MUST_HAVE_RADV:
         pytest.skip("not in CI on Linux")
-    assert radv.read_caps("navi31").float64
+    assert driver_report.read_caps("navi31").float64
 
 
 @needs_radv
@@ -254,7 +254,7 @@ def test_ci_has_a_compiler_for_amd() -> None:
 def test_families_by_all_their_names(family: str) -> None:
     """Mesa's names of several years, LLVM's targets; capital letters."""
     row = next(row for row in AMD_FAMILIES if family.lower() in row)
-    assert len(row) > 1 and len({radv.read_caps(name) for name in (family, *row)}) == 1
+    assert len(row) > 1 and len({driver_report.read_caps(name) for name in (family, *row)}) == 1
 
 
 @needs_radv
@@ -273,17 +273,23 @@ def test_descriptions_by_other_names() -> None:
 
 
 def test_all_names_of_a_family_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(radv, "environment", lambda name: {"name": name})
+    monkeypatch.setattr(driver_report, "environment", lambda name: {"name": name})
 
     def compile_from(
         around: dict[str, str], shaders: list[Any], caps: Caps
-    ) -> tuple[list[radv.CompileOutcome], int, str]:
+    ) -> tuple[list[driver_report.CompileOutcome], int, str]:
         known = around["name"] == "gfx1103"
-        return [radv.CompileOutcome(())] * known, 0 if known else radv.NO_DEVICE, ""
+        return (
+            [driver_report.CompileOutcome(())] * known,
+            0 if known else driver_report.NO_DEVICE,
+            "",
+        )
 
-    monkeypatch.setattr(radv, "_compile_from", compile_from)
+    monkeypatch.setattr(driver_report, "_compile_from", compile_from)
     shader: Any = None
-    assert radv.compile_all("phoenix", [shader], Caps()) == [radv.CompileOutcome(())]
+    assert driver_report.compile_all("phoenix", [shader], Caps()) == [
+        driver_report.CompileOutcome(())
+    ]
 
 
 @pytest.fixture
@@ -295,7 +301,7 @@ def driver_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str,
         manifest = tmp_path / "radv.json"
         manifest.write_text('{"ICD": {"library_path": "./libradv.so"}}', encoding="utf-8")
         monkeypatch.setenv("VKCHI_RADV", str(manifest))
-        monkeypatch.setattr(radv, "_run", lambda *_: (end, [], said))
+        monkeypatch.setattr(driver_report, "_run", lambda *_: (end, [], said))
 
     return install
 
@@ -303,7 +309,12 @@ def driver_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str,
 @pytest.mark.parametrize(
     ("version", "end", "said", "told"),
     [
-        ("26.0.1", radv.NO_DEVICE, "", "here (26.0.1) has no virtual devices: Mesa 23.1 to 25"),
+        (
+            "26.0.1",
+            driver_report.NO_DEVICE,
+            "",
+            "here (26.0.1) has no virtual devices: Mesa 23.1 to 25",
+        ),
         (
             "22.3.6",
             -6,
@@ -319,13 +330,13 @@ def test_versions_of_mesa_that_cannot(
     driver_of(version, end, said)
     assert told in run(f"{program}:scale", "--device", "navi31", status=1)[1]
     with pytest.raises(DeviceError, match="Mesa 26 has removed RADV_FORCE_FAMILY"):
-        radv.read_caps("navi31")
+        driver_report.read_caps("navi31")
 
 
 def test_no_compiler_for_amd(
     program: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(radv, "MANIFESTS", ("/nowhere",))
+    monkeypatch.setattr(driver_report, "MANIFESTS", ("/nowhere",))
     monkeypatch.setattr(platform, "SYSTEM", platform.SYSTEMS["linux"])
     said = run(f"{program}:scale", "--device", "navi31", status=1)[1]
     assert "RADV is not here: install Mesa 23.1 to 25" in said and "VKCHI_RADV" in said
@@ -337,11 +348,11 @@ def test_no_compiler_for_amd(
 @pytest.mark.parametrize("name", ["win32", "darwin"])
 def test_radv_is_for_linux_only(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other systems have no package of it to install."""
-    monkeypatch.setattr(radv, "MANIFESTS", ("/nowhere",))
+    monkeypatch.setattr(driver_report, "MANIFESTS", ("/nowhere",))
     monkeypatch.setattr(platform, "SYSTEM", platform.SYSTEMS[name])
     monkeypatch.delenv("VKCHI_RADV", raising=False)
     with pytest.raises(DeviceError) as error:
-        radv.environment("navi31")
+        driver_report.environment("navi31")
     said = str(error.value)
     assert f"for Linux only, and this is {platform.SYSTEMS[name].name}" in said
     assert "mesa-vulkan-drivers" not in said
@@ -349,8 +360,8 @@ def test_radv_is_for_linux_only(name: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_drivers_that_ignore_the_family() -> None:
     """Such a driver would compile for a GPU of this machine."""
-    assert radv.ignores_family("radv Mesa 26.2.6")
-    assert not radv.ignores_family("radv Mesa 25.0.7-2~bpo12+1")
+    assert driver_report.ignores_family("radv Mesa 26.2.6")
+    assert not driver_report.ignores_family("radv Mesa 25.0.7-2~bpo12+1")
 
 
 @needs_radv
@@ -405,7 +416,7 @@ def test_ballots_of_all_sizes(name: str, tmp_path: Path, run: Run, shaders: Shad
 @needs_radv
 @pytest.mark.parametrize(("family", "least"), [("navi31", 32), ("vega10", 64)])
 def test_sizes_of_subgroups(family: str, least: int) -> None:
-    caps = radv.read_caps(family)
+    caps = driver_report.read_caps(family)
     assert (caps.subgroup_least, caps.subgroup_size, caps.subgroup_most) == (least, least, 64)
 
 
@@ -420,7 +431,7 @@ def test_an_unknown_family(program: str, tmp_path: Path, run: Run) -> None:
 def test_any_family_that_radv_knows(program: str, run: Run) -> None:
     assert "AMD vega10, 0 refused" in run(f"{program}:scale", "--device", "radv:vega10")[0]
     assert "no family 'navi99'" in run(program, "--device", "radv:navi99", status=2)[1]
-    told = radv.read_caps("navi31")
+    told = driver_report.read_caps("navi31")
     known = find_described("navi31")
     assert known is not None and told.subgroup_size == known.caps.subgroup_size
     assert told.float64 and told.f32_atomic_add and not told.f64_atomic_add
@@ -435,12 +446,12 @@ def test_a_compiler_that_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def one_by_one(
         around: Any, shaders: Any, caps: Any
-    ) -> tuple[list[radv.CompileOutcome], int, str]:
+    ) -> tuple[list[driver_report.CompileOutcome], int, str]:
         calls.append(len(shaders))
-        return [radv.CompileOutcome(())], -11 if len(shaders) > 1 else 0, ""
+        return [driver_report.CompileOutcome(())], -11 if len(shaders) > 1 else 0, ""
 
-    monkeypatch.setattr(radv, "_compile_from", one_by_one)
-    outcomes = radv.compile_all("navi31", [None] * 3, found.caps)  # type: ignore[list-item]
+    monkeypatch.setattr(driver_report, "_compile_from", one_by_one)
+    outcomes = driver_report.compile_all("navi31", [None] * 3, found.caps)  # type: ignore[list-item]
     assert calls == [3, 1] and [o.error for o in outcomes] == [
         "", "the driver's compiler crashed (status -11)", "",
     ]  # fmt: skip
@@ -448,9 +459,11 @@ def test_a_compiler_that_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_compiler_that_is_killed_during_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
     told = '{"executables": [], "error": ""}\n{"executables": [["comp'
-    monkeypatch.setattr(radv, "find_driver", lambda: "radv.json")
-    monkeypatch.setattr(radv.subprocess, "run", lambda *_, **__: CompletedProcess([], -9, told, ""))
-    end, rows, _ = radv._run({}, [])
+    monkeypatch.setattr(driver_report, "find_driver", lambda: "radv.json")
+    monkeypatch.setattr(
+        driver_report.subprocess, "run", lambda *_, **__: CompletedProcess([], -9, told, "")
+    )
+    end, rows, _ = driver_report._run({}, [])
     assert (end, rows) == (-9, [{"executables": [], "error": ""}])
 
 

@@ -19,7 +19,7 @@ import vkchi
 from tests.e2e.torture import Trace
 from tests.unit.test_device_processes import WORK, check_output, run_python
 from vkchi.device import ABANDONED, Device, close_abandoned, open_device
-from vkchi.interrupts.callbacks import (
+from vkchi.interrupts.weak import (
     finalize_after_all,
     interrupt_again,
     resurrecting_del,

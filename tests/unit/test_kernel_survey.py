@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vkchi.cache.survey.kernel_survey import KernelSurvey, NoDigestError
+from vkchi.cache.kernel_survey import KernelSurvey, NoDigestError
 
 pairs = np.dtype([("name", object), ("n", np.int32)])
 numbers = np.dtype([("n", np.int32)])

@@ -9,7 +9,6 @@ VKCHI = Path(__file__).parents[2] / "vkchi"
 
 # Names of several modules, and the reason.
 PAIRS = {
-    "constants": "constants of the IR, and those of Taichi's `ti.ui`",
     "core": "what a package is made of",
     "math": "the module, and the name that programs import it by",
 }

@@ -20,7 +20,7 @@ import pytest
 
 from tests.devices import needs_radv
 from tests.unit.test_device import make_shader
-from vkchi.cache.inspection import radv
+from vkchi.cache.inspection import driver_report
 from vkchi.cache.store import CacheStore
 from vkchi.device import Device, open_device
 from vkchi.errors import CacheWarning
@@ -368,7 +368,7 @@ def test_a_driver_that_keeps_something(store: CacheStore) -> None:
     def compiled() -> tuple[int, bool]:
         done = subprocess.run(
             [sys.executable, "-c", RADV, store.root], capture_output=True, text=True, check=False,
-            env=radv.environment("navi31"),
+            env=driver_report.environment("navi31"),
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return int(done.stdout), "CacheWarning" in done.stderr

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError
 from vkchi.fields.trees.fields_builder import root
-from vkchi.fields.trees.snode import ActivityHook, SNode
-from vkchi.fields.trees.tree_axes import axes
+from vkchi.fields.trees.snode import ActivityHook, SNode, axes
 from vkchi.lang.struct import Struct
 from vkchi.signature.wording import describe_argument
 

@@ -17,8 +17,16 @@ from typing import Any
 from vkchi.aot import text_table
 from vkchi.aot.capabilities import caps_of, portable
 from vkchi.aot.files import CONTENT, write_archive, write_folder
-from vkchi.aot.json_format import Saved, SavedField, SavedGraph, SavedKernel, write_saved
-from vkchi.aot.parameters import example_of, is_bound, parameter_tree
+from vkchi.aot.json_format import (
+    Saved,
+    SavedField,
+    SavedGraph,
+    SavedKernel,
+    example_of,
+    is_bound,
+    parameter_tree,
+    write_saved,
+)
 from vkchi.cache.version import compiler_version
 from vkchi.compile_state import compiling
 from vkchi.errors import ArgumentError

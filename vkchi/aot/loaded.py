@@ -21,12 +21,12 @@ from vkchi.aot.json_format import (
     Saved,
     SavedGraph,
     SavedKernel,
+    check_signed,
     fault_of,
     read_saved,
     type_of,
 )
-from vkchi.aot.parameters import check_signed
-from vkchi.aot.parameters import load_parameter as load_parameter
+from vkchi.aot.json_format import load_parameter as load_parameter
 from vkchi.cache.compiled import Compiled
 from vkchi.errors import (
     ArgumentError,

@@ -16,9 +16,8 @@ from typing import Any
 from vkchi.cache.codec import Malformed, add_records, decode, encode
 from vkchi.cache.compiled import CacheLocation, Compiled, Places
 from vkchi.cache.content import header_of, remove_unreadable, setting_parts
+from vkchi.cache.kernel_survey import KernelSurvey, NoDigestError, is_vkchi_module
 from vkchi.cache.store import CacheStore, digest
-from vkchi.cache.survey.kernel_survey import KernelSurvey, NoDigestError
-from vkchi.cache.survey.provenance import is_vkchi_module
 from vkchi.cache.version import is_changed
 from vkchi.fields.storage import Storage
 from vkchi.frontend.argspec import ArgSpec

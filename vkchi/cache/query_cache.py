@@ -30,9 +30,9 @@ from vkchi.autodiff.results import (
 from vkchi.cache.codec import Malformed, add_records, decode, encode
 from vkchi.cache.compiled import CacheLocation, Places
 from vkchi.cache.content import remove_unreadable
+from vkchi.cache.kernel_survey import NoDigestError
 from vkchi.cache.manifest import absolute, relative
 from vkchi.cache.store import digest
-from vkchi.cache.survey.kernel_survey import NoDigestError
 from vkchi.cache.version import is_changed
 from vkchi.interrupts.local import local
 from vkchi.interrupts.weak import insert_bounded

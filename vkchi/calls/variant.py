@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from vkchi.calls.call import KernelCall, types_apart
 from vkchi.calls.facts import facts
 from vkchi.errors import GradientError
-from vkchi.interrupts.locks import restoring
+from vkchi.interrupts.contexts import restoring
 from vkchi.ir.core import DUAL
 from vkchi.launch.executable import Arrays
 from vkchi.signature.bound import notify_torch, written_imports

@@ -25,8 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from vkchi.cache.inspection.driver_report import compile_on
-from vkchi.cache.inspection.radv import CompileOutcome, compile_all, read_caps
+from vkchi.cache.inspection.driver_report import CompileOutcome, compile_all, compile_on, read_caps
 from vkchi.cli.tree import FAILURE, SUCCESS, WrongCommandLine
 from vkchi.device import Device, list_devices
 from vkchi.errors import ArgumentError, DeviceError, SerialLoopWarning, VkchiError

@@ -21,6 +21,44 @@ from vkchi import public_names as table
 from vkchi.compat.unsupported import missing_name_error, reason_for
 from vkchi.hooks import NAMES, PACKAGE, load_place
 
+# --- the version ---------------------------------------------------------------------------------
+#
+# The version of vkchi; in comparisons with tuples it is the supported version of Taichi.
+#
+# >>> ti.__version__ >= (1, 1, 0), str(ti.__version__)
+# (True, '0.1.0')
+
+TAICHI = (1, 7, 4)  # the supported version of Taichi
+
+
+class Version(str):
+    """A version string. Comparisons with tuples use TAICHI, the supported version of Taichi."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return other == TAICHI if isinstance(other, tuple) else str.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __lt__(self, other: str | tuple[int, ...]) -> bool:
+        return other > TAICHI if isinstance(other, tuple) else str.__lt__(self, other)
+
+    def __le__(self, other: str | tuple[int, ...]) -> bool:
+        return other >= TAICHI if isinstance(other, tuple) else str.__le__(self, other)
+
+    def __gt__(self, other: str | tuple[int, ...]) -> bool:
+        return other < TAICHI if isinstance(other, tuple) else str.__gt__(self, other)
+
+    def __ge__(self, other: str | tuple[int, ...]) -> bool:
+        return other <= TAICHI if isinstance(other, tuple) else str.__ge__(self, other)
+
+    __hash__ = str.__hash__
+
+
+# --- modules -------------------------------------------------------------------------------------
+
 # Taichi's module name -> vkchi's module.
 SAME = {
     "ad": "tape.ad",
@@ -61,7 +99,7 @@ PUBLIC_MODULES = frozenset((*table.MODULES, "types.quant"))
 MOVED = {
     "types.rw_texture": "texture",
     "types.texture": "texture",
-    "types.sparse_matrix_builder": "linalg.sparse_builder",
+    "types.sparse_matrix_builder": "linalg.coo_matrix",
 }
 
 _CORE = """

@@ -20,7 +20,7 @@ from typing import Generic, Protocol, TypeVar
 
 from vkchi.analysis.memory.boxes import Box, boxes_may_intersect, rows_of
 from vkchi.fields.storage import Storage
-from vkchi.interrupts.locks import restoring
+from vkchi.interrupts.contexts import restoring
 from vkchi.interrupts.weak import Finalizer
 from vkchi.runtime import Runtime
 

@@ -22,8 +22,7 @@ from vkchi.fields.field import (
     tensor_type,
 )
 from vkchi.fields.trees.fields_builder import root_of
-from vkchi.fields.trees.snode import FieldTree, SNode
-from vkchi.fields.trees.tree_axes import cook_offset, order_axes
+from vkchi.fields.trees.snode import FieldTree, SNode, cook_offset, order_axes
 from vkchi.runtime import Runtime, current_runtime
 from vkchi.tuples import NamedTuple
 from vkchi.types import SCALARS, Scalar, Tensor, cook, is_quantised

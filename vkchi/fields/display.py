@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from vkchi.fields.elements import ArrayAccess
 from vkchi.hooks import Hook
+from vkchi.interrupts.contexts import restoring
 from vkchi.interrupts.local import local
-from vkchi.interrupts.locks import restoring
 from vkchi.span import PACKAGE
 from vkchi.types import shape_of, u8
 from vkchi.types.lazy_numpy import np

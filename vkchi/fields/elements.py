@@ -29,7 +29,7 @@ from vkchi.fields.async_writes import write_later
 from vkchi.fields.python_scope import PythonScope
 from vkchi.hooks import Hook
 from vkchi.interop import host_views
-from vkchi.interrupts.locks import restoring
+from vkchi.interrupts.contexts import restoring
 from vkchi.public_names import visible_names
 from vkchi.runtime import Runtime, find_runtime
 from vkchi.span import name_in_user_code

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from vkchi.errors import ArgumentError, KernelTypeError
 from vkchi.fields.storage import Storage
 from vkchi.graph.graph_arguments import Arg
-from vkchi.interrupts.locks import restoring
+from vkchi.interrupts.contexts import restoring
 from vkchi.lang.value_keys import IdentityKey, has_dead_key, value_key
 from vkchi.launch.replay import RecordedLaunch, Replay
 from vkchi.runtime import Runtime, current_runtime

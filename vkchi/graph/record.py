@@ -32,8 +32,7 @@ from vkchi.fields.elements import ArrayAccess
 from vkchi.fields.storage import Storage
 from vkchi.graph.device_loop import DeviceLoop, cell_of_condition, is_true
 from vkchi.graph.graph_builder import is_plain_launch
-from vkchi.interrupts.locks import restoring
-from vkchi.interrupts.safe_context import SafeContext
+from vkchi.interrupts.contexts import SafeContext, restoring
 from vkchi.kernel import launch_or_record
 from vkchi.launch.replay import RecordedLaunch, Replay
 from vkchi.runtime import Runtime, current_runtime, require_home

@@ -24,7 +24,7 @@ from vkchi.interop.in_place import (
     OutsideArrayType,
     host_arrays,
 )
-from vkchi.interrupts.locks import restoring
+from vkchi.interrupts.contexts import restoring
 from vkchi.runtime import Runtime
 
 MOST_SPARE, MOST_SPARE_BYTES = 64, 64 << 20

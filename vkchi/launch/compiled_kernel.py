@@ -15,7 +15,7 @@ from vkchi import env
 from vkchi.errors import ArgumentError, KernelRuntimeError, ModuleError
 from vkchi.fields.elements import ElementHook
 from vkchi.fields.storage import Storage
-from vkchi.interrupts.locks import release_wholly
+from vkchi.interrupts.contexts import release_wholly
 from vkchi.lang.struct import build_value
 from vkchi.launch.executable import Executable, count_reader, make_cell
 from vkchi.launch.value_guards import Guard

@@ -24,7 +24,7 @@ from vkchi.errors import (
     VerifyError,
 )
 from vkchi.fields.storage import Storage
-from vkchi.interrupts.locks import restoring
+from vkchi.interrupts.contexts import restoring
 from vkchi.ir.core import Op
 from vkchi.ir.interp import InterpreterReport, run_reference
 from vkchi.kernel import BoundKernel, Kernel

@@ -12,8 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.errors import DeviceError, KernelRuntimeError
-from vkchi.interrupts.locks import restoring
-from vkchi.interrupts.safe_context import SafeContext
+from vkchi.interrupts.contexts import SafeContext, restoring
 from vkchi.runtime import (
     CHOSEN,
     DeviceContext,

@@ -12,7 +12,7 @@ from typing import Any
 
 from vkchi.fields.storage import Storage
 from vkchi.interop.in_place import HostNdarray
-from vkchi.interrupts.locks import release_wholly
+from vkchi.interrupts.contexts import release_wholly
 from vkchi.launch.commands import RepeatedCommands
 from vkchi.launch.compiled_kernel import NOTHING_SHARED, CompiledKernel
 from vkchi.ndarray import Ndarray

@@ -3,10 +3,9 @@
 from vkchi.errors import KernelRuntimeError as TaichiRuntimeError
 from vkchi.errors import KernelTypeError as TaichiTypeError
 from vkchi.errors import SolverWarning
-from vkchi.linalg.coo_matrix import SparseMatrix
+from vkchi.linalg.coo_matrix import SparseMatrix, SparseMatrixBuilder
 from vkchi.linalg.matrixfree import LinearOperator, MatrixFreeBICGSTAB, MatrixFreeCG
 from vkchi.linalg.solvers import SparseCG, SparseSolver
-from vkchi.linalg.sparse_builder import SparseMatrixBuilder
 
 __all__ = [
     "LinearOperator", "MatrixFreeBICGSTAB", "MatrixFreeCG", "SolverWarning", "SparseCG",

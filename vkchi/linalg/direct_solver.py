@@ -13,14 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from vkchi.linalg.factors import Factors, SquareTriplets, Values, estimate_condition, factorize
-from vkchi.linalg.null_vectors import (
+from vkchi.linalg.factors import (  # fmt: skip
+    Factors,
     NullSpaces,
+    SquareTriplets,
+    Values,
     equilibrate,
+    estimate_condition,
+    factorize,
     find_blocks,
     find_null_spaces,
     guess_constant,
-)  # fmt: skip
+)
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 

@@ -2,11 +2,11 @@
 
 Each statement of a kernel is lowered by the frontend when Python reaches it, and its ops are
 evaluated at once on the kernel's arrays. The frontend defines the language, and the op table
-defines the value of each op. Control flow is Python's: `rewriting` makes a function that has the
+defines the value of each op. Control flow is Python's: `stepping` makes a function that has the
 user's file and lines, so that debuggers, tracers and tracebacks see them.
 
 - `evaluation`: a builder that evaluates the ops that it emits.
-- `rewriting`: Python code of a user's function.
-- `stepping`: execution of one function, statement by statement, and kernel values as Python values.
+- `stepping`: Python code of a user's function, its execution statement by statement, and kernel
+  values as Python values.
 - `python_kernel`: a launch, and the list of kernels that this mode does not run.
 """

@@ -13,7 +13,7 @@ from vkchi.calls.call import describe_call, leaf_arguments
 from vkchi.calls.gradients import simplify_for_gradient
 from vkchi.errors import DeviceError, KernelRaceWarning, warn_at
 from vkchi.interop import host_views
-from vkchi.interrupts.locks import restoring
+from vkchi.interrupts.contexts import restoring
 from vkchi.ir.core import Func
 from vkchi.ir.rebuild import with_params
 from vkchi.launch.compiled_kernel import NOTHING_SHARED, CompiledKernel

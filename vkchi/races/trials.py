@@ -12,7 +12,7 @@ from vkchi.autodiff.gradient_checks import find_nondeterministic
 from vkchi.calls.call import KernelCall, leaf_arguments
 from vkchi.calls.variant import Variant
 from vkchi.fields.storage import Storage
-from vkchi.interrupts.locks import restoring
+from vkchi.interrupts.contexts import restoring
 from vkchi.ir.core import Param, used_in
 from vkchi.races.detector import RACED, ConflictGroup, Detector
 from vkchi.races.race import Found

@@ -16,7 +16,7 @@ from vkchi.calls.facts import facts
 from vkchi.errors import DeviceError, KernelRuntimeError
 from vkchi.fields.array_versions import Read
 from vkchi.fields.storage import Storage
-from vkchi.interrupts.locks import restoring
+from vkchi.interrupts.contexts import restoring
 from vkchi.interrupts.weak import insert_bounded
 from vkchi.launch.executable import Executable
 from vkchi.races.finder import check_gradient_race as check_race

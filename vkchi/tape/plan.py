@@ -14,7 +14,7 @@ from vkchi.calls.call import types_apart
 from vkchi.calls.facts import does_warn, facts
 from vkchi.errors import DeviceError, GradientError
 from vkchi.fields.storage import Storage
-from vkchi.interrupts.locks import restoring
+from vkchi.interrupts.contexts import restoring
 from vkchi.ir.core import ADJOINT, COUNT, DUAL, WIDTH
 from vkchi.launch.compiled_kernel import CompiledKernel
 from vkchi.launch.executable import Arrays, Executable, count_reader

@@ -18,8 +18,7 @@ from vkchi.fields.array_versions import Read
 from vkchi.fields.elements import ArrayAccess, Elements
 from vkchi.fields.storage import Storage
 from vkchi.interop import host_views
-from vkchi.interrupts.locks import restoring
-from vkchi.interrupts.safe_context import SafeContext
+from vkchi.interrupts.contexts import SafeContext, restoring
 from vkchi.launch.compiled_kernel import CompiledKernel
 from vkchi.ndarray import Ndarray
 from vkchi.races.finder import RaceFinder

@@ -33,8 +33,8 @@ from vkchi.calls.facts import case_of
 from vkchi.errors import DataAccessError, KernelRuntimeError
 from vkchi.hooks import python_scope
 from vkchi.interop import host_views
+from vkchi.interrupts.contexts import restoring
 from vkchi.interrupts.local import local
-from vkchi.interrupts.locks import restoring
 from vkchi.launch.compiled_kernel import CompiledKernel
 from vkchi.races.finder import race_error as refuse_race
 from vkchi.races.race import Found, UndecidedRace

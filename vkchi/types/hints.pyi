@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from vkchi.fields.constructors import ComponentOrder
 from vkchi.fields.field import Field
-from vkchi.fields.trees.tree_axes import Axes
+from vkchi.fields.trees.snode import Axes
 from vkchi.lang.matrix import Matrix
 from vkchi.ndarray import Ndarray
 from vkchi.types import DefaultTensor, Scalar, Tensor

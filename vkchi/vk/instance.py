@@ -21,8 +21,8 @@ from typing import Any
 
 from vkchi import env, platform
 from vkchi.errors import DeviceError
-from vkchi.interrupts.callbacks import interrupt_again, run_each_once
 from vkchi.interrupts.local import local
+from vkchi.interrupts.weak import interrupt_again, run_each_once
 from vkchi.vk.physical import Physical, read_all
 from vkchi.vk.raw import INCOMPATIBLE_DRIVER, NoDriver, OutOfMemory, Vulkan, load_vulkan
 

@@ -15,7 +15,7 @@ from itertools import repeat
 from operator import itemgetter
 from typing import Any
 
-from vkchi.interrupts.callbacks import run_each_once
+from vkchi.interrupts.weak import run_each_once
 from vkchi.vk.physical import EXTENSIONS, FEATURES, Physical, new_feature_chain
 from vkchi.vk.raw import DeviceCalls, Vulkan
 

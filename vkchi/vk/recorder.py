@@ -28,7 +28,7 @@ from typing import Any, Protocol
 
 from vkchi.compile_state import ArrayGuard, start_progress_line
 from vkchi.errors import DeviceError
-from vkchi.interrupts.locks import release_wholly, restoring
+from vkchi.interrupts.contexts import release_wholly, restoring
 from vkchi.vk.logical import Logical
 from vkchi.vk.memory.external import find_exporter, make_timeline
 from vkchi.vk.memory.ring import Ring

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from vkchi.errors import DeviceError
-from vkchi.interrupts.safe_context import SafeContext
+from vkchi.interrupts.contexts import SafeContext
 from vkchi.tuples import NamedTuple
 from vkchi.vk.logical import Logical
 

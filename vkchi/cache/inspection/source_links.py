@@ -18,7 +18,7 @@ from typing import Any
 
 from vkchi.cache.codec import decode
 from vkchi.cache.manifest import KernelRecord
-from vkchi.cache.survey.referenced_names import without_comments
+from vkchi.cache.referenced_names import without_comments
 from vkchi.errors import VkchiError
 from vkchi.interrupts.local import local
 from vkchi.ir.core import Func, Op, Region

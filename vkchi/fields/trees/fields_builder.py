@@ -10,7 +10,7 @@ from typing import Any
 
 from vkchi.errors import KernelRuntimeError
 from vkchi.fields.trees.snode import FieldTree, ParentNode, RootNode, SNode
-from vkchi.interrupts.locks import restoring
+from vkchi.interrupts.contexts import restoring
 from vkchi.interrupts.weak import WeakGroup
 from vkchi.logs import logger
 from vkchi.runtime import Runtime, current_runtime

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import DeviceError
 from vkchi.interop.cuda.driver import CudaDriver, open_driver
-from vkchi.interrupts.locks import restoring
+from vkchi.interrupts.contexts import restoring
 from vkchi.interrupts.weak import Finalizer
 from vkchi.tuples import NamedTuple
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from vkchi import platform
 from vkchi.errors import DeviceError
-from vkchi.interrupts.callbacks import finalize_after_all, run_each_once
+from vkchi.interrupts.weak import finalize_after_all, run_each_once
 from vkchi.target.memory_handles import Payload
 from vkchi.tuples import NamedTuple
 from vkchi.vk.logical import Logical, ReleaseQueue, RetainedObjects
