@@ -15,7 +15,7 @@ from vkchi.interop import host_views
 from vkchi.runtime import current_runtime
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Layout, Scalar, Tensor, cook, needs_wide, scalar_of, shape_of
-from vkchi.types.array_attributes import ArrayArgument, Attributes, alignment_of
+from vkchi.types.core import ArrayArgument, Attributes, alignment_of
 from vkchi.types.struct_types import StructType
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import vkchi as ti
 from vkchi.errors import DeviceError
 from vkchi.fields.storage import Storage
 from vkchi.runtime import current_runtime
-from vkchi.types.array_attributes import ArrayArgument, Attributes
+from vkchi.types.core import ArrayArgument, Attributes
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from vkchi.ir.verify import verify
 from vkchi.opt.loops.fusion import fuse_loops
 from vkchi.target import tuning
 from vkchi.types import Array, i32, with_shape
-from vkchi.types.array_attributes import Attributes
+from vkchi.types.core import Attributes
 
 PROGRAMS = 5 * int(os.environ.get("VKCHI_FUZZ", "60"))
 NAMES = ("x", "y", "z")

@@ -24,7 +24,7 @@ from vkchi.ir.verify import verify
 from vkchi.opt.pipeline import PASSES
 from vkchi.target.options import Options
 from vkchi.types import Array, Tensor, f64, scalar_of_dtype
-from vkchi.types.array_attributes import ArrayArgument
+from vkchi.types.core import ArrayArgument
 
 Arrays = dict[str, Any]
 

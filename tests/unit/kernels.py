@@ -38,7 +38,7 @@ from vkchi.types import (
     shape_of,
     template,
 )
-from vkchi.types.array_attributes import ArrayArgument, Attributes
+from vkchi.types.core import ArrayArgument, Attributes
 
 
 class Field:

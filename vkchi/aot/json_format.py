@@ -28,7 +28,7 @@ from vkchi.target.caps import Caps
 from vkchi.texture import Texture
 from vkchi.tuples import NamedTuple
 from vkchi.types import ndarray as ndarray_type
-from vkchi.types.array_attributes import MOST_ALIGNED, ArrayArgument, Attributes
+from vkchi.types.core import MOST_ALIGNED, ArrayArgument, Attributes
 from vkchi.types.formats import Format, rw_texture, texture
 from vkchi.types.lazy_numpy import np
 from vkchi.types.struct_types import ArgPackType, StructType

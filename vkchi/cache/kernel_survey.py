@@ -64,7 +64,7 @@ from vkchi.lang.matrix import Matrix
 from vkchi.ndarray import Ndarray
 from vkchi.span import PACKAGE
 from vkchi.types import DefaultTensor, Type, ndarray, ref, template
-from vkchi.types.array_attributes import ArrayArgument
+from vkchi.types.core import ArrayArgument
 from vkchi.types.lazy_numpy import is_number_of_numpy, is_numpy_loaded, np
 from vkchi.types.struct_types import StructType
 

@@ -66,7 +66,7 @@ SAME = {
     "profiler": "reports.profiler",
     "simt": "lang.simt",
     "sparse": "algorithms.sparse",
-    "ui.utils": "ui.angles",
+    "ui.utils": "ui.camera",
     **{f"simt.{name}": f"lang.simt.{name}" for name in ("block", "grid", "subgroup", "warp")},
 }
 

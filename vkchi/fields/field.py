@@ -29,7 +29,7 @@ from vkchi.fields.trees.snode import (
 from vkchi.interop import host_views
 from vkchi.runtime import Runtime
 from vkchi.types import Array, Scalar, Tensor, cook, shape_of
-from vkchi.types.array_attributes import Attributes, alignment_of
+from vkchi.types.core import Attributes, alignment_of
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 
 from vkchi.tuples import NamedTuple
 from vkchi.types import Type
-from vkchi.types.array_attributes import ArrayArgument
+from vkchi.types.core import ArrayArgument
 from vkchi.types.struct_types import ArgPackType
 
 

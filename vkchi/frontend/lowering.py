@@ -43,7 +43,7 @@ from vkchi.reports.sites import ReportSite
 from vkchi.target.options import Options
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, Type, cell_of
-from vkchi.types.array_attributes import ArrayArgument
+from vkchi.types.core import ArrayArgument
 from vkchi.types.struct_types import ArgPackType, StructType
 
 

@@ -19,9 +19,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelRuntimeError, ToolError
-from vkchi.gui import diagrams, events, notebook, shape_arrays
+from vkchi.gui import events, notebook, shape_arrays
+from vkchi.gui.paint import PixelCanvas
 from vkchi.gui.panel import Button, Label, Panel, Slider
-from vkchi.gui.pixel_canvas import PixelCanvas
 from vkchi.gui.pixels import colour_map, draw_text, image_to_pixels, resample_bilinear
 from vkchi.gui.pygame_window import PygameWindow
 from vkchi.gui.shape_arrays import Floats, Resolution
@@ -244,7 +244,7 @@ class GUI:
             MissingPackageError: for a colour map, without `cmap`.
         """
         values = resample_bilinear(
-            diagrams.plane("contour", scalar_field).astype(np.float64), self.res
+            shape_arrays.plane("contour", scalar_field).astype(np.float64), self.res
         )
         if normalize:
             least, greatest = values.min(), values.max()
@@ -428,7 +428,7 @@ class GUI:
         count = len(orig)
         if count != len(direction):
             raise ToolError(f"{who}: {count} origins, and {len(direction)} directions")
-        lines = diagrams.arrow_lines(orig, direction, tip_scale, angle)
+        lines = shape_arrays.arrow_lines(orig, direction, tip_scale, angle)
         begin, end = (shape_arrays.to_pixels(x, self.res) for x in lines)
         radius = np.tile(shape_arrays.radii(who, radius, count), 3)
         colour = np.tile(shape_arrays.colours(who, color, count), 3)
@@ -443,8 +443,8 @@ class GUI:
         direction: the field, with two axes; bound: distance of the outer arrows from the edge, in
         grid spacings; radius, color, kwargs: as for `arrows`. Raises ToolError.
         """
-        values = diagrams.plane("arrow_field", direction, 2)
-        at = diagrams.grid(values.shape[:2], bound).astype(np.float32)
+        values = shape_arrays.plane("arrow_field", direction, 2)
+        at = shape_arrays.grid(values.shape[:2], bound).astype(np.float32)
         self._arrows("arrow_field", at, values.reshape(-1, 2), radius, color, **kwargs)
 
     def point_field(self, radius: Numbers, color: Numbers = 0xFFFFFF, bound: float = 0.5) -> None:
@@ -453,8 +453,8 @@ class GUI:
         radius: a scalar field with two axes, in pixels; color: one for all, or one for each; bound:
         distance of the outer discs from the edge, in grid spacings. Raises ToolError.
         """
-        values = diagrams.plane("point_field", radius)
-        at = shape_arrays.to_pixels(diagrams.grid(values.shape[:2], bound), self.res)
+        values = shape_arrays.plane("point_field", radius)
+        at = shape_arrays.to_pixels(shape_arrays.grid(values.shape[:2], bound), self.res)
         colour = shape_arrays.colours("point_field", color, len(at))
         self._discs("point_field", at, values.reshape(-1), colour)
 
@@ -467,7 +467,7 @@ class GUI:
         vector_field: two axes; arrow_spacing: elements per arrow along both axes; color: 0xRRGGBB.
         Raises ToolError.
         """
-        at, direction = diagrams.vector_arrows("vector_field", vector_field, arrow_spacing)
+        at, direction = shape_arrays.vector_arrows("vector_field", vector_field, arrow_spacing)
         self._arrows("vector_field", at, direction, 1, color)
 
     # --- events ----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 from vkchi.errors import ToolError
 from vkchi.gui import events as e
 from vkchi.gui import shape_arrays
-from vkchi.gui.pixel_canvas import PixelCanvas
+from vkchi.gui.paint import PixelCanvas
 from vkchi.gui.pixels import draw_text
 from vkchi.gui.shape_arrays import Resolution
 from vkchi.types.lazy_numpy import np

@@ -35,7 +35,7 @@ from vkchi.ndarray import Ndarray, ScalarNdarray
 from vkchi.runtime import Runtime
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, row_major, scalar_of_dtype, with_shape
-from vkchi.types.array_attributes import MOST_ALIGNED, PLAIN, ArrayArgument
+from vkchi.types.core import MOST_ALIGNED, PLAIN, ArrayArgument
 from vkchi.types.lazy_numpy import is_array_of_numpy, np
 
 if TYPE_CHECKING:

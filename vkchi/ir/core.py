@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from vkchi.span import Span
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, Type, integer_range, needs_wide, scalar_of
-from vkchi.types.array_attributes import PLAIN, Attributes
+from vkchi.types.core import PLAIN, Attributes
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:

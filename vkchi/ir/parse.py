@@ -20,7 +20,7 @@ from vkchi.ir.core import Func, Op, Param, Program, Region, Value
 from vkchi.ir.literal import LITERAL, NAME, TYPE, attr_of, name_of, number_bits, type_named
 from vkchi.span import Span
 from vkchi.types import Scalar, Tensor, Type
-from vkchi.types.array_attributes import Attributes
+from vkchi.types.core import Attributes
 
 T = TypeVar("T")
 _BLANK = re.compile(r"(?:[ \t\r]|;[^\n]*)*")

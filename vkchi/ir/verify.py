@@ -70,7 +70,7 @@ from vkchi.ir.op_table.memory_ops import NNEG
 from vkchi.ir.op_table.table import SignatureError
 from vkchi.ir.ops import NOUNROLL, TABLE, Effect
 from vkchi.types import SCALARS, Array, Scalar, Tensor, Type, i32, i64, u1
-from vkchi.types.array_attributes import PLAIN
+from vkchi.types.core import PLAIN
 
 Types = tuple["Type | None", ...]
 _type_of = attrgetter("type")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from vkchi.ir.core import Func, Param, Value
     from vkchi.launch.replay import RecordedLaunch
     from vkchi.target.artifact import Artifact
-    from vkchi.types.array_attributes import Attributes
+    from vkchi.types.core import Attributes
 
 
 Unit = tuple[CommandList, list["RecordedLaunch"]]  # commands, and the launches that they replace

@@ -51,7 +51,7 @@ from vkchi.types import (
     template,
     with_shape,
 )
-from vkchi.types.array_attributes import MOST_ALIGNED, ArrayArgument, Attributes
+from vkchi.types.core import MOST_ALIGNED, ArrayArgument, Attributes
 from vkchi.types.lazy_numpy import is_integer_scalar, is_real_scalar, np
 from vkchi.types.losses import wrap_integer
 from vkchi.types.misspelled import help_for_annotation

@@ -11,7 +11,8 @@ from vkchi.hooks import open_names
 from vkchi.tools.image import hex_to_rgb, rgb_to_hex
 from vkchi.ui.camera import Camera, ProjectionMode
 from vkchi.ui.canvas import Canvas
-from vkchi.ui.constants import (
+from vkchi.ui.imgui_widgets import Gui
+from vkchi.ui.input import (
     ALT,
     BACKSPACE,
     CAPSLOCK,
@@ -31,7 +32,6 @@ from vkchi.ui.constants import (
     TAB,
     UP,
 )
-from vkchi.ui.imgui_widgets import Gui
 from vkchi.ui.packages import require_ggui as check_ggui_availability
 from vkchi.ui.scene import Scene
 from vkchi.ui.window import Window

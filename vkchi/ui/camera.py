@@ -14,11 +14,15 @@ from __future__ import annotations
 import math
 import time
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.errors import ToolError
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.types.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 Floats = np.ndarray[Any, Any]
 STEEPEST = math.pi / 2 * 0.99
@@ -213,3 +217,30 @@ def rotate_direction(front: Floats, yaw: float, pitch: float) -> Floats:
 def float_vector(x: float, y: float, z: float) -> Matrix:
     """A Vector of three floats."""
     return Vector([float(x), float(y), float(z)])
+
+
+# --- angles --------------------------------------------------------------------------------------
+#
+# Conversion between directions and angles of cameras, in radians.
+#
+# Yaw is measured from the z axis towards the x axis, pitch from the horizontal plane towards the y
+# axis.
+#
+# >>> vec_to_euler(euler_to_vec(0.5, 0.25))
+# (0.5, 0.25)
+
+
+def euler_to_vec(yaw: float, pitch: float) -> Vector:
+    """The unit vector with the angles `yaw` and `pitch`."""
+    across = math.cos(pitch)
+    return Vector([math.sin(yaw) * across, math.sin(pitch), math.cos(yaw) * across])
+
+
+def vec_to_euler(v: Vector | Sequence[float], eps: float = 1e-6) -> tuple[float, float]:
+    """Yaw and pitch of a vector `v` of any length; `eps` has no effect, as in Taichi."""
+    x, y, z = (float(c) for c in _components(v))
+    return math.atan2(x, z), math.atan2(y, math.hypot(x, z))
+
+
+def _components(v: Any) -> list[float]:
+    return list(v.to_list() if isinstance(v, Vector) else v)

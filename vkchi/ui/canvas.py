@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ToolError
-from vkchi.gui import diagrams
+from vkchi.gui import shape_arrays
 from vkchi.gui.pixels import colour_map
 from vkchi.texture import Texture
 from vkchi.tools.image import colours_of_map
@@ -76,7 +76,7 @@ class Canvas:
         plasma, or a map of the package `cmap`. Raises ToolError for other fields and unknown colour
         maps, MissingPackageError without that package.
         """
-        values = diagrams.plane("contour", scalar_field).astype(np.float64)
+        values = shape_arrays.plane("contour", scalar_field).astype(np.float64)
         if normalize:
             values = (values - values.min()) / (values.max() - values.min() + 1e-16)
         is_plasma = cmap_name == "plasma"
@@ -135,8 +135,8 @@ class Canvas:
         The longest vector of the field has the length `scale`, a fraction of the window; width: of
         the lines, a fraction of its height; color: of all arrows. Raises ToolError.
         """
-        at, way = diagrams.vector_arrows("vector_field", vector_field, arrow_spacing)
-        ends = diagrams.arrow_lines(at, np.asarray(way) * (scale / 0.1), 0.2, 30)
+        at, way = shape_arrays.vector_arrows("vector_field", vector_field, arrow_spacing)
+        ends = shape_arrays.arrow_lines(at, np.asarray(way) * (scale / 0.1), 0.2, 30)
         points = np.stack(ends, 1).reshape(-1, 2).astype(np.float32)
         self.lines(points, width, color=color)
 

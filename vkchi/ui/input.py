@@ -6,14 +6,23 @@ from collections import deque
 from typing import Any
 
 from vkchi.tuples import NamedTuple
-from vkchi.ui import constants as c
+
+# --- names of keys and events, in Taichi's spelling ----------------------------------------------
+
+SHIFT, ALT, CTRL, ESCAPE, RETURN, TAB = "Shift", "Alt", "Control", "Escape", "Return", "Tab"
+BACKSPACE, SPACE, UP, DOWN, LEFT, RIGHT = "BackSpace", " ", "Up", "Down", "Left", "Right"
+CAPSLOCK, LMB, MMB, RMB = "CapsLock", "LMB", "MMB", "RMB"
+PRESS, RELEASE = "Press", "Release"
+
+
+# --- events --------------------------------------------------------------------------------------
 
 # Key names of rendercanvas that differ from Taichi's; the rest are equal, or characters.
 KEYS = {
-    "ArrowUp": c.UP, "ArrowDown": c.DOWN, "ArrowLeft": c.LEFT, "ArrowRight": c.RIGHT,
-    "Enter": c.RETURN, "Backspace": c.BACKSPACE,
+    "ArrowUp": UP, "ArrowDown": DOWN, "ArrowLeft": LEFT, "ArrowRight": RIGHT,
+    "Enter": RETURN, "Backspace": BACKSPACE,
 }  # fmt: skip
-BUTTONS = {1: c.LMB, 2: c.RMB, 3: c.MMB}
+BUTTONS = {1: LMB, 2: RMB, 3: MMB}
 
 
 class InputEvent(NamedTuple):
@@ -49,7 +58,7 @@ class InputState:
 
     def _put(self, is_down: bool, key: str) -> None:
         (self.pressed.add if is_down else self.pressed.discard)(key)
-        self.events.append(InputEvent(c.PRESS if is_down else c.RELEASE, key))
+        self.events.append(InputEvent(PRESS if is_down else RELEASE, key))
 
 
 def name_of(key: str) -> str:

@@ -26,9 +26,8 @@ from vkchi.platform import has_screen
 from vkchi.tools.image import imwrite
 from vkchi.types.lazy_numpy import np
 from vkchi.ui.canvas import Canvas
-from vkchi.ui.constants import PRESS, RELEASE
 from vkchi.ui.imgui_widgets import Gui
-from vkchi.ui.input import InputEvent, InputState
+from vkchi.ui.input import PRESS, RELEASE, InputEvent, InputState
 from vkchi.ui.packages import require_ggui
 from vkchi.ui.scene import Scene
 

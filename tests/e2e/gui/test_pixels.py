@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.gui import paint, shape_arrays, touched_tiles
+from vkchi.gui import paint, shape_arrays
 
 W, H = 24, 16
 MIDDLES = np.stack(np.meshgrid(np.arange(W) + 0.5, np.arange(H) + 0.5, indexing="ij"), -1)
@@ -358,7 +358,7 @@ def some_shapes(kinds: str, n: int) -> shape_arrays.ShapeBatch:
 def test_the_kernel_paints_as_numpy_does(
     kinds: str, most: int, alpha: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(touched_tiles, "MOST_ENTRIES", most)
+    monkeypatch.setattr(paint, "MOST_ENTRIES", most)
     lot = some_shapes(kinds, 120)
     boxes = lot.boxes((90, 70))
     one, other = (np.full((90, 70, 4), 0.25, np.float32) for _ in range(2))
@@ -371,7 +371,7 @@ def test_the_kernel_paints_as_numpy_does(
 
 def test_tiles_have_the_shapes_that_touch_them_and_few_others() -> None:
     """Tiles of a large triangle and of lines, in order; nothing else from their boxes."""
-    size = 40 * touched_tiles.TILE
+    size = 40 * paint.TILE
     ends = np.array([[0.0, 0.0], [size - 1.0, size - 1.0]], np.float32)
     colour = np.zeros(2, np.uint32)
     lines = shape_arrays.segments(ends[[0, 1]], ends[[1, 0]], np.ones(2, np.float32), colour)
@@ -381,7 +381,7 @@ def test_tiles_have_the_shapes_that_touch_them_and_few_others() -> None:
     found = {"lines": lines, "half": half}
     counts = {}
     for name, made in found.items():
-        (lot,) = touched_tiles.bin_shapes(made, made.boxes((size, size)), (size, size))
+        (lot,) = paint.bin_shapes(made, made.boxes((size, size)), (size, size))
         counts[name] = len(lot.order)
         along = lot.starts[np.arange(40) * 41]  # the tiles on the diagonal
         if name == "lines":

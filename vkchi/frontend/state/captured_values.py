@@ -26,7 +26,7 @@ from vkchi.lang.value_keys import PLAIN, identity_keys, is_bound, value_key
 from vkchi.span import Span
 from vkchi.tuples import NamedTuple
 from vkchi.types import DefaultTensor, Type
-from vkchi.types.array_attributes import ArrayArgument
+from vkchi.types.core import ArrayArgument
 from vkchi.types.lazy_numpy import is_array_of_numpy, is_number_of_numpy
 from vkchi.types.struct_types import StructType
 

@@ -28,7 +28,7 @@ from vkchi.opt.math.formula import where
 from vkchi.reports import sites
 from vkchi.target.shader import REPORTS as REPORT_ARRAY
 from vkchi.types import Array, Ptr, Scalar, Tensor, f32, i32, scalar_of, u32, u64
-from vkchi.types.array_attributes import Attributes
+from vkchi.types.core import Attributes
 
 FLAG_BITS = 32
 BUFFER = Array.of(u32, 1, (sites.LINES_AT + sites.LINE_WORDS,))

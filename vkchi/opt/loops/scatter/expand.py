@@ -53,7 +53,7 @@ from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.target.remarks import Decision, record
 from vkchi.types import Array, Scalar, Tensor, i32, row_major, scalar_of, shape_of, u1, with_scalar
-from vkchi.types.array_attributes import MOST_ALIGNED, Attributes
+from vkchi.types.core import MOST_ALIGNED, Attributes
 
 EXPANDED = "updates run in a second loop, from stored values (scalar expansion)"
 ALIGNED = Attributes(aligned=MOST_ALIGNED)
