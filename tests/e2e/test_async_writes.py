@@ -7,7 +7,7 @@ import pytest
 
 import vkchi as ti
 from vkchi.errors import VkchiError
-from vkchi.fields import async_writes
+from vkchi.fields import elements
 from vkchi.runtime import current_runtime
 
 pytestmark = [pytest.mark.device, pytest.mark.usefixtures("own_runtime")]
@@ -168,6 +168,6 @@ def test_after_the_device_has_gone():
 
 
 def test_words_of_fills():
-    assert async_writes.words_of_scalar(b"\1") == (0x01010101,)
-    assert async_writes.words_of_scalar(b"\1\2") == (0x02010201,)
-    assert async_writes.words_of_scalar(b"\0" * 8) == (0, 0)
+    assert elements.words_of_scalar(b"\1") == (0x01010101,)
+    assert elements.words_of_scalar(b"\1\2") == (0x02010201,)
+    assert elements.words_of_scalar(b"\0" * 8) == (0, 0)

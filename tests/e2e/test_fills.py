@@ -1,5 +1,5 @@
-"""Dispatches that are replaced by setting memory to a number (`analysis/memory/fills`): the results
-of programs."""
+"""Dispatches that are replaced by setting memory to a number (`analysis/memory/must_write`): the
+results of programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dispatches that only set whole arrays to a number (`analysis/memory/fills`)."""
+"""Dispatches that only set whole arrays to a number (`analysis/memory/must_write`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from vkchi.analysis.memory.fills import fills_of
+from vkchi.analysis.memory.must_write import fills_of
 from vkchi.ir.text import parse_func
 from vkchi.target.artifact import MemoryFill
 

@@ -10,6 +10,8 @@ VKCHI = Path(__file__).parents[2] / "vkchi"
 # Names of several modules, and the reason.
 PAIRS = {
     "core": "what a package is made of",
+    "forward": "forward mode: the transformation of IR, and its recordings",
+    "loops": "loops in the frontend, and loops in gradients",
     "math": "the module, and the name that programs import it by",
 }
 

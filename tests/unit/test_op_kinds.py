@@ -22,7 +22,7 @@ ROOT = Path(vkchi.__file__).parent
 
 # module:name -> meaning of its kinds
 HANDLERS = {
-    "analysis/values/conditions:NEVER": "which intervals decide a comparison",
+    "analysis/values/interval_analysis:NEVER": "which intervals decide a comparison",
     "analysis/values/polynomials:RING": "arithmetic of polynomials",
     "analysis/values/host_numbers:LEAVES": "readers of numbers that launches know",
     "analysis/values/polynomials:FACTOR_RULES": "factors of a result",

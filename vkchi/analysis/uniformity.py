@@ -14,7 +14,7 @@ import enum
 from collections.abc import Callable
 from functools import reduce
 
-from vkchi.analysis.values.conditions import conjuncts
+from vkchi.analysis.values.interval_analysis import conjuncts
 from vkchi.errors import KernelSyntaxError
 from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Op, Param, Region, Value, constant_int, has_kind

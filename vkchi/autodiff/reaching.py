@@ -15,7 +15,7 @@ from vkchi.analysis.memory.boxes import Covered, Shaped, first_filling_segment, 
 from vkchi.analysis.memory.footprint import Footprint
 from vkchi.analysis.memory.must_write import ArrayCoverage, MustWrite, name_of, with_all_components
 from vkchi.analysis.memory.segments import SegmentOrder
-from vkchi.analysis.values.conditions import Guards, guards_of, may_hold
+from vkchi.analysis.values.interval_analysis import Guards, guards_of, may_hold
 from vkchi.autodiff.primal import ActivityAnalysis, BitDependence, name_under
 from vkchi.autodiff.results import DerivativeOutflow, Spans
 from vkchi.autodiff.rules import is_smooth

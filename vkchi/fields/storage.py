@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from vkchi.errors import ArgumentError
 from vkchi.fields import display
-from vkchi.fields.async_writes import fill_later
-from vkchi.fields.elements import PLAIN, ArrayAccess, Elements
+from vkchi.fields.elements import PLAIN, ArrayAccess, Elements, fill_later
 from vkchi.interop import dlpack, host_views
 from vkchi.runtime import Runtime, await_host_memory
 from vkchi.tuples import NamedTuple

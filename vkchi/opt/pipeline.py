@@ -24,7 +24,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.cost import size_of, traffic_per_iteration
-from vkchi.analysis.memory.fills import fills_of
+from vkchi.analysis.memory.must_write import fills_of
 from vkchi.env import is_on, passes_left_out
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.interrupts.local import local

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-from vkchi.analysis.values.conditions import conjuncts
+from vkchi.analysis.values.interval_analysis import conjuncts
 from vkchi.ir.core import Op, Value, is_constant, is_wide, shape_source_name, value_of
 from vkchi.ir.op_table.interval_rules import floordiv, truncdiv, type_range
 from vkchi.ir.ops import COMPARISONS, DIVISION_OF, ELEMENTWISE, GREATER, MIRRORED, NEGATED, TABLE

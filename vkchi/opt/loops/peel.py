@@ -26,8 +26,7 @@ from math import prod
 
 from vkchi.analysis.cost import known_work_of
 from vkchi.analysis.parallel_loops import may_interleave
-from vkchi.analysis.values.conditions import NEVER
-from vkchi.analysis.values.interval_analysis import Intervals, axes_in
+from vkchi.analysis.values.interval_analysis import NEVER, Intervals, axes_in
 from vkchi.ir.builder import Builder
 from vkchi.ir.control_ops import axes_of, constant_trip_count
 from vkchi.ir.core import Func, Op, Param, Value, constant_int, is_constant, walk

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from vkchi.analysis.dataflow import Dependence, slot_params
-from vkchi.analysis.values.conditions import may_hold
-from vkchi.analysis.values.interval_analysis import Intervals, axes_in
+from vkchi.analysis.values.interval_analysis import Intervals, axes_in, may_hold
 from vkchi.ir.control_ops import axes_of, control_operands, initial_values
 from vkchi.ir.core import Func, Op, Region, Value, walk
 from vkchi.ir.op_table.interval_rules import Interval
