@@ -13,8 +13,7 @@ import pytest
 import vkchi as ti
 from tests.e2e.autodiff.slopes import is_near
 from vkchi.linalg import SolverWarning, SparseMatrix, SparseSolver
-from vkchi.linalg.direct_solver import DirectSolver
-from vkchi.linalg.factors import SquareTriplets
+from vkchi.linalg.direct_solver import DirectSolver, SquareTriplets
 
 KINDS = ("LLT", "LDLT", "LU")
 F32, F64 = np.float32, np.float64

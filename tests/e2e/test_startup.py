@@ -177,7 +177,7 @@ def test_compiler_loads_while_driver_starts(tmp_path):
 
 
 PACKAGES = ("analysis", "opt", "spirv", "frontend")
-LOADED = ("compiler", "frontend.lowering", "opt.pipeline", "spirv.instruction_selection")
+LOADED = ("compiler", "frontend.lowering", "opt.pipeline", "spirv.dispatch")
 AHEAD = """
 import json, sys, time
 from vkchi import platform

@@ -162,7 +162,7 @@ def test_driver_statistics_are_kept(
     run: Run, store: CacheStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a stand-in for the driver's word; that RADV gives it is tested with `vkchi compile`."""
-    from vkchi.vk.statistics import PipelineExecutable
+    from vkchi.vk.pipelines import PipelineExecutable
 
     numbers = {"VGPRs": 12, "Spilled VGPRs": 0, "Code size": 52}
     outcome = driver_report.CompileOutcome(

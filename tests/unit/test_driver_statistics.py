@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.test_device import make_shader
 from vkchi.device import Device, open_device
-from vkchi.vk.statistics import (
+from vkchi.vk.pipelines import (
     CAPTURE_STATISTICS,
     CAPTURE_TEXTS,
     EXTENSION,

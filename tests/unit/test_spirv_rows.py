@@ -13,7 +13,7 @@ from vkchi.opt.lowering.legalize import MAY_BE_WHOLE, expansions
 from vkchi.opt.math import f64_math, quotient
 from vkchi.opt.math.arithmetic import FORMULAS
 from vkchi.opt.pipeline import lower_dispatch
-from vkchi.spirv import emit, instruction_selection
+from vkchi.spirv import dispatch, emit
 from vkchi.target.caps import FULL
 from vkchi.target.shader import row_grid
 from vkchi.types import Scalar, u1
@@ -65,11 +65,7 @@ def test_every_row_has_every_type_that_its_signature_takes() -> None:
         if kind in (*chosen, "cast", "bitcast"):
             continue
         has_formula = (kind, t.name) in EXPANDED or (kind, t.name) in FORMULAS
-        has_row = (kind, t.kind) in instruction_selection.GLSL or kind in ("popcnt", "clz")
-        if not (
-            (kind, t.kind) in instruction_selection.SIMPLE
-            or has_formula
-            or (t is not u1 and has_row)
-        ):
+        has_row = (kind, t.kind) in dispatch.GLSL or kind in ("popcnt", "clz")
+        if not ((kind, t.kind) in dispatch.SIMPLE or has_formula or (t is not u1 and has_row)):
             lacking.append(f"{kind} of {t}")
     assert not lacking

@@ -46,13 +46,13 @@ from vkchi.ir.ops import (  # fmt: skip
 )
 from vkchi.opt.lowering.legalize import expansions
 from vkchi.opt.math.arithmetic import KINDS
-from vkchi.spirv.instruction_selection import ROWS
+from vkchi.spirv.dispatch import ROWS
 from vkchi.target.caps import FULL
 from vkchi.types import i32
 
 # file -> the ops that it has a row for
 TABLES: dict[str, Iterable[str]] = {
-    "vkchi/spirv/instruction_selection.py": ROWS,
+    "vkchi/spirv/dispatch.py": ROWS,
     "vkchi/autodiff/rules.py": RULES,
 }
 # Written in other ops before, in some type at least: `test_spirv_rows` looks at each.

@@ -15,10 +15,9 @@ from vkchi.analysis.values.host_numbers import (
     trips_of,
 )
 from vkchi.analysis.values.iterations import invariant_path
-from vkchi.ir.control_ops import axes_of, is_loop
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, find_parallel, used_in, walk
 from vkchi.ir.op_table.interval_rules import nonnegative
-from vkchi.ir.ops import ACCESSES, LOOPS, PLACES, READS, TABLE, WRITES, Effect
+from vkchi.ir.ops import ACCESSES, LOOPS, PLACES, READS, TABLE, WRITES, Effect, axes_of, is_loop
 from vkchi.target.artifact import DispatchSize
 from vkchi.target.shader import Count
 from vkchi.tuples import NamedTuple

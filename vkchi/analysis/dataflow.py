@@ -18,15 +18,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from vkchi.ir.control_ops import (
+from vkchi.ir.core import Op, Param, Region, Value, base_memory, uses_in, walk
+from vkchi.ir.ops import (
+    ACCESSES,
+    TABLE,
+    WRITES,
+    Effect,
     bodies_of,
     carried_params,
     control_operands,
     initial_values,
     is_loop,
 )
-from vkchi.ir.core import Op, Param, Region, Value, base_memory, uses_in, walk
-from vkchi.ir.ops import ACCESSES, TABLE, WRITES, Effect
 from vkchi.types import Array
 
 Node = TypeVar("Node")

@@ -16,9 +16,17 @@ from functools import reduce
 
 from vkchi.analysis.values.interval_analysis import conjuncts
 from vkchi.errors import KernelSyntaxError
-from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Op, Param, Region, Value, constant_int, has_kind
-from vkchi.ir.ops import COMPARISONS, REMAINDERS, TABLE, Effect, Trait, effect_of, kinds_with
+from vkchi.ir.ops import (
+    COMPARISONS,
+    REMAINDERS,
+    TABLE,
+    Effect,
+    Trait,
+    axes_of,
+    effect_of,
+    kinds_with,
+)
 from vkchi.span import Span
 
 BARRIERS = frozenset({"barrier"})

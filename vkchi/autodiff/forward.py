@@ -41,10 +41,19 @@ from vkchi.autodiff.rules import (
 )
 from vkchi.errors import GradientError
 from vkchi.ir.builder import Builder
-from vkchi.ir.control_ops import initial_values, is_loop
 from vkchi.ir.core import DUAL, Func, Op, Param, Region, Value, base_memory, used_in, walk
 from vkchi.ir.num import Num
-from vkchi.ir.ops import EXTREMES, TABLE, WRITES, Effect, Trait, effect_of, kinds_with
+from vkchi.ir.ops import (
+    EXTREMES,
+    TABLE,
+    WRITES,
+    Effect,
+    Trait,
+    effect_of,
+    initial_values,
+    is_loop,
+    kinds_with,
+)
 from vkchi.ir.rebuild import Cloner, Rebuilder, rebuild
 from vkchi.types import Ptr
 

@@ -16,15 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
-from vkchi.analysis.values.loop_bounds import Nest, emit_widest_bounds, nest_of
+from vkchi.analysis.values.iterations import Nest, emit_widest_bounds, nest_of
 from vkchi.autodiff.buffers import SaveBuffer
 from vkchi.autodiff.emit import as_i32, trip_count
 from vkchi.autodiff.gradient_checks import find_nondeterministic
 from vkchi.autodiff.rules import is_smooth
 from vkchi.autodiff.sweep import saved_type
 from vkchi.ir.builder import Builder
-from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import REPLAY, Func, Op, Param, Region, Value
+from vkchi.ir.ops import axes_of
 from vkchi.ir.rebuild import rebuild
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32

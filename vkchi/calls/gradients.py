@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from vkchi.analysis.dataflow import Flow, closure
 from vkchi.analysis.memory.footprint import Footprint
 from vkchi.analysis.values.host_numbers import trips_of
-from vkchi.analysis.values.loop_bounds import nest_of, with_widest_bounds
+from vkchi.analysis.values.iterations import nest_of, with_widest_bounds
 from vkchi.autodiff.forward import differentiate_forward, serialize_extremes
 from vkchi.autodiff.gradient_checks import check_repeatable, check_second
 from vkchi.autodiff.loops import strip_mine

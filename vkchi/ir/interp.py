@@ -29,12 +29,11 @@ from math import prod
 from typing import Any
 
 from vkchi.errors import ArgumentError, InternalError
-from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import TEMP, Func, Op, Param, Program, Region, Value, constant_array, walk
 from vkchi.ir.op_table.invocation_ops import REFERENCE, REPORTS
 from vkchi.ir.op_table.memory_ops import address_constant
 from vkchi.ir.op_table.semantics import first_state, next_state, output_of
-from vkchi.ir.ops import ATOMICS, TABLE, WRITES
+from vkchi.ir.ops import ATOMICS, TABLE, WRITES, axes_of
 from vkchi.target.magic import MAGIC
 from vkchi.target.shader import REPORTS as REPORT_ARRAY
 from vkchi.target.shader import SEED

@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.control_ops import control_of, is_loop
 from vkchi.ir.core import Func, Op, Param, Region, Value, walk
+from vkchi.ir.ops import control_of, is_loop
 from vkchi.types import Array
 
 Choice = TypeVar("Choice")  # how to replace an op; always truthy

@@ -15,8 +15,7 @@ from vkchi.fields.field import Field
 from vkchi.fields.storage import Storage
 from vkchi.linalg.adjoint import ROUNDINGS
 from vkchi.linalg.coo_matrix import SparseMatrix, WeightedScatter
-from vkchi.linalg.direct_solver import DirectSolver
-from vkchi.linalg.factors import SquareTriplets
+from vkchi.linalg.direct_solver import DirectSolver, SquareTriplets
 from vkchi.ndarray import Ndarray
 from vkchi.span import user_span
 from vkchi.tape.hosted import run_host_function

@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from vkchi.analysis.values.host_numbers import axis_length
 from vkchi.errors import InternalError
-from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, walk, walk_ops
-from vkchi.ir.ops import LOOPS, PLACES, READS, WRITES, Effect, Trait, effect_of, kinds_with
+from vkchi.ir.ops import LOOPS, PLACES, READS, WRITES, Effect, Trait, axes_of, effect_of, kinds_with
 from vkchi.opt.lowering.legalize import expansions, find_expansions
 from vkchi.opt.memory.demote import private_atomics, surveys_of
 from vkchi.opt.rewrite.bounds import find_provable

@@ -21,7 +21,6 @@ differ too.
 from __future__ import annotations
 
 from vkchi.analysis.cost import constant_trips
-from vkchi.ir.control_ops import bodies_of
 from vkchi.ir.core import Op, Param, Region, Value, base_memory, walk
 from vkchi.ir.ops import (
     CARRIERS,
@@ -32,6 +31,7 @@ from vkchi.ir.ops import (
     UPDATES,
     WRITES,
     Effect,
+    bodies_of,
 )
 from vkchi.types import Scalar, Tensor, scalar_of
 

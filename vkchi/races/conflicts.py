@@ -37,9 +37,8 @@ from vkchi.analysis.memory.dependence import DependenceTest
 from vkchi.analysis.memory.footprint import Footprint, element_of, element_under
 from vkchi.analysis.values.interval_analysis import Intervals
 from vkchi.analysis.values.polynomials import OffsetIndex, Symbol, is_wide_integer, symbols_in
-from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, Param, Value, base_memory, constant_int, used_in, uses_in, walk
-from vkchi.ir.ops import EXTREMES, GREATER, TABLE, UPDATES, VARYING, Effect
+from vkchi.ir.ops import EXTREMES, GREATER, TABLE, UPDATES, VARYING, Effect, axes_of
 from vkchi.races.influence import only_raises_flag
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array

@@ -30,7 +30,6 @@ from itertools import product
 from vkchi.analysis.memory.alias import EXITS
 from vkchi.analysis.memory.footprint import element_under
 from vkchi.errors import InternalError
-from vkchi.ir.control_ops import axes_of, carried_params, initial_values
 from vkchi.ir.core import (
     Func,
     Op,
@@ -45,7 +44,18 @@ from vkchi.ir.core import (
     walk,
 )
 from vkchi.ir.interp import evaluate, is_evaluable
-from vkchi.ir.ops import GROUPED, IDEMPOTENT, SYNCS, TABLE, VARYING, WRITES, Effect
+from vkchi.ir.ops import (
+    GROUPED,
+    IDEMPOTENT,
+    SYNCS,
+    TABLE,
+    VARYING,
+    WRITES,
+    Effect,
+    axes_of,
+    carried_params,
+    initial_values,
+)
 from vkchi.races.conflicts import Conflict, accesses_commute
 from vkchi.races.influence import AccessRelevance, RelevanceCondition
 from vkchi.target import tuning

@@ -27,9 +27,8 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from vkchi.errors import InternalError
-from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Op, Region, Value
-from vkchi.ir.ops import NOUNROLL
+from vkchi.ir.ops import NOUNROLL, axes_of
 from vkchi.spirv import spec
 from vkchi.spirv.invocation import index_along
 from vkchi.types import Scalar, i32, scalar_of, u1

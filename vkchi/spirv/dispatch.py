@@ -1,7 +1,7 @@
 """Emission of a Shader from one split Func: the entry point around the lowered code.
 
 Sets the execution modes, orders the parts of the function, and checks that the device has all
-capabilities that the module needs. `instruction_selection` has the rows that lower ops.
+capabilities that the module needs. `ROWS` has the functions that lower ops.
 """
 
 from __future__ import annotations
@@ -9,16 +9,401 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vkchi import env
-from vkchi.errors import DeviceError
-from vkchi.ir.core import Func
-from vkchi.spirv import spec
-from vkchi.spirv.emitter import Emitter
-from vkchi.spirv.instruction_selection import ROWS
+from vkchi.errors import DeviceError, InternalError
+from vkchi.ir.core import Func, Op
+from vkchi.ir.ops import ELEMENTWISE, Trait, kinds_with
+from vkchi.spirv import control_flow, invocation, pointers, spec
+from vkchi.spirv.emitter import Emitter, Row
 from vkchi.spirv.module_builder import Words, encode_instruction
-from vkchi.spirv.spec import Decoration, ExecutionMode
+from vkchi.spirv.spec import Decoration, ExecutionMode, Glsl, StorageClass
 from vkchi.target.caps import Caps
+from vkchi.target.magic import MAGIC
 from vkchi.target.shader import ArgumentSlot, Grid, Shader
-from vkchi.types import f32, f64
+from vkchi.types import Scalar, Tensor, f32, f64, i32, scalar_named, scalar_of, u1, u32, u64
+
+# --- instruction selection -----------------------------------------------------------------------
+#
+# Instruction selection: one row per IR op, except ops that passes replace before.
+#
+# `ROWS` maps each op kind to the function that emits it. Tensors are scalarized here: an op on a
+# tensor emits one instruction per component, and most tensor ops only rename ids.
+#
+# See also: `pointers.py` (addresses), `control_flow.py` (blocks).
+#
+#     >>> ROWS["add"] is lower_elementwise
+#     True
+
+# --- scalar instructions -------------------------------------------------------------------------
+#
+# Elementwise arithmetic: the instruction of each op by scalar kind, and numeric conversions.
+#
+# Preconditions: `legalize` and `arithmetic` have replaced all ops without an exact instruction.
+# `arithmetic` also keeps shift amounts in range.
+#
+#     instruction_of(em, "sqrt", f32)        # (OpExtInst, the id of GLSL.std.450, Sqrt)
+
+# fmt: off
+# op -> opcodes for i, u, f, b; 0 if the op has no such type or a pass expands it.
+OPCODES: dict[str, tuple[int, int, int, int]] = {
+    "add": (spec.OpIAdd, spec.OpIAdd, spec.OpFAdd, 0),
+    "sub": (spec.OpISub, spec.OpISub, spec.OpFSub, 0),
+    "mul": (spec.OpIMul, spec.OpIMul, spec.OpFMul, 0),
+    "div": (0, 0, spec.OpFDiv, 0),
+    "floordiv": (0, spec.OpUDiv, 0, 0),
+    "truncdiv": (spec.OpSDiv, spec.OpUDiv, 0, 0),
+    "mod": (0, spec.OpUMod, 0, 0),
+    "rem": (0, spec.OpUMod, 0, 0),
+    "shl": (spec.OpShiftLeftLogical, spec.OpShiftLeftLogical, 0, 0),
+    "shr": (spec.OpShiftRightArithmetic, spec.OpShiftRightLogical, 0, 0),
+    "neg": (spec.OpSNegate, spec.OpSNegate, spec.OpFNegate, 0),
+    "and": (spec.OpBitwiseAnd, spec.OpBitwiseAnd, 0, spec.OpLogicalAnd),
+    "or": (spec.OpBitwiseOr, spec.OpBitwiseOr, 0, spec.OpLogicalOr),
+    "xor": (spec.OpBitwiseXor, spec.OpBitwiseXor, 0, spec.OpLogicalNotEqual),
+    "not": (spec.OpNot, spec.OpNot, 0, spec.OpLogicalNot),
+    "lt": (spec.OpSLessThan, spec.OpULessThan, spec.OpFOrdLessThan, 0),
+    "le": (spec.OpSLessThanEqual, spec.OpULessThanEqual, spec.OpFOrdLessThanEqual, 0),
+    "gt": (spec.OpSGreaterThan, spec.OpUGreaterThan, spec.OpFOrdGreaterThan, 0),
+    "ge": (spec.OpSGreaterThanEqual, spec.OpUGreaterThanEqual, spec.OpFOrdGreaterThanEqual, 0),
+    "eq": (spec.OpIEqual, spec.OpIEqual, spec.OpFOrdEqual, spec.OpLogicalEqual),
+    "ne": (spec.OpINotEqual, spec.OpINotEqual, spec.OpFUnordNotEqual, spec.OpLogicalNotEqual),
+    "isnan": (0, 0, spec.OpIsNan, 0),
+    "isinf": (0, 0, spec.OpIsInf, 0),
+}
+# op -> GLSL.std.450 instructions for i, u, f; 0 as above. An elementwise op of floats whose
+# capitalised name is an instruction (`sqrt`, Sqrt) needs no row.
+EXTENDED: dict[str, tuple[int, int, int]] = {
+    "abs": (Glsl.SAbs, 0, Glsl.FAbs),
+    "min": (Glsl.SMin, Glsl.UMin, Glsl.NMin),
+    "max": (Glsl.SMax, Glsl.UMax, Glsl.NMax),
+    "sign": (Glsl.SSign, 0, 0),
+    "rsqrt": (0, 0, Glsl.InverseSqrt),
+    "round": (0, 0, Glsl.RoundEven),
+}
+# fmt: on
+SIMPLE = {(k, c): code for k, row in OPCODES.items() for c, code in zip("iufb", row) if code}
+NAMED = {kind: getattr(Glsl, kind.capitalize(), 0) for kind in ELEMENTWISE - EXTENDED.keys()}
+GLSL = {(k, c): code for k, row in EXTENDED.items() for c, code in zip("iuf", row) if code}
+GLSL.update({(kind, "f"): code for kind, code in NAMED.items() if code})
+IN_64_BITS = frozenset({"abs", "min", "max", "sqrt", "floor", "ceil"})  # of GLSL, for f64
+
+
+def instruction_of(em: Emitter, kind: str, t: Scalar) -> tuple[int, ...]:
+    """Return (opcode, leading operands...) of `kind` on components of type t.
+
+    Raises InternalError if there is no instruction.
+    """
+    key = (kind, t.kind)
+    if key in SIMPLE:
+        return (SIMPLE[key],)
+    if key in GLSL and (t is not f64 or kind in IN_64_BITS):
+        return spec.OpExtInst, em.m.glsl_set(), GLSL[key]
+    raise missing_instruction_error(kind, t)
+
+
+def missing_instruction_error(kind: str, t: Scalar) -> InternalError:
+    return InternalError(f"no instruction is `{kind}` of {t}; legalize or arithmetic replaces it")
+
+
+def lower_popcnt(em: Emitter, op: Op) -> tuple[int, ...]:
+    """Count the set bits of each component. Raises InternalError for other than 32 bits."""
+    t = scalar_of(op.type)
+    if t.bits != 32:
+        raise missing_instruction_error(op.kind, t)
+    return tuple([em.op(spec.OpBitCount, em.type_id(t), v) for v in em.ids[op.args[0]]])
+
+
+def lower_clz(em: Emitter, op: Op) -> tuple[int, ...]:
+    """Count the leading zeros of each component: 31 minus FindUMsb, which returns -1 for zero.
+
+    Raises InternalError for other than 32 bits.
+    """
+    t = scalar_of(op.type)
+    if t.bits != 32:
+        raise missing_instruction_error(op.kind, t)
+    t_id, last = em.type_id(t), em.number(t, 31)
+    tops = [em.glsl(Glsl.FindUMsb, t_id, v) for v in em.ids[op.args[0]]]
+    return tuple([em.op(spec.OpISub, t_id, last, top) for top in tops])
+
+
+# --- conversions -----------------------------------------------------------------------------
+
+# (source kind, destination kind) -> opcode, for conversions that involve floats.
+CONVERSIONS = {
+    ("f", "f"): spec.OpFConvert, ("f", "i"): spec.OpConvertFToS, ("f", "u"): spec.OpConvertFToU,
+    ("i", "f"): spec.OpConvertSToF, ("u", "f"): spec.OpConvertUToF,
+}  # fmt: skip
+
+
+def convert(em: Emitter, old: Scalar, new: Scalar, value: int) -> int:
+    """Convert a component by value, as the op `cast`; return the id of the result."""
+    if old is new:
+        return value
+    t_id = em.type_id(new)
+    if new is u1:
+        opcode = spec.OpFUnordNotEqual if old.kind == "f" else spec.OpINotEqual
+        return em.op(opcode, t_id, value, em.const(old, 0))
+    if old is u1:
+        return em.op(spec.OpSelect, t_id, value, em.number(new, 1), em.const(new, 0))
+    opcode = CONVERSIONS.get((old.kind, new.kind), 0)
+    if not opcode:
+        return _convert_integer(em, old, new, value)
+    if old.kind == "f" and new.kind != "f" and new.bits < 32:
+        whole = em.op(spec.OpConvertFToS, em.type_id(i32), value)
+        return _convert_integer(em, i32, new, whole)
+    result = em.op(opcode, t_id, value)
+    if new.kind == "f" and (old.kind != "f" or old.bits > new.bits):
+        em.m.decorate(result, Decoration.NoContraction)  # x -> f16 -> f64 rounds to f16
+    return result
+
+
+def _convert_integer(em: Emitter, old: Scalar, new: Scalar, value: int) -> int:
+    """Convert between integer types. Widening extends by the sign of the source type."""
+    t_id = em.type_id(new)
+    if old.bits == new.bits:
+        return em.op(spec.OpBitcast, t_id, value)
+    is_wider = old.bits < new.bits
+    if is_wider and (old.kind, new.kind) == ("u", "i"):
+        unsigned = em.type_id(scalar_named(f"u{new.bits}"))
+        return em.op(spec.OpBitcast, t_id, em.op(spec.OpUConvert, unsigned, value))
+    is_signed = new.kind == "i" or (old.kind == "i" and is_wider)
+    return em.op(spec.OpSConvert if is_signed else spec.OpUConvert, t_id, value)
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+# Limits for select chains on a computed index. Above them, components are loaded from an array.
+# It is a constant table if all are constants, else it is stored first. CPUs load lane by lane.
+SELECT_MOST, SELECT_MOST_CONSTANTS = 10, 8
+
+
+def lower_elementwise(em: Emitter, op: Op) -> tuple[int, ...]:
+    columns = [em.ids[v] for v in op.args]
+    t_id = em.type_id(scalar_of(op.type))
+    opcode, *extra = instruction_of(em, op.kind, scalar_of(op.args[0].type))
+    m, code = em.m, em.code
+    head, first = (len(columns) + len(extra) + 3) << 16 | opcode, m.bound
+    for parts in zip(*columns, strict=True):
+        code += head, t_id, m.bound, *extra, *parts
+        m.bound += 1
+    return tuple(range(first, m.bound))
+
+
+def lower_const(em: Emitter, op: Op) -> tuple[int, ...]:
+    t = op.type
+    if isinstance(t, Scalar):
+        return (em.const(t, op.attr),)
+    elem = scalar_of(t)
+    return tuple([em.const(elem, bits) for bits in op.attr])
+
+
+def lower_select(em: Emitter, op: Op) -> tuple[int, ...]:
+    t_id = em.type_id(scalar_of(op.type))
+    columns = zip(*[em.ids[v] for v in op.args], strict=True)
+    return tuple([em.op(spec.OpSelect, t_id, *parts) for parts in columns])
+
+
+def lower_cast(em: Emitter, op: Op) -> tuple[int, ...]:
+    old, new = scalar_of(op.args[0].type), scalar_of(op.type)
+    return tuple([convert(em, old, new, v) for v in em.ids[op.args[0]]])
+
+
+def lower_bitcast(em: Emitter, op: Op) -> tuple[int, ...]:
+    old, new, values = scalar_of(op.args[0].type), scalar_of(op.type), em.ids[op.args[0]]
+    if old is new:
+        return values
+    return tuple([em.op(spec.OpBitcast, em.type_id(new), v) for v in values])
+
+
+def lower_split_u64(em: Emitter, op: Op) -> tuple[int, ...]:
+    (word,) = em.ids[op.args[0]]
+    pair = em.op(spec.OpBitcast, em.pair_id(), word)
+    return tuple([em.op(spec.OpCompositeExtract, em.type_id(u32), pair, k) for k in range(2)])
+
+
+def lower_join_u64(em: Emitter, op: Op) -> tuple[int, ...]:
+    pair = em.op(spec.OpCompositeConstruct, em.pair_id(), *em.ids[op.args[0]])
+    return (em.op(spec.OpBitcast, em.type_id(u64), pair),)
+
+
+# --- tensors -------------------------------------------------------------------------------------
+
+
+def lower_splat(em: Emitter, op: Op) -> tuple[int, ...]:
+    assert isinstance(op.type, Tensor)
+    return em.ids[op.args[0]] * op.type.size
+
+
+def lower_pack(em: Emitter, op: Op) -> tuple[int, ...]:
+    return tuple([em.ids[v][0] for v in op.args])
+
+
+def lower_extract(em: Emitter, op: Op) -> tuple[int, ...]:
+    return (em.ids[op.args[0]][op.attr],)
+
+
+def lower_insert(em: Emitter, op: Op) -> tuple[int, ...]:
+    values, k = em.ids[op.args[0]], op.attr
+    return (*values[:k], em.ids[op.args[1]][0], *values[k + 1 :])
+
+
+def lower_extract_at(em: Emitter, op: Op) -> tuple[int, ...]:
+    """Emit a chain of selects for few components, or a load from an array for many.
+
+    The index is clamped. The array is a constant table if all components are constants, else a
+    private variable.
+    """
+    values, t = em.ids[op.args[0]], scalar_of(op.type)
+    k = pointers.clamp(em, em.ids[op.args[1]][0], len(values))
+    t_id = em.type_id(t)
+    is_table = all(em.known(v) is not None for v in values)
+    if len(values) > (SELECT_MOST_CONSTANTS if is_table else SELECT_MOST):
+        storage, array = _array_of(em, t_id, values, is_table=is_table)
+        pointer = em.op(spec.OpAccessChain, em.m.pointer(storage, t_id), array, k)
+        return (em.op(spec.OpLoad, t_id, pointer),)
+    result = values[-1]
+    for j in range(len(values) - 2, -1, -1):
+        is_it = em.op(spec.OpIEqual, em.type_id(u1), k, em.index(j))
+        result = em.op(spec.OpSelect, t_id, is_it, values[j], result)
+    return (result,)
+
+
+def _array_of(
+    em: Emitter, t_id: int, values: tuple[int, ...], *, is_table: bool
+) -> tuple[int, int]:
+    """Return (storage class, variable id) of an array with these components.
+
+    It is a constant, memoized table if `is_table`, else a new private variable that is stored to.
+    """
+    array_type = em.length(t_id, len(values))
+    if is_table:
+        table = em.m.composite(array_type, values)
+        key = (0, StorageClass.Private, table)
+        if key not in em.onces:
+            em.onces[key] = em.m.variable(StorageClass.Private, array_type, table)
+        return StorageClass.Private, em.onces[key]
+    array = em.variable(array_type)
+    whole = em.op(spec.OpCompositeConstruct, array_type, *values)
+    em.act(spec.OpStore, array, whole)
+    return StorageClass.Function, array
+
+
+def lower_insert_at(em: Emitter, op: Op) -> tuple[int, ...]:
+    """Emit one select per component; an out-of-range index changes none."""
+    values, t_id = em.ids[op.args[0]], em.type_id(scalar_of(op.args[1].type))
+    new, k = em.ids[op.args[1]][0], em.ids[op.args[2]][0]
+    out = []
+    for j, old in enumerate(values):
+        is_it = em.op(spec.OpIEqual, em.type_id(u1), k, em.index(j))
+        out.append(em.op(spec.OpSelect, t_id, is_it, new, old))
+    return tuple(out)
+
+
+def lower_transpose(em: Emitter, op: Op) -> tuple[int, ...]:
+    t, values = op.args[0].type, em.ids[op.args[0]]
+    assert isinstance(t, Tensor)
+    return tuple([values[i * t.m + j] for j in range(t.m) for i in range(t.n)])
+
+
+def lower_matmul(em: Emitter, op: Op) -> tuple[int, ...]:
+    left, right = op.args[0].type, op.args[1].type
+    assert isinstance(left, Tensor) and isinstance(right, Tensor)
+    a, b, columns = em.ids[op.args[0]], em.ids[op.args[1]], right.m
+    return tuple(
+        [
+            _dot(em, left.elem, a[i * left.m : (i + 1) * left.m], b[j::columns])
+            for i in range(left.n)
+            for j in range(columns)
+        ]
+    )
+
+
+def _dot(em: Emitter, t: Scalar, a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    t_id = em.type_id(t)
+    mul, add = SIMPLE["mul", t.kind], SIMPLE["add", t.kind]
+    total = em.op(mul, t_id, a[0], b[0])
+    for x, y in zip(a[1:], b[1:], strict=True):
+        total = em.op(add, t_id, total, em.op(mul, t_id, x, y))
+    return total
+
+
+def lower_outer(em: Emitter, op: Op) -> tuple[int, ...]:
+    t = scalar_of(op.type)
+    mul, t_id = SIMPLE["mul", t.kind], em.type_id(t)
+    a, b = em.ids[op.args[0]], em.ids[op.args[1]]
+    return tuple([em.op(mul, t_id, x, y) for x in a for y in b])
+
+
+def lower_sum(em: Emitter, op: Op) -> tuple[int, ...]:
+    t = scalar_of(op.type)
+    add, t_id = SIMPLE["add", t.kind], em.type_id(t)
+    first, *rest = em.ids[op.args[0]]
+    for v in rest:
+        first = em.op(add, t_id, first, v)
+    return (first,)
+
+
+# --- the rows ----------------------------------------------------------------------------------
+
+SCALARIZED = sorted({kind for kind, _ in (*SIMPLE, *GLSL)})
+ROWS: dict[str, Row] = {
+    **dict.fromkeys(SCALARIZED, lower_elementwise),
+    "popcnt": lower_popcnt,
+    "clz": lower_clz,
+    "const": lower_const,
+    **dict.fromkeys(kinds_with(Trait.IDENTITY), lambda em, op: em.ids[op.args[0]]),
+    "select": lower_select,
+    "cast": lower_cast,
+    "bitcast": lower_bitcast,
+    "split_u64": lower_split_u64,
+    "join_u64": lower_join_u64,
+    "splat": lower_splat,
+    "pack": lower_pack,
+    "extract": lower_extract,
+    "extract_at": lower_extract_at,
+    "insert": lower_insert,
+    "insert_at": lower_insert_at,
+    "matmul": lower_matmul,
+    "transpose": lower_transpose,
+    "outer": lower_outer,
+    "sum": lower_sum,
+    "address": pointers.lower_address,
+    "member": pointers.lower_member,
+    "member_at": pointers.lower_member_at,
+    "word": pointers.lower_word,
+    "word_shift": pointers.lower_word_shift,
+    "size": pointers.lower_size,
+    "shape": pointers.lower_shape,
+    **dict.fromkeys(MAGIC, pointers.lower_magic),
+    "local": pointers.lower_local,
+    "shared": pointers.lower_shared,
+    "load": pointers.lower_load,
+    "store": pointers.lower_store,
+    **dict.fromkeys([*pointers.ATOMIC_OPCODES, "atomic_mul"], pointers.lower_atomic),
+    "thread_index": invocation.lower_thread_index,
+    "local_index": invocation.lower_local_index,
+    "group_index": invocation.lower_group_index,
+    "group_size": invocation.lower_group_size,
+    "grid_size": invocation.lower_grid_size,
+    "exit_invocation": invocation.lower_exit_invocation,
+    "barrier": invocation.lower_barrier,
+    "fence": invocation.lower_fence,
+    "subgroup_size": invocation.lower_subgroup_size,
+    "subgroup_index": invocation.lower_subgroup_index,
+    "subgroup_elect": invocation.lower_elect,
+    "subgroup_ballot": invocation.lower_ballot,
+    "subgroup_ballot_wide": invocation.lower_wide_ballot,
+    "subgroup_barrier": invocation.lower_subgroup_barrier,
+    **dict.fromkeys(invocation.REDUCTIONS, invocation.lower_reduction),
+    **dict.fromkeys(invocation.EXCHANGES, invocation.lower_exchange),
+    "if": control_flow.lower_if,
+    "for": control_flow.lower_for,
+    "while": control_flow.lower_while,
+    "parallel": control_flow.lower_parallel,
+    "yield": control_flow.lower_yield,
+}
+
+
+# --- the shader ----------------------------------------------------------------------------------
 
 ENTRY = "main"
 FLOAT_BITS = 32

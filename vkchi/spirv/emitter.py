@@ -484,7 +484,7 @@ class Emitter:
             row = rows.get(op.kind)
             if row is None:
                 raise InternalError(
-                    f"spirv/instruction_selection.py has no row for `{op.kind}`; passes replace it"
+                    f"spirv/dispatch.py has no row for `{op.kind}`; passes replace it"
                 )
             result = row(self, op)
             if result is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.analysis.values.host_numbers import host_number
-from vkchi.analysis.values.loop_bounds import sums_under
+from vkchi.analysis.values.iterations import sums_under
 from vkchi.autodiff.buffers import save_buffer_size
 from vkchi.autodiff.gradient_checks import nondeterminism_error
 from vkchi.autodiff.instrument import Instrumented, instrument_reads

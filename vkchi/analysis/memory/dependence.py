@@ -52,9 +52,8 @@ from vkchi.analysis.values.polynomials import (
     times,
 )
 from vkchi.analysis.values.ranges import Extent, extent_of
-from vkchi.ir.control_ops import LoopAxis
 from vkchi.ir.core import Op, Param, Value, base_memory, is_wide
-from vkchi.ir.ops import CONVERSIONS, DIVISIONS, REMAINDER_OF, REMAINDERS, WRITES
+from vkchi.ir.ops import CONVERSIONS, DIVISIONS, REMAINDER_OF, REMAINDERS, WRITES, LoopAxis
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar
 

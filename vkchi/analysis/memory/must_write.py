@@ -38,9 +38,8 @@ from vkchi.analysis.values.polynomials import (
 )
 from vkchi.analysis.values.ranges import Extent, extent_of
 from vkchi.interrupts.weak import insert_bounded
-from vkchi.ir.control_ops import LoopAxis, axes_of
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, is_constant, is_wide, walk
-from vkchi.ir.ops import COUNTED, TABLE, Effect
+from vkchi.ir.ops import COUNTED, TABLE, Effect, LoopAxis, axes_of
 from vkchi.target.artifact import MemoryFill
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from vkchi.ir.control_ops import LoopAxis, axes_of
 from vkchi.ir.core import Op, Param, Value, has_kind, params_under, value_of
 from vkchi.ir.op_table.interval_rules import Interval, hull, nonnegative, type_range
-from vkchi.ir.ops import CHOICES, DIVISIONS, SUMS, TABLE, Trait, kinds_with
+from vkchi.ir.ops import CHOICES, DIVISIONS, SUMS, TABLE, LoopAxis, Trait, axes_of, kinds_with
 from vkchi.target.shader import Count
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, i32, i64

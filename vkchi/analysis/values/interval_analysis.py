@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
-from vkchi.ir.control_ops import LoopAxis, axes_of
 from vkchi.ir.core import Op, Region, Result, Value, constant_int, walk
 from vkchi.ir.op_table.interval_rules import Interval, type_range, within_type
-from vkchi.ir.ops import COUNTED, TABLE
+from vkchi.ir.ops import COUNTED, TABLE, LoopAxis, axes_of
 from vkchi.types import Array, Scalar
 
 Extents = Mapping[tuple[str, int], int]  # by array and axis

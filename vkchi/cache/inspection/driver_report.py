@@ -26,7 +26,7 @@ from vkchi.target.caps import Caps
 from vkchi.target.devices import find_described, names_of_family
 from vkchi.target.shader import Shader
 from vkchi.tuples import NamedTuple
-from vkchi.vk.statistics import PipelineExecutable
+from vkchi.vk.pipelines import PipelineExecutable
 
 if TYPE_CHECKING:
     from vkchi.device import Device

@@ -18,7 +18,7 @@ from vkchi.cache.inspection.source_links import Line, Linked, Listing
 from vkchi.cache.store import CacheEntry
 from vkchi.errors import MissingPackageError
 from vkchi.tuples import NamedTuple
-from vkchi.vk.statistics import PipelineExecutable
+from vkchi.vk.pipelines import PipelineExecutable
 
 TEMPLATE = "report.html.jinja"
 STYLES = ("default", "github-dark")  # of Pygments: light, dark

@@ -29,9 +29,8 @@ from vkchi.frontend.values.operands import (
     put_into,
 )
 from vkchi.frontend.values.references import Context
-from vkchi.ir.control_ops import initial_values
 from vkchi.ir.core import Op, Result, Value, is_constant, value_of
-from vkchi.ir.ops import TABLE, Effect, Trait
+from vkchi.ir.ops import TABLE, Effect, Trait, initial_values
 from vkchi.span import PACKAGE, source_line
 from vkchi.target.remarks import Caution
 from vkchi.types import Scalar, Tensor, integer_range, scalar_of, shape_of

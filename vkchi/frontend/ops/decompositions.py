@@ -19,8 +19,8 @@ from vkchi.frontend.values.references import ArrayRef, Context
 from vkchi.frontend.values.trees import map_leaves
 from vkchi.ir.core import Param, Value
 from vkchi.lang.function import Function, repeat
-from vkchi.lang.linear_algebra import decompose, decomposition_derivatives
-from vkchi.lang.linear_algebra.jacobi import DOUBLE, SINGLE, FloatPrecision
+from vkchi.lang.linear_algebra import decompose
+from vkchi.lang.linear_algebra.decompose import DOUBLE, SINGLE, FloatPrecision
 from vkchi.types import Scalar, f32, f64, i32, promote, scalar_of, u1
 
 # --- loops of traced functions -------------------------------------------------------------------
@@ -117,13 +117,9 @@ def _stop_grad(cx: Context, x: Any) -> Any:
 CALLS[repeat] = CallHandler(emit_repeat)
 CALLS[decompose.solve] = CallHandler(_solve)
 CALLS[decompose.stop_grad] = CallHandler(_stop_grad)
-CALLS[decomposition_derivatives.stop_first_grad] = CallHandler(
-    lambda cx, x: cx.b.emit("stop_first_grad", x)
-)
-CALLS[decomposition_derivatives.undefined_slope] = CallHandler(
-    lambda cx, x: cx.b.emit("undefined_slope", x)
-)
-CALLS[decomposition_derivatives.with_derivative_of] = CallHandler(
+CALLS[decompose.stop_first_grad] = CallHandler(lambda cx, x: cx.b.emit("stop_first_grad", x))
+CALLS[decompose.undefined_slope] = CallHandler(lambda cx, x: cx.b.emit("undefined_slope", x))
+CALLS[decompose.with_derivative_of] = CallHandler(
     lambda cx, x, y, z: cx.b.emit("with_derivative_of", x, y, z)
 )
 CALLS.update(

@@ -25,34 +25,425 @@ from vkchi.lang.elementwise import (
     select,
     sqrt,
 )
-from vkchi.lang.function import Function, Traced, language_function
-from vkchi.lang.linear_algebra.decomposition_derivatives import (
-    Triple,
-    eig_with_slopes,
-    polar_with_slopes,
-    svd_with_slopes,
-    with_diagonal,
-)
-from vkchi.lang.linear_algebra.jacobi import (
-    DOUBLE,
-    FloatPrecision,
-    diagonalize3,
-    identity_like,
-    normalize_or,
-    order_by_length,
-    orthogonalize2,
-    orthogonalize3,
-    perpendicular,
-    scale_to_one,
-    sort3,
-)
+from vkchi.lang.function import Function, Traced, language_function, repeat
 from vkchi.lang.linear_algebra.linear import read_rows, shape_of, shape_text
 from vkchi.lang.matrix import Matrix, pack
+from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from vkchi.lang.matrix import Vector
     from vkchi.protocols import Decomposition
+
+
+# --- Jacobi iterations ---------------------------------------------------------------------------
+#
+# Jacobi rotations for decompositions of small matrices, in both scopes.
+#
+# One-sided Jacobi rotates columns until they are orthogonal (singular values). Two-sided Jacobi
+# rotates a symmetric matrix until it is diagonal (eigenvalues). Errors are of the order of epsilon
+# times the largest value. Precondition: components are at most about 1; callers rescale.
+#
+# Source: M. R. Hestenes, "Inversion of matrices by biorthogonalization and related results", 1958;
+# J. Demmel and K. Veselic, "Jacobi's method is more accurate than QR", 1992.
+
+# Quadratic convergence: random and degenerate matrices take 4 to 7 sweeps.
+MOST_SWEEPS = 12
+
+
+class FloatPrecision(NamedTuple):
+    """Constants of a float type.
+
+    - epsilon: distance from 1 to the next value.
+    - smallest: smallest normal value, which has a finite reciprocal.
+    - tiny: squares of smaller values lose precision.
+    """
+
+    epsilon: float
+    smallest: float
+    tiny: float
+
+
+SINGLE = FloatPrecision(2.0**-23, 2.0**-126, 1e-17)
+DOUBLE = FloatPrecision(2.0**-52, 2.0**-1022, 1e-150)
+
+
+def scale_to_one(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
+    """Return m divided by its largest absolute component, and the divisor.
+
+    The divisor is 1 if that component is less than `smallest`.
+    """
+    largest = abs(m).max()
+    size = select(largest >= precision.smallest, largest, 1.0)
+    inverse = 1.0 / size
+    inverse += inverse * (1.0 - size * inverse)  # Newton step, as in `jacobi_rotation`
+    return m * inverse, size
+
+
+def jacobi_rotation(app: Any, aqq: Any, apq: Any) -> tuple[Any, Any]:
+    """Return cosine and sine of the Jacobi rotation that diagonalizes [[app, apq], [apq, aqq]].
+
+    The angle is at most 45 degrees.
+    """
+    delta = aqq - app
+    hypotenuse = abs(delta) + sqrt(delta * delta + 4.0 * apq * apq)
+    tangent = select(delta < 0.0, -2.0, 2.0) * apq / max(hypotenuse, 1e-30)
+    square = 1.0 + tangent * tangent
+    cosine = 1.0 / sqrt(square)
+    # Newton step: roots and quotients may be off by 7 ulp, and rotations must keep lengths.
+    cosine += 0.5 * cosine * (1.0 - square * cosine * cosine)
+    return cosine, tangent * cosine
+
+
+def orthogonalizing_rotation(bp: Any, bq: Any, precision: FloatPrecision) -> tuple[Any, Any]:
+    """Return cosine and sine of the rotation that makes two columns orthogonal.
+
+    It is the identity if they are orthogonal up to rounding.
+    """
+    app, aqq, apq = bp.dot(bp), bq.dot(bq), bp.dot(bq)
+    is_far = abs(apq) > precision.epsilon * sqrt(app) * sqrt(aqq)
+    return jacobi_rotation(app, aqq, select(is_far, apq, 0.0))
+
+
+def rotate_columns(cosine: Any, sine: Any, p: Any, q: Any) -> tuple[Any, Any]:
+    """Return cosine * p - sine * q and sine * p + cosine * q."""
+    return cosine * p - sine * q, sine * p + cosine * q
+
+
+# --- one-sided Jacobi: orthogonal columns --------------------------------------------------------
+
+
+def orthogonalize2(b0: Any, b1: Any, precision: FloatPrecision) -> tuple[Any, Any, Any, Any]:
+    """Rotate the columns b0, b1 of A until they are orthogonal. Return b0, b1, v0, v1.
+
+    The first two are the columns of A V, the others those of the rotation V. A second rotation
+    removes the rounding error of the first.
+    """
+    v0, v1 = pack([1.0, 0.0]), pack([0.0, 1.0])
+    for _ in range(2):
+        cosine, sine = orthogonalizing_rotation(b0, b1, precision)
+        b0, b1 = rotate_columns(cosine, sine, b0, b1)
+        v0, v1 = rotate_columns(cosine, sine, v0, v1)
+    return b0, b1, v0, v1
+
+
+def orthogonalize3(b: list[Any], precision: FloatPrecision) -> list[Any]:
+    """Rotate the columns `b` of A until they are orthogonal. Return [b0, b1, b2, v0, v1, v2].
+
+    The first three are the columns of A V, the others those of the rotation V. Sweeps over the
+    pairs end if one rotates nothing, or after MOST_SWEEPS.
+    """
+
+    def sweep(*state: Any) -> list[Any]:
+        columns, goes_on = list(state), None
+        for p, q in ((0, 1), (0, 2), (1, 2)):
+            bp, bq = columns[p], columns[q]
+            cosine, sine = orthogonalizing_rotation(bp, bq, precision)
+            columns[p], columns[q] = rotate_columns(cosine, sine, bp, bq)
+            columns[p + 3], columns[q + 3] = rotate_columns(
+                cosine, sine, columns[p + 3], columns[q + 3]
+            )
+            is_far = sine != 0.0
+            goes_on = is_far if goes_on is None else goes_on | is_far
+        return [*columns, goes_on]
+
+    return repeat(sweep, [*b, *identity_like(b[0])], MOST_SWEEPS)
+
+
+def identity_like(v: Any) -> list[Any]:
+    """Return the unit vectors, of the length and component type of v."""
+    n = v.shape[0]
+    return [v * 0.0 + pack([float(i == j) for j in range(n)]) for i in range(n)]
+
+
+def order_by_length(bp: Any, bq: Any, vp: Any, vq: Any) -> tuple[Any, Any, Any, Any]:
+    """Return the columns bp, bq, vp, vq, exchanged in both pairs if bq is longer than bp.
+
+    An exchange negates one column of a pair: it is a rotation by 90 degrees.
+    """
+    is_less = bp.dot(bp) < bq.dot(bq)
+    return (
+        select(is_less, -bq, bp),
+        select(is_less, bp, bq),
+        select(is_less, -vq, vp),
+        select(is_less, vp, vq),
+    )
+
+
+def sort3(columns: list[Any]) -> list[Any]:
+    """Return [b0, b1, b2, v0, v1, v2] in an order with b0 the longest and b2 the shortest.
+
+    Each exchange negates one column (`order_by_length`).
+    """
+    c = list(columns)
+    for p, q in ((0, 1), (0, 2), (1, 2)):
+        c[p], c[q], c[p + 3], c[q + 3] = order_by_length(c[p], c[q], c[p + 3], c[q + 3])
+    return c
+
+
+def normalize_or(b: Any, otherwise: Any, precision: FloatPrecision) -> tuple[Any, Any]:
+    """Return b scaled to length 1, and the length of b.
+
+    For a length of at most `tiny`, the first result is the unit vector `otherwise`.
+    """
+    length = sqrt(b.dot(b))
+    is_some = length > precision.tiny
+    unit = b / select(is_some, length, 1.0)
+    unit += 0.5 * unit * (1.0 - unit.dot(unit))  # Newton step, as in `jacobi_rotation`
+    return select(is_some, unit, otherwise), length
+
+
+def perpendicular(u: Any) -> Any:
+    """Return a unit vector perpendicular to the unit vector u; (0, 1, 0) for (1, 0, 0).
+
+    Source: T. Duff and others, "Building an Orthonormal Basis, Revisited", 2017.
+    """
+    side = select(u.z < 0.0, -1.0, 1.0)
+    a = -1.0 / (side + u.z)
+    return pack([u.x * u.y * a, side + u.y * u.y * a, -u.y])
+
+
+# --- two-sided Jacobi: diagonalization -----------------------------------------------------------
+
+
+def diagonalize3(m: Any, precision: FloatPrecision) -> list[Any]:
+    """Return eigenvalues w, unordered, and eigenvectors v of a symmetric 3 by 3 matrix.
+
+    The result is [w0, w1, w2, v0, v1, v2]. Components below the diagonal are not read.
+    """
+
+    def rotate(app: Any, aqq: Any, apq: Any, apr: Any, aqr: Any, vp: Any, vq: Any) -> Any:
+        cosine, sine = jacobi_rotation(app, aqq, apq)
+        moved = apq * (sine / cosine)
+        return (
+            app - moved,
+            aqq + moved,
+            *rotate_columns(cosine, sine, apr, aqr),
+            *rotate_columns(cosine, sine, vp, vq),
+        )
+
+    def sweep(*state: Any) -> list[Any]:
+        a00, a11, a22, a01, a02, a12, v0, v1, v2 = state
+        zero = a00 * 0.0
+        a00, a11, a02, a12, v0, v1 = rotate(a00, a11, a01, a02, a12, v0, v1)
+        a00, a22, a01, a12, v0, v2 = rotate(a00, a22, a02, zero, a12, v0, v2)
+        a11, a22, a01, a02, v1, v2 = rotate(a11, a22, a12, a01, zero, v1, v2)
+        off = abs(a01) + abs(a02)
+        return [a00, a11, a22, a01, a02, zero, v0, v1, v2, off > 1e-3 * precision.epsilon]
+
+    entries = [m[0, 0], m[1, 1], m[2, 2], m[0, 1], m[0, 2], m[1, 2]]
+    units = identity_like(pack(entries[:3]))
+    found = repeat(sweep, [*entries, *units], MOST_SWEEPS)
+    return [*found[:3], *found[6:]]
+
+
+# --- derivatives ---------------------------------------------------------------------------------
+#
+# Derivatives of singular values, eigenvalues and rotations, by implicit differentiation.
+#
+# The iterations of a decomposition contain selects and sorting. Their derivatives are wrong for
+# equal values, for example at the identity matrix. A gradient therefore replaces the computed
+# result (`with_derivative_of`) by a sum of two terms. The first is the same value without its first
+# derivative (`stop_first_grad`). The second has the value 0 and the right derivative. Second
+# derivatives are not supported.
+#
+# For A = U S V' and P = U' dA V:
+#
+#     dU = U (t + d) / 2                      dV = V (t - d) / 2
+#     d_ij = (P_ij - P_ji) / (s_i + s_j)      t_ij = (P_ij + P_ji) / (s_j - s_i)
+#
+# For a symmetric A = Q W Q': dQ = Q t with t_ij = P_ij / (w_j - w_i).
+#
+# Equal values: t_ij does not exist if s_i = s_j, because U and V can be rotated together by any
+# angle. Functions independent of this choice, such as U f(S) V', have a derivative. It is computed
+# at S with close values moved apart (`separate_values`).
+#
+# Stored vectors: if U or V is stored unchanged, this is not possible. The derivative of stored
+# vectors (third operand of `with_derivative_of`), and of values stored beside them, is taken at S
+# itself. It is NaN (`undefined_slope`) for values that are close (`are_close`). Values stored
+# without vectors keep their derivative.
+#
+# Source: Papadopoulo and Lourakis, "Estimating the Jacobian of the singular value decomposition",
+# 2000.
+
+Triple = tuple[Any, Any, Any]
+
+
+def _same(x: Any) -> Any:
+    return x
+
+
+def _first(x: Any, y: Any, z: Any) -> Any:
+    return x
+
+
+stop_first_grad = Function("stop_first_grad", _same, "x; its first derivative is added elsewhere.")
+undefined_slope = Function("undefined_slope", _same, "x; its derivative is NaN.")
+with_derivative_of = Function(
+    "with_derivative_of",
+    _first,
+    "x; y where a derivative of it is taken, z where it is stored as it is.",
+)
+
+
+def zero_with_derivative(x: Any) -> Any:
+    """A value of 0 with the derivative of x."""
+    return x - stop_first_grad(x)
+
+
+def skew(entry: Callable[[int, int], Any], n: int) -> Any:
+    """Return the skew-symmetric n by n matrix with entries entry(i, j) above its diagonal."""
+    upper = {(i, j): entry(i, j) for j in range(n) for i in range(j)}
+    lower = {(j, i): -x for (i, j), x in upper.items()}
+    entries = {**upper, **lower, **{(i, i): upper[0, 1] * 0.0 for i in range(n)}}
+    return pack([[entries[i, j] for j in range(n)] for i in range(n)])
+
+
+def diagonal_of(m: Any) -> list[Any]:
+    return [m[i, i] for i in range(shape_of(m)[0])]
+
+
+def with_diagonal(numbers: list[Any]) -> Any:
+    zero, n = numbers[0] * 0.0, len(numbers)
+    return pack([[numbers[i] if i == j else zero for j in range(n)] for i in range(n)])
+
+
+def separate_values(s: list[Any], precision: FloatPrecision) -> list[Any]:
+    """Return descending values, moved up so that neighbours differ by at least epsilon**0.5 of
+    their size.
+
+    The last value is unchanged.
+    """
+    delta, apart = precision.epsilon**0.5, [s[-1]]
+    for x in reversed(s[:-1]):
+        y = apart[0]
+        least = delta * max(abs(x), abs(y), precision.tiny)
+        apart.insert(0, select(x - y < least, y + least, x))
+    return apart
+
+
+def are_close(x: Any, y: Any, precision: FloatPrecision) -> Any:
+    """True if x and y differ by at most epsilon**0.75 times the larger absolute value."""
+    return abs(x - y) <= precision.epsilon**0.75 * max(abs(x), abs(y))
+
+
+def undefined_where_close(
+    parts: list[Any], numbers: list[Any], precision: FloatPrecision
+) -> list[Any]:
+    """Give NaN derivatives to each of `parts` whose value in `numbers` is close to another.
+
+    Changes the list `parts` and returns it; its values stay.
+    """
+    for i, x in enumerate(numbers):
+        for j, y in enumerate(numbers):
+            if i != j:
+                is_close = are_close(x, y, precision)
+                parts[i] = select(is_close, undefined_slope(parts[i]), parts[i])
+    return parts
+
+
+def undefined_columns(m: Any, numbers: list[Any], precision: FloatPrecision) -> Any:
+    """Return the matrix m, with NaN derivatives for columns whose value in `numbers` is close to
+    another."""
+    columns = [pack(list(column)) for column in zip(*read_rows(m))]
+    return pack(undefined_where_close(columns, numbers, precision)).transpose()
+
+
+def values_with_derivatives(found: Any, slopes: Any, beside: Any) -> Any:
+    """Return the values `found` with the derivatives of `slopes`.
+
+    They have the derivatives of `beside` if vectors of the same call are stored unchanged.
+    """
+    return with_derivative_of(found, slopes, with_derivative_of(slopes, slopes, beside))
+
+
+def safe_difference(x: Any, y: Any, precision: FloatPrecision) -> Any:
+    """y - x; 1 if `are_close`."""
+    return select(are_close(x, y, precision), 1.0, y - x)
+
+
+def svd_with_slopes(m: Any, found: Triple, precision: FloatPrecision) -> Triple:
+    """Return U, S, V of m: the values of `found`, in kernels with derivatives."""
+    if not isinstance(m, Traced):
+        return found
+    u, s, v = map(stop_first_grad, found)
+    exact = diagonal_of(s)
+    size = [*exact[:-1], abs(exact[-1])]
+    numbers = [*separate_values(size, precision)[:-1], exact[-1]]
+    e = zero_with_derivative(u.transpose() @ m @ v)
+
+    def turned(numbers: list[Any], minus: Callable[[Any, Any], Any]) -> Triple:
+        d = skew(lambda i, j: (e[i, j] - e[j, i]) / minus(-numbers[i], numbers[j]), len(numbers))
+        t = skew(lambda i, j: (e[i, j] + e[j, i]) / minus(numbers[i], numbers[j]), len(numbers))
+        values = [x + slope for x, slope in zip(numbers, diagonal_of(e))]
+        return u + u @ (t + d) * 0.5, with_diagonal(values), v + v @ (t - d) * 0.5
+
+    stored_u, stored_s, stored_v = turned(exact, lambda x, y: safe_difference(x, y, precision))
+    stored_s = undefined_where_close(diagonal_of(stored_s), size, precision)
+    new_u, new_s, new_v = turned(numbers, lambda x, y: y - x)
+    return (
+        with_derivative_of(found[0], new_u, undefined_columns(stored_u, size, precision)),
+        values_with_derivatives(found[1], new_s, with_diagonal(stored_s)),
+        with_derivative_of(found[2], new_v, undefined_columns(stored_v, size, precision)),
+    )
+
+
+def polar_with_slopes(
+    m: Any, rotation: Any, found: Triple, precision: FloatPrecision
+) -> tuple[Any, Any]:
+    """Return R = `rotation` and P = V @ S @ V' of m, in kernels with derivatives.
+
+    `found` is U, S, V; `rotation` is U @ V'.
+    """
+    u, s, v = found
+    stretch = v @ s @ v.transpose()
+    if not isinstance(m, Traced):
+        return rotation, stretch
+    u, s, v = map(stop_first_grad, found)
+    e = zero_with_derivative(u.transpose() @ m @ v)
+    numbers = diagonal_of(s)
+
+    def turn(i: int, j: int) -> Any:
+        total = numbers[i] + numbers[j]
+        is_some = abs(total) > precision.smallest
+        return (e[i, j] - e[j, i]) / select(is_some, total, precision.smallest)
+
+    r = stop_first_grad(rotation) + u @ skew(turn, len(numbers)) @ v.transpose()
+    p = stop_first_grad(stretch) + zero_with_derivative(r.transpose() @ m)
+    return with_derivative_of(rotation, r, r), with_derivative_of(stretch, p, p)
+
+
+def eig_with_slopes(m: Any, found: tuple[Any, Any], precision: FloatPrecision) -> tuple[Any, Any]:
+    """Return eigenvalues and eigenvectors of the symmetric m: `found`, in kernels with derivatives.
+
+    Precondition: eigenvalues descend for 2 by 2 matrices and ascend for 3 by 3.
+    """
+    if not isinstance(m, Traced):
+        return found
+    w, q = map(stop_first_grad, found)
+    n = shape_of(m)[0]
+    exact = [w[i] for i in range(n)]
+    numbers = (
+        separate_values(exact, precision)
+        if n == 2
+        else separate_values(exact[::-1], precision)[::-1]
+    )
+    e = zero_with_derivative(q.transpose() @ m @ q)
+
+    def turned(numbers: list[Any], minus: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+        t = skew(lambda i, j: e[i, j] / minus(numbers[i], numbers[j]), n)
+        return [x + slope for x, slope in zip(numbers, diagonal_of(e))], q + q @ t
+
+    stored_w, stored_q = turned(exact, lambda x, y: safe_difference(x, y, precision))
+    stored_w = undefined_where_close(stored_w, exact, precision)
+    new_w, new_q = turned(numbers, lambda x, y: y - x)
+    return (
+        values_with_derivatives(found[0], pack(new_w), pack(stored_w)),
+        with_derivative_of(found[1], new_q, undefined_columns(stored_q, exact, precision)),
+    )
+
+
+# --- functions -----------------------------------------------------------------------------------
 
 # --- singular values -----------------------------------------------------------------------------
 

@@ -25,7 +25,6 @@ from functools import cached_property, reduce
 
 from vkchi.analysis.dataflow import Flow
 from vkchi.analysis.memory.alias import SideEffectTable, bases_may_alias
-from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, Param, Region, Result, Value, base_memory, constant_int, walk
 from vkchi.ir.ops import (
     COMPARISONS,
@@ -35,6 +34,7 @@ from vkchi.ir.ops import (
     TIED,
     Effect,
     Trait,
+    axes_of,
     kinds_with,
 )
 from vkchi.ir.rebuild import Cloner, Rebuilder, rebuild_chosen

@@ -25,9 +25,9 @@ from vkchi.analysis.memory.alias import reducible
 from vkchi.analysis.parallel_loops import AxisDependence, may_interleave
 from vkchi.analysis.values.host_numbers import axis_length, host_length
 from vkchi.ir.builder import Builder
-from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, Param, Value, constant_int, used_in, walk
 from vkchi.ir.iteration_space import as_i32
+from vkchi.ir.ops import axes_of
 from vkchi.ir.rebuild import Cloner, rebuild_loops
 from vkchi.opt.cost_model import least_threads
 from vkchi.target import tuning

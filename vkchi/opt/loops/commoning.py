@@ -27,8 +27,8 @@ from vkchi.analysis.values.polynomials import (
     factor_of,
     terms_of,
 )
-from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, Param, Value, constant_int, walk
+from vkchi.ir.ops import axes_of
 from vkchi.ir.rebuild import Rebuilder, rebuild_chosen
 from vkchi.target import tuning
 from vkchi.tuples import NamedTuple

@@ -34,9 +34,19 @@ from vkchi.analysis.parallel_loops import AxisVariance, is_private, loads_in_loo
 from vkchi.analysis.values.host_numbers import axis_length
 from vkchi.analysis.values.polynomials import AffinePolynomials, factor_of
 from vkchi.ir.builder import Builder
-from vkchi.ir.control_ops import LoopAxis, axes_of, bodies_of, control_of, initial_values, is_loop
 from vkchi.ir.core import Func, Op, Param, Region, Value, constant_int, has_kind, used_in, walk
-from vkchi.ir.ops import ACCESSES, ATOMICS, Effect, effect_of
+from vkchi.ir.ops import (
+    ACCESSES,
+    ATOMICS,
+    Effect,
+    LoopAxis,
+    axes_of,
+    bodies_of,
+    control_of,
+    effect_of,
+    initial_values,
+    is_loop,
+)
 from vkchi.ir.rebuild import Cloner, rebuild_loops
 from vkchi.opt.cost_model import least_threads, words_per_iteration
 from vkchi.opt.mapping.axis_order import find_order

@@ -28,9 +28,8 @@ from vkchi.analysis.memory.alias import bases_may_alias
 from vkchi.analysis.parallel_loops import is_private
 from vkchi.analysis.values.interval_analysis import Intervals
 from vkchi.ir.builder import Builder
-from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, find_parallel, used_in, walk
-from vkchi.ir.ops import LOOPS, PLAIN_ACCESSES, TABLE, TIED, Effect
+from vkchi.ir.ops import LOOPS, PLAIN_ACCESSES, TABLE, TIED, Effect, axes_of
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.opt.cost_model import is_worth_lanes, subgroup_width
 from vkchi.opt.loops.legality import may_fuse

@@ -28,10 +28,10 @@ from vkchi.analysis.cost import known_work_of
 from vkchi.analysis.parallel_loops import may_interleave
 from vkchi.analysis.values.interval_analysis import NEVER, Intervals, axes_in
 from vkchi.ir.builder import Builder
-from vkchi.ir.control_ops import axes_of, constant_trip_count
 from vkchi.ir.core import Func, Op, Param, Value, constant_int, is_constant, walk
 from vkchi.ir.iteration_space import IterationDigit, IterationSpace
 from vkchi.ir.op_table.interval_rules import Interval
+from vkchi.ir.ops import axes_of, constant_trip_count
 from vkchi.ir.rebuild import Cloner, inline, rebuild_loops
 from vkchi.opt.cost_model import is_worth_splitting
 from vkchi.opt.loops.jam import elements_per_access, has_small_body, is_mostly_contiguous

@@ -14,11 +14,10 @@ from collections.abc import Iterator, Mapping
 
 from vkchi.analysis.dataflow import Dependence, slot_params
 from vkchi.analysis.values.interval_analysis import Intervals, axes_in, may_hold
-from vkchi.ir.control_ops import axes_of, control_operands, initial_values
 from vkchi.ir.core import Func, Op, Region, Value, walk
 from vkchi.ir.op_table.interval_rules import Interval
 from vkchi.ir.op_table.invocation_ops import EXCHANGING
-from vkchi.ir.ops import COUNTED, LOOPS
+from vkchi.ir.ops import COUNTED, LOOPS, axes_of, control_operands, initial_values
 
 First = Mapping[Value, Interval | None]  # parameters of enclosing loops in their first iteration
 

@@ -28,11 +28,20 @@ from importlib import import_module
 
 from vkchi.errors import CompilationError, DeviceError, SubgroupWarning, warn_at
 from vkchi.ir.builder import Builder, emit_cas_loop, updated_value
-from vkchi.ir.control_ops import carried_params, control_of, initial_values, is_loop
 from vkchi.ir.core import Func, Op, Param, Value, base_memory, has_kind, walk
 from vkchi.ir.num import Num
 from vkchi.ir.op_table.invocation_ops import ARITHMETIC, EXCHANGING, SPANS
-from vkchi.ir.ops import ATOMICS, EQUALITIES, UPDATES, Trait, kinds_with
+from vkchi.ir.ops import (
+    ATOMICS,
+    EQUALITIES,
+    UPDATES,
+    Trait,
+    carried_params,
+    control_of,
+    initial_values,
+    is_loop,
+    kinds_with,
+)
 from vkchi.ir.rebuild import rebuild
 from vkchi.span import Span
 from vkchi.target.caps import Caps

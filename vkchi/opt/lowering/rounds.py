@@ -20,8 +20,8 @@ from collections.abc import Sequence
 
 from vkchi.analysis.values.polynomials import ONE, Polynomial, WrappedSums, factor_of, terms_of
 from vkchi.ir.builder import Builder
-from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, Value, constant_int, walk
+from vkchi.ir.ops import axes_of
 from vkchi.opt.lowering.offsets import ArithmeticBuilder, Offset
 from vkchi.opt.rewrite.dce import remove_dead
 from vkchi.opt.rewrite.licm import hoist_invariants

@@ -21,9 +21,9 @@ from collections.abc import Iterator, Sequence
 
 from vkchi.analysis.memory.alias import location_of
 from vkchi.analysis.parallel_loops import is_numbered
-from vkchi.ir.control_ops import LoopAxis, axes_of
 from vkchi.ir.core import Op, Param, Value, constant_int, walk
 from vkchi.ir.iteration_space import Order
+from vkchi.ir.ops import LoopAxis, axes_of
 from vkchi.types import Array, Type
 
 

@@ -34,10 +34,9 @@ from vkchi.analysis.parallel_loops import depends_on_invocation, depends_on_neig
 from vkchi.analysis.values.host_numbers import axis_length, host_count, host_length
 from vkchi.errors import DeviceError, InternalError
 from vkchi.ir.builder import Builder
-from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, Param, Region, Value, find_parallel, walk
 from vkchi.ir.iteration_space import IterationSpace, Order, iteration_count, space_of
-from vkchi.ir.ops import LOOPS
+from vkchi.ir.ops import LOOPS, axes_of
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.opt.cost_model import (
     choose_block,

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.control_ops import axes_of, constant_trip_count
 from vkchi.ir.core import Func, Op, Param, Value, constant_int
+from vkchi.ir.ops import axes_of, constant_trip_count
 from vkchi.ir.rebuild import inline, rebuild
 from vkchi.target import tuning
 from vkchi.types import i32, i64, u64

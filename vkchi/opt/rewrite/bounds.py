@@ -47,10 +47,9 @@ from vkchi.analysis.values.ranges import (
 )
 from vkchi.errors import InternalError
 from vkchi.ir.builder import Builder
-from vkchi.ir.control_ops import axes_of, carried_params, initial_values
 from vkchi.ir.core import Func, Op, Param, Region, Value, constant_int, find_parallel, walk
 from vkchi.ir.op_table.interval_rules import type_range
-from vkchi.ir.ops import Effect, effect_of
+from vkchi.ir.ops import Effect, axes_of, carried_params, effect_of, initial_values
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.opt.rewrite.proved import REWRITES
 from vkchi.types import Array, Scalar, Type, scalar_of

@@ -19,9 +19,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from vkchi.ir.control_ops import carried_params, control_of, initial_values, is_loop
 from vkchi.ir.core import Op, Region, Result, Value, constant_int, is_constant, is_equal_value
-from vkchi.ir.ops import ROUNDED_DOWN, TABLE, Effect
+from vkchi.ir.ops import (
+    ROUNDED_DOWN,
+    TABLE,
+    Effect,
+    carried_params,
+    control_of,
+    initial_values,
+    is_loop,
+)
 from vkchi.opt.rewrite.dce import pruned_op
 from vkchi.opt.rewrite.match import scalar_kind_of
 from vkchi.target import tuning

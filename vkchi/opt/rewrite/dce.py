@@ -24,9 +24,16 @@ from collections.abc import Sequence
 
 from vkchi.analysis.dataflow import closure
 from vkchi.ir.builder import Builder
-from vkchi.ir.control_ops import bodies_of, control_of, control_operands, initial_values, is_loop
 from vkchi.ir.core import HIDDEN, Func, Op, Region, Result, Value, base_memory, used_in
-from vkchi.ir.ops import TABLE, Effect
+from vkchi.ir.ops import (
+    TABLE,
+    Effect,
+    bodies_of,
+    control_of,
+    control_operands,
+    initial_values,
+    is_loop,
+)
 from vkchi.ir.rebuild import Rebuilder
 
 _EFFECTS = (Effect.WRITE, Effect.ATOMIC, Effect.SYNC, Effect.REPORT)

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vkchi.analysis.values.ranges import Key, resolve
-from vkchi.ir.control_ops import axes_of
 from vkchi.ir.core import Func, Op, Region, Value, constant_int, walk
 from vkchi.ir.op_table.interval_rules import type_range
+from vkchi.ir.ops import axes_of
 from vkchi.opt.rewrite.bounds import WALKS, Prover
 from vkchi.target.remarks import Caution
 from vkchi.types import Tensor, scalar_of

@@ -27,9 +27,8 @@ from collections.abc import Sequence
 from math import prod
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.control_ops import LoopAxis, axes_of
 from vkchi.ir.core import Func, Op, Param, Value
-from vkchi.ir.ops import LOOPS
+from vkchi.ir.ops import LOOPS, LoopAxis, axes_of
 from vkchi.opt.cost_model import is_worth_gathering
 from vkchi.opt.loops.scatter.gather import IterationCopy, move_scatter_adds
 from vkchi.opt.loops.scatter.shifts import ScatterAdd, ScatterAnalysis

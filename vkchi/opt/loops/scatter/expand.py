@@ -35,9 +35,8 @@ from math import prod
 from vkchi.analysis.memory.dependence import WriteAccess
 from vkchi.analysis.memory.footprint import element_under
 from vkchi.ir.builder import Builder
-from vkchi.ir.control_ops import axes_of, control_of
 from vkchi.ir.core import TEMP, Func, Op, Param, Region, Value
-from vkchi.ir.ops import READS
+from vkchi.ir.ops import READS, axes_of, control_of
 from vkchi.ir.rebuild import Cloner, rebuild_loops
 from vkchi.opt.cost_model import is_worth_expanding
 from vkchi.opt.loops.scatter import distribute, gather

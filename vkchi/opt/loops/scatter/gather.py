@@ -34,10 +34,9 @@ from math import prod
 
 from vkchi.analysis.memory.footprint import element_of
 from vkchi.ir.builder import Builder
-from vkchi.ir.control_ops import LoopAxis, constant_trip_count, is_loop
 from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, constant_int, is_wide, walk
 from vkchi.ir.op_table.interval_rules import Interval
-from vkchi.ir.ops import UPDATES, WRITES
+from vkchi.ir.ops import UPDATES, WRITES, LoopAxis, constant_trip_count, is_loop
 from vkchi.ir.rebuild import Cloner, Rebuilder, rebuild_loops
 from vkchi.opt.cost_model import is_worth_gathering
 from vkchi.opt.loops.scatter.shifts import (

@@ -26,9 +26,8 @@ from math import prod
 
 from vkchi.analysis.dataflow import closure
 from vkchi.analysis.memory.alias import bases_may_alias
-from vkchi.ir.control_ops import axes_of, control_of
 from vkchi.ir.core import Op, Param, Result, Value, base_memory
-from vkchi.ir.ops import READS, TABLE, Effect
+from vkchi.ir.ops import READS, TABLE, Effect, axes_of, control_of
 from vkchi.opt.loops.scatter.least_cut import Network
 from vkchi.opt.loops.scatter.shifts import ScatterAnalysis, is_global
 from vkchi.target import tuning

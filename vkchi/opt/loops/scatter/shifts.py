@@ -45,7 +45,14 @@ from vkchi.analysis.values.polynomials import (
     symbols_in,
 )
 from vkchi.analysis.values.ranges import Extent
-from vkchi.ir.control_ops import (
+from vkchi.ir.core import Op, Region, Result, Value, base_memory, constant_int, used_in, walk
+from vkchi.ir.op_table.interval_rules import Interval
+from vkchi.ir.ops import (
+    QUOTIENTS,
+    READS,
+    TABLE,
+    WRITES,
+    Effect,
     LoopAxis,
     axes_of,
     bodies_of,
@@ -53,9 +60,6 @@ from vkchi.ir.control_ops import (
     initial_values,
     is_loop,
 )
-from vkchi.ir.core import Op, Region, Result, Value, base_memory, constant_int, used_in, walk
-from vkchi.ir.op_table.interval_rules import Interval
-from vkchi.ir.ops import QUOTIENTS, READS, TABLE, WRITES, Effect
 from vkchi.target import tuning
 from vkchi.target.remarks import Refusal, Verdict
 from vkchi.tuples import NamedTuple

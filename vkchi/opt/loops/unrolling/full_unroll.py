@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Sequence
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.control_ops import constant_trip_count
 from vkchi.ir.core import Op, Value, constant_int
+from vkchi.ir.ops import constant_trip_count
 from vkchi.ir.rebuild import Cloner
 from vkchi.types import Scalar
 

@@ -28,9 +28,8 @@ from functools import cached_property
 
 from vkchi.analysis.memory.alias import accesses_by_base, shared_bases
 from vkchi.analysis.parallel_loops import is_private
-from vkchi.ir.control_ops import LoopAxis, axes_of
 from vkchi.ir.core import Func, Op, Param, Value, constant_int, find_parallel
-from vkchi.ir.ops import PLAIN_ACCESSES, READS, TABLE, Effect
+from vkchi.ir.ops import PLAIN_ACCESSES, READS, TABLE, Effect, LoopAxis, axes_of
 from vkchi.ir.rebuild import Cloner, rebuild_chosen
 from vkchi.opt.cost_model import subgroup_width
 from vkchi.opt.loops.broadcast import LikelyDivergence

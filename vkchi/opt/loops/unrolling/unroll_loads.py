@@ -30,9 +30,8 @@ from vkchi.analysis.dataflow import made_inside
 from vkchi.analysis.memory.alias import SideEffects, SideEffectTable, location_of
 from vkchi.analysis.memory.footprint import element_under
 from vkchi.analysis.parallel_loops import AxisVariance, is_private
-from vkchi.ir.control_ops import axes_of, constant_trip_count
 from vkchi.ir.core import Func, Op, find_parallel, walk
-from vkchi.ir.ops import LOOPS, TABLE, Effect
+from vkchi.ir.ops import LOOPS, TABLE, Effect, axes_of, constant_trip_count
 from vkchi.ir.rebuild import rebuild_chosen
 from vkchi.opt.cost_model import RepeatedLoads, is_worth_hoisting_loads
 from vkchi.opt.loops.unrolling.full_unroll import Unroller, unrolled_size

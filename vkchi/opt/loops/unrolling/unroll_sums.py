@@ -19,9 +19,8 @@ from vkchi.analysis.memory.footprint import element_under
 from vkchi.analysis.parallel_loops import may_interleave
 from vkchi.analysis.values.polynomials import WrappedSums, symbols_in
 from vkchi.ir.builder import Builder
-from vkchi.ir.control_ops import constant_trip_count
 from vkchi.ir.core import Func, Op, Value, used_in, walk
-from vkchi.ir.ops import ATOMICS
+from vkchi.ir.ops import ATOMICS, constant_trip_count
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.opt.loops.scatter.shifts import is_global
 from vkchi.opt.loops.unrolling.full_unroll import Unroller
