@@ -39,7 +39,7 @@ from vkchi.ir.ops import (
 )
 from vkchi.ir.rebuild import Cloner, Rebuilder, rebuild_chosen
 from vkchi.opt.cost_model import subgroup_width
-from vkchi.opt.loops.tiles import split_into_tiles
+from vkchi.opt.loops.tiles import begin_of_tile, split_into_tiles
 from vkchi.opt.rewrite.dce import remove_dead
 from vkchi.target import tuning
 from vkchi.target.caps import Caps
@@ -299,7 +299,7 @@ class CooperativeLoadEmitter:
         tile = Param(t, index.name)
         params = [Param(p.type, p.name) for p in carried]
         with b.region(tile, *params) as around:
-            start = b.emit("add", args[0], b.emit("mul", tile, width))
+            start = begin_of_tile(b, args[0], tile, width)
             mine = dict(self.own_loads(index, b.emit("add", start, lane)))
             turn, inner = Param(t, index.name), [Param(p.type, p.name) for p in carried]
             with b.region(turn, *inner) as round_:

@@ -49,6 +49,7 @@ from vkchi.ir.ops import (
 )
 from vkchi.ir.rebuild import Cloner, rebuild_loops
 from vkchi.opt.cost_model import least_threads, words_per_iteration
+from vkchi.opt.loops.tiles import begin_of_tile
 from vkchi.opt.mapping.axis_order import find_order
 from vkchi.opt.memory.walks import bits_at, stride_along
 from vkchi.target import tuning
@@ -365,9 +366,7 @@ def build_jammed(b: Builder, op: Op, args: Sequence[Value], choice: JamPlan) -> 
         groups = b.emit("add", b.emit("floordiv", b.emit("sub", length, one), step), one)
     params = [Param(p.type, p.name) for p in op.regions[0].params]
     with b.region(*params) as body:
-        start = b.emit("mul", params[k], step)
-        if constant_int(begin) != 0:
-            start = b.emit("add", begin, start)
+        start = begin_of_tile(b, begin, params[k], step)
         outer: dict[Value, Value] = dict(zip(op.regions[0].params, params, strict=True))
         if is_even:
             copy_jammed(b, op, start, outer, choice)

@@ -19,6 +19,12 @@ class Tiles(NamedTuple):
     rest: Value | None
 
 
+def begin_of_tile(b: Builder, begin: Value, tile: Value, size: Value) -> Value:
+    """Append code for the first iteration of a tile, and return it."""
+    start = b.emit("mul", tile, size)
+    return start if constant_int(begin) == 0 else b.emit("add", begin, start)
+
+
 def split_into_tiles(b: Builder, begin: Value, end: Value, size: int) -> Tiles:
     """Append code that splits the range `begin` to `end` into tiles of `size` iterations, at least
     two. Returns their number and the begin of the remainder.

@@ -33,7 +33,7 @@ from vkchi.ir.ops import PLAIN_ACCESSES, READS, TABLE, Effect, LoopAxis, axes_of
 from vkchi.ir.rebuild import Cloner, rebuild_chosen
 from vkchi.opt.cost_model import subgroup_width
 from vkchi.opt.loops.broadcast import LikelyDivergence
-from vkchi.opt.loops.tiles import split_into_tiles
+from vkchi.opt.loops.tiles import begin_of_tile, split_into_tiles
 from vkchi.opt.memory.walks import StrideOneAccesses, bits_at
 from vkchi.target import tuning
 from vkchi.target.caps import Caps
@@ -213,9 +213,7 @@ def build_unrolled(
     groups, rest = split_into_tiles(b, begin, end, way.rounds)
     index, *carried = [Param(p.type, p.name) for p in body.params]
     with b.region(index, *carried) as region:
-        start = b.emit("mul", index, b.const(way.rounds, i32))
-        if constant_int(begin) != 0:
-            start = b.emit("add", begin, start)
+        start = begin_of_tile(b, begin, index, b.const(way.rounds, i32))
         following: list[Value] = [*carried]
         for k in range(way.rounds):
             at = b.emit("add", start, b.const(k, i32), name=index.name) if k else start
