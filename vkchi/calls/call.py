@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from vkchi.calls.facts import Case, case_of
+from vkchi.calls.facts import Case, case_of, deciding
 from vkchi.calls.repeated import RepeatedTapedCall, find_repeated, note_repeated
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
@@ -84,7 +84,7 @@ def describe_call(
     numbers = integer_arguments(kernel, args)
     return KernelCall(
         name, kernel, given, arrays, numbers, tensors, hosts, tuple(bound.imports),
-        constants, case_of(numbers, arrays),
+        constants, case_of(deciding(kernel, numbers), arrays),
     )  # fmt: skip
 
 
@@ -96,10 +96,11 @@ def constants_of(kernel: CompiledKernel, args: tuple[Any, ...]) -> frozenset[str
 
 
 def repeat_call(name: str, repeated: RepeatedTapedCall, args: tuple[Any, ...]) -> KernelCall:
-    numbers = repeated.numbers(args)
+    kernel, numbers = repeated.kernel, repeated.numbers(args)
+    case = tuple(deciding(kernel, numbers).items()), repeated.shapes
     return KernelCall(
-        name, repeated.kernel, args, repeated.arrays(args), numbers, {}, {}, (), repeated.constants,
-        (tuple(numbers.items()), repeated.shapes), repeated,
+        name, kernel, args, repeated.arrays(args), numbers, {}, {}, (), repeated.constants, case,
+        repeated,
     )  # fmt: skip
 
 
@@ -179,6 +180,10 @@ class LaunchRequest:
         given = [(p.name, arg) for p, arg in leaf_arguments(self.kernel, self.args)
                  if p.kind == "array" and not isinstance(arg, Ndarray)]  # fmt: skip
         return {name: view for name, arg in given if (view := host_views.view_of(arg)) is not None}
+
+    def case_of(self, arrays: Mapping[str, Storage]) -> Case:
+        numbers = integer_arguments(self.kernel, self.args)
+        return case_of(deciding(self.kernel, numbers), arrays)
 
     @cached_property
     def written(self) -> dict[str, Memory]:

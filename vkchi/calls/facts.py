@@ -29,17 +29,23 @@ if TYPE_CHECKING:
     from vkchi.launch.compiled_kernel import CompiledKernel
     from vkchi.signature.signer import Key
 
-__all__ = ["CachedQueries", "Case", "KernelCaches", "Names", "case_of", "facts"]
+__all__ = ["CachedQueries", "Case", "KernelCaches", "Names", "case_of", "deciding", "facts"]
 V = TypeVar("V")
 MOST_NOTES = 256  # limit on `repeated` calls examined per kernel
 Names = frozenset[str]
-# Key of a call for query results: its integers and the shapes of its arrays, by name.
+# Key of a call for query results: integers and the shapes of its arrays, by name.
 Case = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, tuple[int, ...]], ...]]
 
 
 def case_of(numbers: Mapping[str, int], arrays: Mapping[str, Shaped]) -> Case:
     shapes = tuple([(name, array.shape) for name, array in arrays.items()])
     return tuple(numbers.items()), shapes
+
+
+def deciding(kernel: CompiledKernel, numbers: Mapping[str, int]) -> dict[str, int]:
+    """The integers of a call on which the results of queries may depend."""
+    names = facts.deciding_integers(kernel) if numbers else ()
+    return {name: n for name, n in numbers.items() if name in names}
 
 
 class CachedQuery(NamedTuple):
@@ -105,8 +111,8 @@ if not TYPE_CHECKING:
         "calls.questions",
         {
             "along": "ForwardKernel", "arrays_used": "Names", "check_reached": "None",
-            "depends_on_order": "bool", "differentiated": "CompiledGradient",
-            "fixed_stores": "Names",
+            "deciding_integers": "Names", "depends_on_order": "bool",
+            "differentiated": "CompiledGradient", "fixed_stores": "Names",
             "kinds_of_writes": "dict[str, frozenset[str]]", "marked": "MarkingKernel",
             "invariant": "Names | None", "stores_constants": "bool",
             "strip_mined": "Artifact | None",

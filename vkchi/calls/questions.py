@@ -12,6 +12,7 @@ from vkchi.analysis.dataflow import Dependence
 from vkchi.analysis.memory import alias
 from vkchi.analysis.memory.boxes import Box, Shaped, boxes_may_intersect, first_filling_segment
 from vkchi.analysis.memory.footprint import Footprint
+from vkchi.analysis.values.polynomials import is_integer
 from vkchi.autodiff import gradient_checks
 from vkchi.autodiff.buffers import save_buffer_size
 from vkchi.autodiff.instrument import STORES, find_invariant, instrument_stores
@@ -39,9 +40,9 @@ from vkchi.calls.gradients import (
 )
 from vkchi.compiler import build_artifact
 from vkchi.ir.core import Op, Param, Value, base_memory, used_in, walk
-from vkchi.ir.ops import READS, WRITES, Effect, effect_of
+from vkchi.ir.ops import ACCESSES, READS, WRITES, Effect, effect_of
 from vkchi.target.artifact import Artifact
-from vkchi.types import Array
+from vkchi.types import Array, u1
 
 if TYPE_CHECKING:
     from vkchi.launch.compiled_kernel import CompiledKernel
@@ -92,6 +93,22 @@ def arrays_used(kernel: CompiledKernel) -> Names:
     reads = [op for op in walk(kernel.func.body) if op.kind in READS]
     bases = [base_memory(op.args[0]) for op in reads if op.kind != "atomic_add" or op in used]
     return frozenset(base.name for base in bases if isinstance(base, Param))
+
+
+def deciding_integers(kernel: CompiledKernel) -> Names:
+    """Integer and bool parameters on which an address, a loop bound or a condition may depend.
+
+    The parts of arrays that a call accesses depend on no other scalars.
+    """
+    fn = kernel.func
+    places = {op.args[0] for op in walk(fn.body) if op.kind in ACCESSES} - set(fn.params)
+
+    def decides(p: Param) -> bool:
+        depends = Dependence(fn.body, [p])
+        return bool(depends.decided) or not depends.found.isdisjoint(places)
+
+    given = [p for p in fn.params if is_integer(p) or p.type is u1]
+    return frozenset(p.name for p in given if decides(p))
 
 
 def stores_constants(kernel: CompiledKernel) -> bool:

@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from vkchi.calls.facts import facts
 from vkchi.device import IMPORTED
 from vkchi.fields.storage import Storage
 from vkchi.interop.in_place import HostNdarray
@@ -40,7 +41,9 @@ class RepeatedTapedCall:
     - `shapes`: shapes of the arrays, in the order of `arrays`.
     - `constants`: arrays that the kernel treats as constants.
     - `smooth`: names of other arrays of floats; True for ndarrays, which may get other gradients.
-    - `known`: facts about calls with the saved gradient (`tape.CallFacts`).
+    - `known`: facts about calls with the saved gradient (`tape.CallFacts`), by `key_of` their
+      arguments and the names of constant arrays.
+    - `deciding`: positions of the integers on which facts may depend; None before the first facts.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class RepeatedTapedCall:
         self.passed = [(name, k) for name, k in names if kernel.parameters[k].kind == "array"]
         self.scalars = [(name, k) for k, name in call.scalars]
         self.known: dict[Hashable, Any] = {}
+        self.deciding: list[int] | None = None
         self._gradient: tuple[Adjoints, GradientPlan] | None = None
         self._commands: tuple[Executable, Buffers, RepeatedCommands] | None = None
 
@@ -67,6 +71,13 @@ class RepeatedTapedCall:
 
     def numbers(self, args: tuple[Any, ...]) -> dict[str, int]:
         return {name: args[k] for name, k in self.scalars if isinstance(args[k], int)}
+
+    def key_of(self, args: tuple[Any, ...]) -> Hashable:
+        """The integers on which facts may depend; None for those that facts do not know."""
+        if self.deciding is None:
+            names = facts.deciding_integers(self.kernel)
+            self.deciding = [k for name, k in self.scalars if name in names]
+        return tuple([args[k] if isinstance(args[k], int) else None for k in self.deciding])
 
     def gradient(self, adjoints: Mapping[str, Storage]) -> GradientPlan | None:
         """The saved gradient if it is the one for these adjoints, else None."""

@@ -26,7 +26,8 @@ from vkchi.operators.description import OperatorSpec, Tensors, slope_of
 from vkchi.operators.field_snapshots import FieldSnapshots
 from vkchi.runtime import current_runtime
 from vkchi.signature.bound import ImportedArray
-from vkchi.tape.custom import first_load, is_redefined
+from vkchi.tape.call_facts import first_access
+from vkchi.tape.custom import is_redefined
 
 if TYPE_CHECKING:
     import torch
@@ -98,7 +99,7 @@ def find_changed(
 def unreadable_field_error(
     memory: FieldSnapshots, kernel: CompiledKernel, key: str, *, is_known: bool
 ) -> TensorGradientError:
-    span = first_load(kernel, key)
+    span = first_access(kernel, "loads", key)
     if not is_known:
         return memory.unknown(key, span)
     return TensorGradientError(

@@ -22,7 +22,7 @@ nonzero. In forward mode it does so only if any tangent of the call is nonzero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from vkchi.autodiff.results import GradientSpec
@@ -35,8 +35,7 @@ from vkchi.races.race import Found, Race, UndecidedRace, memory_name
 
 if TYPE_CHECKING:
     from vkchi.races import meeting as facts
-    from vkchi.races.meeting import KernelRaces, TrialSet
-    from vkchi.races.trials import TrialRun
+    from vkchi.races.meeting import InstrumentedRun, KernelRaces, TrialSet
 else:
     facts = CachedQueries("races.meeting", {"may_race": "bool"}, {"meeting": "tuple[int, ...]"})
 
@@ -66,7 +65,7 @@ class RaceFinder:
         self, version: Callable[[Storage], int] | None = None, *, has_run: bool = False
     ) -> None:
         self.version, self.has_run = version, has_run
-        self.known: dict[object, tuple[list[int], frozenset[int]]] = {}
+        self.known: dict[object, tuple[list[int], Sequence[int]]] = {}
         self.trials = 0
 
     def look(
@@ -115,13 +114,13 @@ class RaceFinder:
         if numbers is None:
             race = tuple(races.race_of(group, DRAWN) for group in trials.groups)
             return UndecidedRace(names, spec, all_, race)
-        return tuple(races.race_of(trials.groups[k]) for k in sorted(numbers)) or None
+        return tuple(races.race_of(trials.groups[k]) for k in numbers) or None
 
-    def _try(self, call: KernelCall, races: KernelRaces, trials: TrialSet) -> frozenset[int] | None:
+    def _try(self, call: KernelCall, races: KernelRaces, trials: TrialSet) -> Sequence[int] | None:
         if not trials.places.is_certain:
             return None
         if self._is_lost(call, trials.places):
-            return frozenset(range(len(trials.groups)))
+            return range(len(trials.groups))
         numbers = self._find(call, races, trials.places)
         if not numbers:
             return numbers
@@ -130,7 +129,7 @@ class RaceFinder:
             return None
         return numbers if self._is_lost(call, values) else values.find(call)
 
-    def _is_lost(self, call: KernelCall, trial: TrialRun) -> bool:
+    def _is_lost(self, call: KernelCall, trial: InstrumentedRun) -> bool:
         """True if a trial may read elements that the call itself has overwritten (only with
         `has_run`)."""
         if not self.has_run:
@@ -143,7 +142,7 @@ class RaceFinder:
 
         return find_stale(call, None, both, frozenset()) is not None
 
-    def _find(self, call: KernelCall, races: KernelRaces, trial: TrialRun) -> frozenset[int]:
+    def _find(self, call: KernelCall, races: KernelRaces, trial: InstrumentedRun) -> Sequence[int]:
         key = trial.key(call)
         deciding = [call.arrays[name].whole for name in trial.needs]
         if key is None or (deciding and self.version is None):

@@ -1,35 +1,44 @@
-"""Race queries for one kernel: possible conflicts, their effects, instrumented variants.
+"""Race queries for one kernel: possible conflicts, their effects, instrumented runs.
 
-`KernelRaces` holds the conflicts that matter. It builds the variants that decide if they occur in a
-call: trials on copies, and the instrumented run of the kernel itself.
+`KernelRaces` holds the conflicts that matter. It builds the instrumented variants of the kernel
+(`InstrumentedRun`) that decide if they occur in a call. A variant runs in place of the kernel, or
+as a trial on copies of the arrays that the kernel writes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.dataflow import Dependence
-from vkchi.autodiff.gradient_checks import is_adjoint
+from vkchi.autodiff.gradient_checks import find_nondeterministic, is_adjoint
 from vkchi.autodiff.primal import ActivityAnalysis, name_under
 from vkchi.autodiff.reaching import ReachingWrites
 from vkchi.autodiff.results import GradientSpec
-from vkchi.calls.call import KernelCall
+from vkchi.calls.call import KernelCall, leaf_arguments
 from vkchi.calls.facts import Case, Names
 from vkchi.calls.gradients import simplify_for_gradient
 from vkchi.calls.questions import given_in, live
-from vkchi.ir.core import ADJOINT, Func, Param, Value, base_memory, walk
+from vkchi.calls.variant import Variant
+from vkchi.fields.storage import Storage
+from vkchi.interrupts.contexts import restoring
+from vkchi.ir.core import ADJOINT, Func, Param, Value, base_memory, used_in, walk
 from vkchi.ir.ops import WRITES
 from vkchi.races.conflicts import Conflict, FeasibleConflicts, find_conflicts
 from vkchi.races.detector import (
+    RACED,
     ConflictGroup,
+    Detector,
     DetectorOptions,
     group_by_lines,
     instrument_addresses,
     instrument_races,
 )
-from vkchi.races.race import Race, UndecidedRace, memory_name
-from vkchi.races.trials import ObservedRun, TrialRun
+from vkchi.races.race import Found, Race, UndecidedRace, memory_name
 from vkchi.tuples import NamedTuple
+from vkchi.types import Array, Scalar, Tensor, i32
+from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from vkchi.launch.compiled_kernel import CompiledKernel
@@ -137,11 +146,101 @@ def is_again(root: Value) -> bool:
     return ADJOINT not in memory_name(root) and not is_adjoint(root)
 
 
-# --- instrumented variants -----------------------------------------------------------------------
+# --- instrumented runs ---------------------------------------------------------------------------
+
+
+class InstrumentedRun(Variant):
+    """A variant instrumented to detect which of these groups conflict.
+
+    A launch leaves its shadow cells cleared, so that the next launch reuses them, unless it was
+    interrupted.
+    """
+
+    def __init__(
+        self, call: KernelCall, groups: Sequence[ConflictGroup], made: Detector
+    ) -> None:  # fmt: skip
+        super().__init__(call, made.func)
+        self.runtime = call.kernel.runtime
+        self.groups, self.cells = groups, made.cells
+        self.types = {p.name: p.type for p in made.func.params if p.name in made.cells}
+        self.memory: dict[str, Storage] = {}
+
+    def bind(self, call: KernelCall) -> dict[str, Storage]:
+        """Allocate the shadow arrays of a launch. Raises DeviceError if memory is short."""
+        own = {name: self._clear_cells(name, call.arrays) for name in self.cells}
+        own[RACED] = Storage(self.runtime, i32, (len(self.groups),))
+        return own
+
+    def result(self, own: Mapping[str, Storage]) -> list[int]:
+        """Indices of the groups that conflicted in a run; waits for the device."""
+        numbers = np.flatnonzero(own[RACED].to_numpy())
+        self.memory |= {name: own[name] for name in self.cells}
+        return [int(n) for n in numbers]
+
+    def _clear_cells(self, name: str, arrays: Mapping[str, Storage]) -> Storage:
+        root, first = self.cells[name]
+        t = self.types[name]
+        assert isinstance(t, Array)
+        shape = arrays[root.name].shape if isinstance(root, Param) else ()
+        old = self.memory.pop(name, None)
+        if old is None or old.shape != shape:
+            old = Storage(self.runtime, t.elem, shape, t.layout)
+            old.fill(first)
+        return old
+
+    # --- trials
+
+    def find(self, call: KernelCall) -> list[int]:
+        """Indices of the groups that conflict in a run on copies.
+
+        Raises DeviceError if memory is short.
+        """
+        with restoring(self.runtime.lock), self.runtime.lock:
+            own = self.bind(call)
+            self.dry_run(call, own)
+            return self.result(own)
+
+    @cached_property
+    def is_certain(self) -> bool:
+        """False if random numbers or the order of iterations affect the result."""
+        return not find_nondeterministic(self.func)
+
+    @cached_property
+    def needs(self) -> list[str]:
+        """Names of the arrays that the result depends on."""
+        given = {p.name for p in self.kernel.func.params}
+        return sorted(self.artifact.reads & given)
+
+    @cached_property
+    def numbers(self) -> list[str]:
+        """Names of the scalar arguments that the result depends on."""
+        used = used_in(self.func.body)
+        given = [p for p in self.func.params if isinstance(p.type, Scalar | Tensor)]
+        return sorted(p.name for p in given if p in used)
+
+    def key(self, call: KernelCall) -> tuple[Any, ...] | None:
+        """Key of the scalars and shapes that the result depends on; None if one is unavailable."""
+        numbers = {p.name: arg for p, arg in leaf_arguments(call.kernel, call.args)
+                   if isinstance(arg, int | float | np.number)}  # fmt: skip
+        if not numbers.keys() >= set(self.numbers):
+            return None
+        shapes = tuple([a.shape for a in call.arrays.values()])
+        return (shapes, *(numbers[name] for name in self.numbers))
+
+
+class ObservedRun(NamedTuple):
+    """An instrumented run in place of the kernel."""
+
+    run: InstrumentedRun
+    races: KernelRaces
+
+    def race(self, own: Mapping[str, Storage]) -> Found | None:
+        groups = self.run.groups
+        return tuple(self.races.race_of(groups[k]) for k in self.run.result(own)) or None
 
 
 def observed_variant(call: KernelCall, doubt: UndecidedRace, func: Func) -> ObservedRun | None:
-    """The instrumented variant that runs in place of `func`; None if no conflict is possible.
+    """The instrumented run in place of `func`; None if no conflict is possible.
 
     `func` is the kernel, or its variant with a replay log.
     """
@@ -155,7 +254,7 @@ def observed_variant(call: KernelCall, doubt: UndecidedRace, func: Func) -> Obse
         ),
     )
     near = races.feasible.find(call.numbers, call.arrays)
-    return races.observed(call, near) if near else None
+    return ObservedRun(races.observed(call, near), races) if near else None
 
 
 class TrialSet(NamedTuple):
@@ -166,8 +265,8 @@ class TrialSet(NamedTuple):
     """
 
     groups: list[ConflictGroup]
-    places: TrialRun
-    values: dict[bool, TrialRun]
+    places: InstrumentedRun
+    values: dict[bool, InstrumentedRun]
 
 
 class KernelRaces:
@@ -196,8 +295,8 @@ class KernelRaces:
         self.conflicts = sorted(self.reaches, key=self._rank)
         self.feasible = FeasibleConflicts(fn, self.conflicts)
         self.trials: dict[tuple[int, ...], TrialSet] = {}
-        self.forms: dict[tuple[int, ...], ObservedRun] = {}
-        self.known: dict[tuple[TrialRun, Any], frozenset[int]] = {}
+        self.forms: dict[tuple[int, ...], InstrumentedRun] = {}
+        self.known: dict[tuple[InstrumentedRun, Any], Sequence[int]] = {}
 
     def _rank(self, m: Conflict) -> tuple[bool, bool]:
         return not self.reaches[m], m.first[0].kind != "load"
@@ -205,28 +304,24 @@ class KernelRaces:
     def trials_of(self, call: KernelCall, near: tuple[int, ...]) -> TrialSet:
         if near not in self.trials:
             groups = group_by_lines([self.conflicts[k] for k in near], self.strict)
-            places = TrialRun(
-                call,
-                self,
-                groups,
-                instrument_addresses(self.fn, groups, DetectorOptions(knows_values=False)),
-            )
+            made = instrument_addresses(self.fn, groups, DetectorOptions(knows_values=False))
+            places = InstrumentedRun(call, groups, made)
             self.trials[near] = TrialSet(groups, places, {})
         return self.trials[near]
 
-    def values_of(self, call: KernelCall, trials: TrialSet, *, knows_old: bool) -> TrialRun:
+    def values_of(self, call: KernelCall, trials: TrialSet, *, knows_old: bool) -> InstrumentedRun:
         if knows_old not in trials.values:
             style = DetectorOptions(knows_values=True, knows_old=knows_old, active=self.active)
             made = instrument_races(self.fn, trials.groups, style)
-            trials.values[knows_old] = TrialRun(call, self, trials.groups, made)
+            trials.values[knows_old] = InstrumentedRun(call, trials.groups, made)
         return trials.values[knows_old]
 
-    def observed(self, call: KernelCall, near: tuple[int, ...]) -> ObservedRun:
+    def observed(self, call: KernelCall, near: tuple[int, ...]) -> InstrumentedRun:
         if near not in self.forms:
             groups = group_by_lines([self.conflicts[k] for k in near], self.strict)
             style = DetectorOptions(knows_values=True, active=self.active, reports=True)
-            self.forms[near] = ObservedRun(
-                call, self, groups, instrument_races(self.fn, groups, style)
+            self.forms[near] = InstrumentedRun(
+                call, groups, instrument_races(self.fn, groups, style)
             )
         return self.forms[near]
 

@@ -214,7 +214,7 @@ def try_loop(kernel: CompiledKernel, args: tuple[Any, ...], loop: int) -> Iterat
     """
     from vkchi.calls.call import describe_call
     from vkchi.races.detector import DetectorOptions, group_by_lines, instrument_races
-    from vkchi.races.trials import InstrumentedVariant
+    from vkchi.races.meeting import InstrumentedRun
     from vkchi.races.witness import IF, WitnessSearch
 
     numbers, found = numbers_of_loops(kernel), candidates_of(kernel)
@@ -233,7 +233,7 @@ def try_loop(kernel: CompiledKernel, args: tuple[Any, ...], loop: int) -> Iterat
     added = {op.args[1] for m in some for op in m.second if op.kind != "store"}
     made = instrument_races(found.func, groups, DetectorOptions(knows_values=True, active=added))
     try:
-        met = InstrumentedVariant(call, groups, made).try_out(call)
+        met = InstrumentedRun(call, groups, made).find(call)
     except DeviceError:
         return
     if met:

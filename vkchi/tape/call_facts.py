@@ -1,8 +1,9 @@
 """Facts about a recorded call: what its gradient reads, and what it leaves in memory.
 
 The facts of a call without lost gradients and unknown values in its arrays depend only on its
-kernel, arrays, integers and constant arrays. They are computed once, before the first such call
-runs, and kept in `RepeatedTapedCall.known`.
+kernel, its arrays, the set of constant arrays, and integers that decide about indices, loop bounds
+or conditions. They are computed once, before the first such call runs, and kept in
+`RepeatedTapedCall.known`.
 
     found = calls.find(kernel, args)    # None if this call must be analyzed
 """
@@ -181,14 +182,15 @@ def uses_of(
         if array is None or name in launch.constants:
             continue
         if name in tensors or array.companion(kind) is not None:
-            find = partial(first_read, launch.kernel, name)
+            find = partial(first_access, launch.kernel, "reads", name)
             yield name, used_part(name, f"{launch.name}()", box, find)
 
 
-def first_read(kernel: CompiledKernel, name: str) -> Span | None:
-    from vkchi.calls.questions import footprint  # only needed for an error
+def first_access(kernel: CompiledKernel, kinds: str, name: str) -> Span | None:
+    """Source span of a kernel's first access of these kinds (`questions.footprint`) to an array."""
+    from vkchi.calls.questions import footprint  # imports the IR; only needed for errors
 
-    return footprint(kernel, "reads").span_of(name)
+    return footprint(kernel, kinds).span_of(name)
 
 
 # --- calls with known facts ----------------------------------------------------------------------
@@ -256,8 +258,7 @@ class KnownCalls:
         constant = bound.constants()
         if constant is None:
             return None
-        key = tuple(repeated.numbers(args).items()), tuple(constant)
-        known: CallFacts | None = repeated.known.get(key)
+        known: CallFacts | None = repeated.known.get((repeated.key_of(args), *constant))
         return (bound, known) if known is not None and known.made is bound.made else None
 
     def bind(
@@ -285,5 +286,6 @@ def keep_facts(
     if not is_known or has_losses or call.kernel.is_ours:
         return
     if call.repeated is not None and not any(a.is_gradient for a in call.arrays.values()):
-        key = call.case[0], tuple([name for name in call.arrays if name in constant])
+        names = [name for name in call.arrays if name in constant]
+        key = (call.repeated.key_of(call.args), *names)
         insert_bounded(call.repeated.known, key, known, MOST_CASES)

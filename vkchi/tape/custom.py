@@ -29,8 +29,8 @@ from vkchi.analysis.memory.boxes import (
     is_inside,
     with_known_axes,
 )
-from vkchi.calls.call import LaunchRequest, integer_arguments
-from vkchi.calls.facts import case_of, facts
+from vkchi.calls.call import LaunchRequest
+from vkchi.calls.facts import facts
 from vkchi.errors import ArgumentError, GradientError, KernelRuntimeError
 from vkchi.fields.elements import ArrayAccess
 from vkchi.fields.storage import Storage
@@ -38,9 +38,10 @@ from vkchi.hooks import python_scope
 from vkchi.interop import host_views
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.lang.struct import Struct
-from vkchi.launch.compiled_kernel import CompiledKernel
 from vkchi.runtime import current_runtime
 from vkchi.span import Span, user_span
+from vkchi.tape import queries
+from vkchi.tape.call_facts import covering, first_access
 from vkchi.tape.ledger import Account, HostAccount, Ledger, LoggedWrite, MemoryAccount, box_at
 from vkchi.tape.log import TapeStep
 from vkchi.tuples import NamedTuple
@@ -276,18 +277,15 @@ class MutationLog:
 
     def note_views(self, launch: KernelCall | LaunchRequest) -> None:
         for name in launch.kernel.written & launch.hosts.keys():
-            self.note(
-                launch.hosts[name], (), f"{launch.name}()",
-                is_certain=self.since is None or self.is_certain(launch, name, ()),
-            )  # fmt: skip
+            is_certain = self.is_certain(launch, name, ())
+            self.note(launch.hosts[name], (), f"{launch.name}()", is_certain=is_certain)
 
     def is_certain(self, launch: KernelCall | LaunchRequest, name: str, box: Box) -> bool:
-        """True if a launch is proved to write all of a box; the box `()` is the whole array."""
+        """True if no gradient runs, or a launch is proved to write all of a box."""
+        if self.since is None:
+            return True
         call = launch.call if isinstance(launch, LaunchRequest) else launch
-        array = call.arrays[name]
-        if array.whole is not array:
-            return False
-        return facts.covering(call.kernel, name, box, call.case) is not None
+        return covering(call, name, box) is not None
 
     @contextmanager
     def reading(self, since: int, reader: str, left: Sequence[Left]) -> Iterator[None]:
@@ -324,12 +322,7 @@ class MutationLog:
         is_gone = bool(writes) if isinstance(memory, Storage) else self.is_stale(memory, writes)
         if is_gone:
             who = writes[0].who if writes else "Python"
-            raise GradientError(
-                f"the gradient of {self.reader}() reads {name}, which {who} has overwritten "
-                "since: it is not what the call found", span_of() or user_span(),
-                help="keep what it needs in an array of its own, or let the gradient compute "
-                "it again before it reads it",
-            )  # fmt: skip
+            raise queries.overwritten_read_error(self.reader, name, who, span_of() or user_span())
 
     def restore(self, account: MemoryAccount, box: Box) -> None:
         boxes = self.restored.setdefault(account, [])
@@ -367,11 +360,11 @@ class MutationLog:
 
         Returns the parts of arrays that it writes. Raises GradientError as `check_all`.
         """
-        kernel, case = given.kernel, case_of(integer_arguments(given.kernel, given.args), arrays)
+        kernel, case = given.kernel, given.case_of(arrays)
         read = facts.touched(kernel, "loads", case) if self.since is not None else {}
         memory: dict[str, Memory] = {**arrays, **given.hosts}
         self.check_all(
-            partial(first_load, kernel),
+            partial(first_access, kernel, "loads"),
             read,
             memory,
             partial(is_redefined, given),
@@ -410,12 +403,6 @@ class MutationLog:
 
 def full_of(array: Storage) -> Box:
     return full_box(array.shape, array.origin)
-
-
-def first_load(kernel: CompiledKernel, name: str) -> Span | None:
-    from vkchi.calls.questions import footprint  # only needed for an error
-
-    return footprint(kernel, "loads").span_of(name)
 
 
 def is_redefined(given: LaunchRequest, key: str) -> bool:

@@ -15,7 +15,7 @@ from vkchi.fields.storage import Storage
 from vkchi.interop import host_views
 from vkchi.progress import track
 from vkchi.tape.log import State, launches_in
-from vkchi.tape.requirements import check_array, set_loss
+from vkchi.tape.recording import check_array, set_loss
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:

@@ -28,14 +28,20 @@ from vkchi.races.finder import check_forward_race
 from vkchi.races.finder import check_gradient_race as check_race
 from vkchi.races.race import Found
 from vkchi.runtime import Runtime, current_runtime
+from vkchi.tape import queries
 from vkchi.tape.adjoints import CallAdjoints, clear_arrays
 from vkchi.tape.call_facts import BoundCall, CallFacts, facts_of
 from vkchi.tape.ledger import Index
 from vkchi.tape.log import ConstantOverwrite, Launch, clear_elements
 from vkchi.tape.plan import plan_gradient
-from vkchi.tape.queries import check_call
-from vkchi.tape.recording import Recording
-from vkchi.tape.requirements import check_alone, check_array, check_loss, check_run, numbers_like
+from vkchi.tape.recording import (
+    Recording,
+    check_alone,
+    check_array,
+    check_loss,
+    check_run,
+    numbers_like,
+)
 from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np
 
@@ -108,7 +114,7 @@ class FwdMode(Recording):
         duals = {k: d for k, a in call.arrays.items() if (d := a.companion("dual")) is not None}
         names = frozenset(duals)
         found = plan_forward(call, duals, self.title)
-        met = check_call(self.ledger, call, names, self.kind)
+        met = queries.check_call(self.ledger, call, names, self.kind)
         race = self.races.look(call, names, None)
         check_forward_race(race, duals)
         result = found.run_along(call, given.args, duals)
@@ -269,7 +275,7 @@ class HvpRecording(Recording):
         if any(a.is_gradient for a in call.arrays.values()):
             raise Unsupported(f"ti.ad.hvp does not go through {name}(), which works on gradients")
         made = plan_gradient(call, gradients, is_second=True)
-        met = check_call(self.ledger, call, gradients.names, self.kind)
+        met = queries.check_call(self.ledger, call, gradients.names, self.kind)
         race = self.races.look(call, gradients.names, made.spec)
         known = facts_of(call, made, made.spec, {}, self.kind)
         more = tuple([(n + DUAL, box) for n, box in known.writes if n in gradients.names])

@@ -26,7 +26,7 @@ from vkchi.tape.adjoints import CallAdjoints
 if TYPE_CHECKING:
     from vkchi.calls.variant import Variant
     from vkchi.ir.core import Func
-    from vkchi.races.trials import ObservedRun
+    from vkchi.races.meeting import ObservedRun
     from vkchi.tape.call_facts import BoundCall, CallFacts
     from vkchi.tape.ledger import Index, Ledger
     from vkchi.tape.plan import GradientPlan
@@ -175,7 +175,7 @@ class SpecialLaunch(CallStep):
 
     @property
     def form(self) -> Variant | None:
-        return self.observed or self.log
+        return self.observed.run if self.observed is not None else self.log
 
     @property
     def func(self) -> Func:
@@ -205,7 +205,7 @@ class SpecialLaunch(CallStep):
         """Allocate the arrays of race detection. If memory is short, the call runs without
         detection."""
         try:
-            return self.observed.bind(self.call) if self.observed is not None else {}
+            return self.observed.run.bind(self.call) if self.observed is not None else {}
         except DeviceError:
             self.observed = None
             return {}

@@ -16,8 +16,10 @@ GradientError or add definitions. They run when a call or write happens, not at 
     `x` was overwritten by torch or numpy                 HostAccount.compare, then check_call
     the gradient of x is not known: Python put ...        constant_arrays, forbid_gradients
     the gradient of f() reads x, which ... has ...        custom.MutationLog.check
-    f() ended with an exception inside ...                Recording.end
+    f() ended with an exception inside ...                check_finished
     the loss was last written by Python                   check_loss
+    the gradient of f() needs what x held before ...      kernel_grad.fit_gradient
+    iterations of one loop read, store, come to ...       races.finder
 
 Gradients that a tape finds and sets aside at its end: `leftover_gradients`.
 
@@ -44,7 +46,7 @@ from vkchi.analysis.memory.boxes import Box
 from vkchi.autodiff.results import WORDS, FlowTargets, lost_derivative_error, raise_or_warn
 from vkchi.calls.call import KernelCall, LaunchRequest
 from vkchi.calls.facts import facts
-from vkchi.errors import GradientError
+from vkchi.errors import GradientError, KernelRuntimeError
 from vkchi.fields.elements import ArrayAccess
 from vkchi.fields.storage import Storage
 from vkchi.interop import host_views
@@ -454,6 +456,16 @@ def leftover_gradients(ledger: Ledger, loss: Any, *, is_cleared: bool) -> list[S
     return found
 
 
+def check_finished(unfinished: Iterable[str | Storage], title: str, kind: str) -> None:
+    """Raise KernelRuntimeError if calls or writes of Python have begun and did not end."""
+    for what in unfinished:
+        who = f"the write to {what!r}" if isinstance(what, Storage) else f"{what}()"
+        raise KernelRuntimeError(
+            f"{who} ended with an exception inside {title}: how far it came is unknown, and so "
+            f"are the {WORDS[kind]}s: let the exception leave it"
+        )
+
+
 def check_loss(ledger: Ledger, loss: Any) -> None:
     """Raise GradientError if the loss has an unknown value, or was last written by Python.
 
@@ -468,6 +480,18 @@ def check_loss(ledger: Ledger, loss: Any) -> None:
             help="compute the loss in a kernel that is recorded; Python may add constants, as in "
             "`loss[None] += 1`",
         )  # fmt: skip
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+def overwritten_read_error(reader: str, name: str, who: str, span: Span | None) -> GradientError:
+    return GradientError(
+        f"the gradient of {reader}() reads {name}, which {who} has overwritten since: it is not "
+        "what the call found", span,
+        help="keep what it needs in an array of its own, or let the gradient compute it again "
+        "before it reads it",
+    )  # fmt: skip
 
 
 def lost_gradient_error(

@@ -1,6 +1,7 @@
 """Common base of tapes, forward mode and Hessian-vector products: `Recording`.
 
-A recording observes every kernel call, and every access by Python to the arrays that it tracks.
+A recording observes every kernel call, and every access by Python to the arrays that it tracks. The
+functions below it validate arguments of users, for all functions of `ti.ad`.
 """
 
 from __future__ import annotations
@@ -11,19 +12,20 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.memory.boxes import Box
-from vkchi.autodiff.results import WORDS
 from vkchi.calls.call import KernelCall, LaunchRequest
-from vkchi.errors import KernelAssertionError, KernelRuntimeError, VkchiError
+from vkchi.errors import ArgumentError, KernelAssertionError, KernelRuntimeError, VkchiError
 from vkchi.fields.array_versions import Read
 from vkchi.fields.elements import ArrayAccess, Elements
 from vkchi.fields.storage import Storage
 from vkchi.interop import host_views
 from vkchi.interrupts.contexts import SafeContext, restoring
+from vkchi.interrupts.local import local
 from vkchi.launch.compiled_kernel import CompiledKernel
 from vkchi.ndarray import Ndarray
 from vkchi.races.finder import RaceFinder
 from vkchi.runtime import Runtime
 from vkchi.span import user_span
+from vkchi.tape import queries
 from vkchi.tape.adjoints import CallAdjoints
 from vkchi.tape.call_facts import CallFacts
 from vkchi.tape.custom import CustomGradientCall, MutationLog
@@ -44,17 +46,7 @@ from vkchi.tape.log import (
     TapeStep,
     drop_copies,
 )
-from vkchi.tape.queries import (
-    MetLoss,
-    check_known,
-    check_loss,
-    derivatives_in,
-    fill_by_python,
-    lose_results,
-    note_kernel_grad,
-    settle_call,
-    write_by_python,
-)
+from vkchi.tape.queries import MetLoss
 from vkchi.tape.snapshots import Snapshots
 from vkchi.tuples import NamedTuple
 from vkchi.types import shape_of
@@ -146,7 +138,7 @@ class Recording(SafeContext):
             if isinstance(error, VkchiError) and not isinstance(error, KernelAssertionError):
                 del begun[before:]  # it was refused, and did not run
             elif get_ident() != self.thread:
-                lose_results(self.ledger, LaunchRequest(name, kernel, args), self.kind)
+                queries.lose_results(self.ledger, LaunchRequest(name, kernel, args), self.kind)
                 del begun[before:]
             raise
         del begun[before:]
@@ -185,15 +177,10 @@ class Recording(SafeContext):
         holds an unknown value or was last written by Python.
         """
         with restoring(self.runtime.lock), self.runtime.lock:  # other threads may launch
-            for what in chain(*self.unfinished.values()):
-                who = f"the write to {what!r}" if isinstance(what, Storage) else f"{what}()"
-                raise KernelRuntimeError(
-                    f"{who} ended with an exception inside {self.title}: how far it came is "
-                    f"unknown, and so are the {WORDS[self.kind]}s: let the exception leave it"
-                )
+            queries.check_finished(chain(*self.unfinished.values()), self.title, self.kind)
             self.ledger.end_looking()
             for loss in losses:
-                check_loss(self.ledger, loss)
+                queries.check_loss(self.ledger, loss)
             self.state = "evaluated"
 
     def reverse(self) -> None:
@@ -237,7 +224,7 @@ class Recording(SafeContext):
 
     def define(self, call: KernelCall, facts: CallFacts, met: Sequence[MetLoss]) -> None:
         """Record where a finished call stored derivatives and constants, and what it read."""
-        settle_call(self.ledger, call, met)
+        queries.settle_call(self.ledger, call, met)
         places = {**call.arrays, **call.tensors}
         for name, fills in facts.constants:
             self.ledger.open(call.arrays[name]).fills = fills
@@ -295,7 +282,7 @@ class Recording(SafeContext):
             elif (view := host_views.view_of(host_views.grad_of(call.tensors[name]))) is not None:
                 adjoints[name] = view
         if not self.is_paused:
-            note_kernel_grad(self.ledger, call, adjoints, needs, self.kind)
+            queries.note_kernel_grad(self.ledger, call, adjoints, needs, self.kind)
 
     def store(self, array: Storage, access: ArrayAccess, act: Callable[[], None]) -> None:
         """Run `act`, a write from Python, after its report. See `Elements.store`."""
@@ -339,13 +326,13 @@ class Recording(SafeContext):
             account.change(is_whole=access.at is None or not is_ours)
             if array.whole is self.loss and not (is_ours and access.is_sum):
                 account.last_write = ("Python", user_span()) if is_ours else None
-            is_cut = write_by_python(account, array, access, is_ours=is_ours)
+            is_cut = queries.write_by_python(account, array, access, is_ours=is_ours)
             if not is_ours:
                 self.written_inside(account, array)
             elif is_cut:
                 self.cut(array, access.at)
         if not (self.is_paused or access.is_sum):
-            fill_by_python(self.ledger, array, access.at)
+            queries.fill_by_python(self.ledger, array, access.at)
 
     def has_derivative(self, array: Elements) -> bool:
         whole = array.whole
@@ -412,7 +399,7 @@ class Recording(SafeContext):
 
         Raises GradientError if an input was overwritten with unknown values.
         """
-        check_known(self.ledger, (x for x in inputs if isinstance(x, Storage)))
+        queries.check_known(self.ledger, (x for x in inputs if isinstance(x, Storage)))
         here = user_span()
         if isinstance(output, Storage):
             self.protect([("", ())], {"": self.ledger.open(output)}, function.who)
@@ -456,11 +443,10 @@ class Recording(SafeContext):
         derivative.
         """
         if not self.is_paused:
-            found = [
-                t
-                for x in inputs
-                for t in (derivatives_in(self.ledger, x, self.kind) if is_all else self.lost_in(x))
-            ]
+            found: list[Definition] = []
+            for x in inputs:
+                more = queries.derivatives_in(self.ledger, x, self.kind) if is_all else None
+                found += self.lost_in(x) if more is None else more
             self.ledger.pass_on(found, output, way, is_shown=is_shown)
 
     def filled(self, array: Storage, values: Values) -> None:
@@ -523,3 +509,119 @@ class Recording(SafeContext):
         from vkchi.tape.copies import copy_floats
 
         return not self.is_paused and copy_floats(target, source)
+
+
+# --- arguments of users ---------------------------------------------------------------------------
+
+
+COMPANIONS = {"grad": "gradient", "dual": "dual"}
+
+
+def check_alone(runtime: Runtime, title: str) -> None:
+    """Raise KernelRuntimeError if a recording is active, in this thread or another."""
+    if runtime.tape is not None and runtime.tape.thread != get_ident():
+        raise KernelRuntimeError(
+            f"{title} cannot be used while another thread is inside {runtime.tape.title}, which "
+            "records the kernels of all: let threads take turns, with a lock"
+        )
+    if runtime.tape is not None:
+        raise KernelRuntimeError(
+            f"tapes do not nest: {title} cannot be used inside {runtime.tape.title}, leave that "
+            "first"
+        )
+
+
+def check_run(who: str, run: Any) -> None:
+    if not callable(run):
+        raise ArgumentError(
+            f"{who}: run must be a kernel or a function that calls kernels, not {run!r}: pass "
+            "`run`, not `run()`"
+        )
+
+
+def check_place(loss: Any, runtime: Runtime) -> None:
+    if isinstance(loss, Storage) and loss.device is not runtime.device:
+        loss.check_alive()
+        raise KernelRuntimeError(
+            f"the loss is on {loss.device.info.name}, and the tape records what runs on "
+            f"{runtime.device.info.name}: enter it in `with ti.device(...)`"
+        )
+
+
+def check_loss(loss: Any) -> None:
+    """Raise an error for a value that cannot be a loss.
+
+    KernelRuntimeError if it is not one number. ArgumentError if it is no array, holds no floats or
+    has no gradient. For torch tensors it is always KernelRuntimeError.
+    """
+    if host_views.is_torch(loss):
+        check_tensor_loss(loss)
+        return
+    if not isinstance(loss, Storage):
+        more = ": pass the field itself, not an element" if isinstance(loss, float | int) else ""
+        raise ArgumentError(f"the loss must be a field, ndarray or tensor, not {loss!r}{more}")
+    is_one = loss.layout.size == 1 if isinstance(loss, Ndarray) else loss.shape == ()
+    if not is_one or not (loss.is_scalar or isinstance(loss, Ndarray)):
+        raise KernelRuntimeError(
+            f"the loss must be one number, a field of shape (), not {loss!r}: add up into "
+            "ti.field(ti.f32, shape=(), needs_grad=True) in a kernel"
+        )
+    check_has("the loss", loss)
+
+
+def check_tensor_loss(loss: Any) -> None:
+    if loss.numel() != 1:
+        raise KernelRuntimeError(f"the loss must be one number, not {loss.numel()}")
+    if not loss.dtype.is_floating_point:
+        raise KernelRuntimeError(f"the loss must hold a float, not {loss.dtype}")
+    if not loss.requires_grad:
+        raise KernelRuntimeError("the loss needs a gradient: make it with requires_grad=True")
+
+
+def check_array(who: str, x: Any, kind: str = "grad") -> None:
+    """Raise ArgumentError unless `x` is an array of floats with a gradient or (`kind`) dual."""
+    if not isinstance(x, Storage):
+        what = "field" if kind == "dual" else "field or ndarray"
+        more = ": give its members, s.a of s" if hasattr(type(x), "__vkchi_struct__") else ""
+        raise ArgumentError(f"{who} must be a {what} with needs_{kind}=True, not {x!r}{more}")
+    check_has(who, x, kind)
+
+
+def check_has(who: str, x: Storage, kind: str = "grad") -> None:
+    if x.dtype.kind != "f":
+        raise ArgumentError(f"{who} must hold floats, not {x.dtype}: integers have no derivatives")
+    if x.companion(kind) is None:
+        what = "" if who == "the loss" else f", and {x!r} has none"
+        is_field = kind == "grad" or not isinstance(x, Ndarray)  # ndarrays have no duals
+        more = f"with needs_{kind}=True" if is_field else "a field with needs_dual=True"
+        raise ArgumentError(f"{who} needs a {COMPANIONS[kind]}{what}: make it {more}")
+
+
+def numbers_like(who: str, x: Storage, given: Any) -> np.ndarray[Any, Any]:
+    """Convert `given` to a numpy array of the dtype of `x`; the shape is not checked.
+
+    Raises ArgumentError for values that are no numbers.
+    """
+    shape = x.shape + shape_of(x.elem)
+    try:
+        values = given.to_numpy() if isinstance(given, Storage) else np.asarray(given)
+        values = values.astype(x.dtype.dtype)
+    except local(TypeError, ValueError):
+        raise ArgumentError(f"{who} must be numbers of shape {shape}, not {given!r}") from None
+    return values
+
+
+def set_loss(loss: Any, value: float) -> None:
+    if host_views.is_torch(loss):
+        loss.detach().fill_(value)
+    else:
+        loss.fill(value)
+
+
+def seed_loss(loss: Any) -> None:
+    if not host_views.is_torch(loss):
+        loss.grad.fill(1.0)
+    elif loss.grad is None:
+        loss.grad = loss.detach().clone().fill_(1.0)
+    else:
+        loss.grad.fill_(1.0)

@@ -26,10 +26,8 @@ from vkchi.calls.call import (
     LaunchRequest,
     check_numbers,
     copied_where_read,
-    integer_arguments,
     leaf_arguments,
 )
-from vkchi.calls.facts import case_of
 from vkchi.errors import DataAccessError, KernelRuntimeError
 from vkchi.hooks import python_scope
 from vkchi.interop import host_views
@@ -39,6 +37,7 @@ from vkchi.launch.compiled_kernel import CompiledKernel
 from vkchi.races.finder import race_error as refuse_race
 from vkchi.races.race import Found, UndecidedRace
 from vkchi.runtime import current_runtime
+from vkchi.tape import queries
 from vkchi.tape.adjoints import CallAdjoints, check_leaves, clear_arrays, make_grads
 from vkchi.tape.call_facts import KnownCalls, facts_of, keep_facts, uses_of
 from vkchi.tape.custom import CustomGradientCall
@@ -52,19 +51,15 @@ from vkchi.tape.log import (
     drop_copies,
     tensors_written,
 )
-from vkchi.tape.queries import (
-    check_call,
-    constant_arrays,
-    forbid_gradients,
-    ignoring_writes,
-    leftover_gradients,
-    plan_where_known,
-    resets_derivative,
-    unknown_contents,
-    write_unrecorded,
+from vkchi.tape.recording import (
+    FunctionContext,
+    Recording,
+    check_alone,
+    check_loss,
+    check_place,
+    seed_loss,
+    set_loss,
 )
-from vkchi.tape.recording import FunctionContext, Recording
-from vkchi.tape.requirements import check_alone, check_loss, check_place, seed_loss, set_loss
 from vkchi.tape.snapshots import UNLIMITED, CheckpointReplay, TapeReport, parse_bytes
 
 if TYPE_CHECKING:
@@ -161,7 +156,7 @@ class Tape(Recording):
             with self.apart_from_leftovers():
                 self.report = self.grad_again() if self.snapshots.is_over else self.grad_once()
         finally:
-            forbid_gradients(self.ledger.fills)
+            queries.forbid_gradients(self.ledger.fills)
         if self.grad_check:
             from vkchi.tape.differences import check_tape
 
@@ -175,7 +170,8 @@ class Tape(Recording):
         except for the loss. They may hold contributions by other losses, which must not be
         propagated or cleared.
         """
-        arrays = State(leftover_gradients(self.ledger, self.loss, is_cleared=self.clear_gradients))
+        is_cleared = self.clear_gradients
+        arrays = State(queries.leftover_gradients(self.ledger, self.loss, is_cleared=is_cleared))
         given = [t for t in tensors_written(self.entries) if t is not self.loss]
         tensors = [(t, t.grad) for t in given if t.grad is not None]
         for gradient in arrays.arrays:
@@ -229,7 +225,7 @@ class Tape(Recording):
         return result
 
     def launch_noted(self, given: LaunchRequest) -> Any:
-        if self.is_paused and not (self.skipped and resets_derivative(self.ledger, given)):
+        if self.is_paused and not (self.skipped and queries.resets_derivative(self.ledger, given)):
             return self.launch_unrecorded(given)
         check_numbers(given.name, given.kernel, given.args)
         call = given.call
@@ -246,9 +242,9 @@ class Tape(Recording):
         about it; later calls may use them. Raises GradientError, or DeviceError if memory is short.
         """
         adjoints, trials = CallAdjoints(call), self.races.trials
-        constant = constant_arrays(self.ledger, call, adjoints.names)
-        made = plan_where_known(call, adjoints, constant)
-        met = check_call(self.ledger, call, adjoints.names, self.kind)
+        constant = queries.constant_arrays(self.ledger, call, adjoints.names)
+        made = queries.plan_where_known(call, adjoints, constant)
+        met = queries.check_call(self.ledger, call, adjoints.names, self.kind)
         race = self.find_race(call, adjoints.names, made.spec)
         self.check_race(None if isinstance(race, UndecidedRace) else race)
         known = facts_of(call, made, made.spec, constant, self.kind)
@@ -297,14 +293,13 @@ class Tape(Recording):
         if self.custom is not None:
             self.custom.views += given.hosts.values()
         boxes = self.mutation_log.check_launch(given, arrays)
-        log = self.mutation_log
         written = sorted(kernel.written & arrays.keys())
         self.protect(
             [(name, boxes.get(name, ())) for name in written],
             {name: self.ledger.open(array) for name, array in arrays.items()}, f"{given.name}()",
-            lambda name: log.since is None or log.is_certain(given, name, boxes.get(name, ())),
+            lambda name: self.mutation_log.is_certain(given, name, boxes.get(name, ())),
         )  # fmt: skip
-        changed = write_unrecorded(self.ledger, given, who, boxes) if who else ()
+        changed = queries.write_unrecorded(self.ledger, given, who, boxes) if who else ()
         result = kernel.launch(given.args)
         for one in changed:
             one.remember()
@@ -312,8 +307,7 @@ class Tape(Recording):
             step.keep_results(self.snapshots)
         if self.custom is not None:
             self.hold(given, f"{self.custom.function.__name__}()", boxes)
-            case = case_of(integer_arguments(kernel, given.args), arrays)
-            for name, part in uses_of(given, case, self.kind):
+            for name, part in uses_of(given, given.case_of(arrays), self.kind):
                 self.ledger.use(given.arrays[name], part)
         return result
 
@@ -356,8 +350,9 @@ class Tape(Recording):
                 return function.__wrapped__(*args, **kwargs)
         self.ledger.look_at_all()
         custom = CustomGradientCall(self.mutation_log, function, args, kwargs)
-        self.entries += [*self.snapshots.take_rewritten(), *unknown_contents(self.ledger), custom]
-        with self.whole_call(function, custom), ignoring_writes(self.ledger):
+        self.entries += self.snapshots.take_rewritten()
+        self.entries += [*queries.unknown_contents(self.ledger), custom]
+        with self.whole_call(function, custom), queries.ignoring_writes(self.ledger):
             return function.__wrapped__(*args, **kwargs)
 
     @contextmanager

@@ -344,20 +344,85 @@ def test_arrays_of_arguments_come_and_go() -> None:
             assert x.grad.to_numpy().tolist() == [2 * k] * (2 + k % 2)
 
 
+@pytest.mark.parametrize("kind", ["index", "bound", "condition", "variable", "factor"])
+def test_integers_that_decide_about_accesses(known: list[str], kind: str) -> None:
+    """Calls with another index, loop bound or condition are analyzed again; other integers do not
+    matter."""
+    ti.init(arch=ti.vulkan)
+    x, loss = ti.field(ti.f32, N, needs_grad=True), ti.field(ti.f32, (), needs_grad=True)
+
+    @ti.kernel
+    def index(k: ti.i32):
+        loss[None] += x[k] * x[k]
+
+    @ti.kernel
+    def bound(k: ti.i32):
+        for i in range(k, k + 1):
+            loss[None] += x[i] * x[i]
+
+    @ti.kernel
+    def condition(k: ti.i32):
+        for i in x:
+            if i == k:
+                loss[None] += x[i] * x[i]
+
+    @ti.kernel
+    def variable(k: ti.i32):
+        for _ in range(1):
+            at = 0
+            while at < k:
+                at += 1
+            loss[None] += x[at] * x[at]
+
+    @ti.kernel
+    def factor(k: ti.i32):
+        for i in x:
+            loss[None] += x[i] * x[i] * k
+
+    @ti.kernel
+    def halve(k: ti.i32):
+        x[k] = 0.5 * x[k]
+
+    kernels = {f.__name__: f for f in (index, bound, condition, variable, factor)}
+    x.fill(1.0)
+    known.clear()
+    with ti.ad.Tape(loss):
+        for k in range(N):
+            kernels[kind](k)
+            halve(k)
+            kernels[kind](k)
+    if kind == "factor":  # the k-th call comes after k halvings
+        wanted = [sum(2 * k * (1 + 0.25) if k == i else 4 * k * (1 if k < i else 0.25)
+                      for k in range(N)) for i in range(N)]  # fmt: skip
+        assert known == ["factor"] * (2 * N - 1)
+    else:
+        wanted = [2 * (1 + 0.25)] * N
+        assert known == [kind] * N  # the second call of each index
+    assert x.grad.to_numpy() == pytest.approx(wanted)
+
+
 def test_facts_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     assert call_facts.MOST_CASES > 20
     monkeypatch.setattr(call_facts, "MOST_CASES", 20)
-    world.slopes(lambda: world.square(0))
+    x, loss = world.x, world.loss
+
+    @ti.kernel
+    def square(k: ti.i32):
+        for i in x:
+            if i >= k:
+                loss[None] += x[i] * x[i]
+
+    square(0)
     for k in range(30):
 
         def run(k: int = k) -> None:
-            world.square(k)
-            world.square(k + 1)
-            world.add_up(world.loss)
+            square(-k)
+            square(k + 1)
 
         for _ in range(2):
-            assert world.slopes(run) == expected([1, 1], [k, k + 1])
-    (guarded,) = world.square._cache.compiled.values()
+            wanted = [2.0 * (i + 1) * (1 + (i > k)) for i in range(N)]
+            assert world.slopes(run) == wanted
+    (guarded,) = square._cache.compiled.values()
     (kernel,) = guarded.kernels
     assert all(len(one.known) <= 20 for one in kernel.derived.repeated.values())
 

@@ -439,9 +439,9 @@ def test_vectors_that_are_stored_by_component() -> None:
 def trials(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of kernels that were tried."""
     made: list[str] = []
-    run = races.TrialRun.find
+    run = races.InstrumentedRun.find
     monkeypatch.setattr(
-        races.TrialRun, "find", lambda self, call: made.append(call.name) or run(self, call)
+        races.InstrumentedRun, "find", lambda self, call: made.append(call.name) or run(self, call)
     )
     return made
 
@@ -674,7 +674,7 @@ def test_without_memory_it_counts_as_a_race(monkeypatch: pytest.MonkeyPatch) -> 
     def fail(self: Any, call: Any) -> int:
         raise DeviceError("out of memory")
 
-    monkeypatch.setattr(races.TrialRun, "find", fail)
+    monkeypatch.setattr(races.InstrumentedRun, "find", fail)
     loss, kernels = last_writer_wins()
     refuse(UNKNOWN + ", for there is no memory", loss, *kernels)
     with ti.ad.Tape(loss):
