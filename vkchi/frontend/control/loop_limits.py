@@ -18,6 +18,7 @@ from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.ops.conversions import convert, note_constant
 from vkchi.frontend.state.pending import ConversionTarget
 from vkchi.frontend.values.kinds import name_of
+from vkchi.frontend.values.operands import weak
 from vkchi.frontend.values.texts import Part, ReplacementField
 from vkchi.ir.core import Op, Param, Value
 from vkchi.ir.ops import FIXED, Trait, kinds_with
@@ -38,12 +39,14 @@ def as_bound(cx: Lowering, x: Any, want: Scalar | None = None) -> Bound:
     A truncated float may add a caution. Raises KernelValueError for constants beyond 64 bits, inf
     and nan; KernelTypeError for other objects than scalars.
     """
-    if isinstance(x, float) and not math.isfinite(x):
-        raise cx.fail(f"{x} cannot be a bound of a loop", kind=KernelValueError)
-    if isinstance(x, bool | int | float):
-        if isinstance(x, float):
-            note_constant(cx, x, "f", i64, BOUND)
-        return static_bound(cx, int(x))
+    known = weak(x)
+    if known is not None and not known.shape:
+        number = known.numbers
+        if known.kind == "f":
+            if not math.isfinite(number):
+                raise cx.fail(f"{number} cannot be a bound of a loop", kind=KernelValueError)
+            note_constant(cx, number, "f", i64, BOUND)
+        return static_bound(cx, int(number))
     if isinstance(x, Value) and isinstance(x.type, Scalar):
         t = want or (i64 if x.type.bits == 64 and x.type.kind in "iu" else i32)
         if x.type.kind == "f":
@@ -162,10 +165,12 @@ def is_given(v: Value) -> bool:
         count += 1
         if not isinstance(x.type, Scalar) or x.type.kind not in "iu" or count > MOST_GIVEN:
             return False
-        if isinstance(x, Op) and x.kind in GIVEN:
-            todo += x.args
-        elif isinstance(x, Op) and x.kind == "extract" and isinstance(x.args[0], Param):
+        if isinstance(x, Param):
             continue
-        elif not isinstance(x, Param) and not (isinstance(x, Op) and x.kind in ROOTS):
+        if not isinstance(x, Op):
+            return False
+        if x.kind in GIVEN:
+            todo += x.args
+        elif x.kind not in ROOTS and not (x.kind == "extract" and isinstance(x.args[0], Param)):
             return False
     return True

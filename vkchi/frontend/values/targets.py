@@ -231,18 +231,16 @@ def extract(cx: Context, v: Value, index: Component) -> Value:
 def member_of_parts(cx: Context, parts: list[Target], index: Value) -> Target | None:
     """Return the part at a computed index, clamped, as one place in memory. None if the parts are
     not members of one vector or matrix there."""
-    members = [part.ptr for part in parts if isinstance(part, MemoryTarget)]
-    first = members[0] if len(members) == len(parts) else None
-    if not isinstance(first, Op) or not isinstance(parts[0], MemoryTarget):
+    places = [part for part in parts if isinstance(part, MemoryTarget)]
+    members = [p.ptr for p in places if isinstance(p.ptr, Op) and p.ptr.kind == "member"]
+    if len(members) < len(parts) or any(p.args != members[0].args for p in members):
         return None
-    if any(p.kind != "member" or p.args != first.args for p in members if isinstance(p, Op)):
-        return None
-    numbers = [cx.b.const(p.attr, i32) for p in members if isinstance(p, Op)]
+    numbers = [cx.b.const(p.attr, i32) for p in members]
     number: Value = numbers.pop()
     for k in reversed(range(len(numbers))):
         is_before = cx.b.emit("le", index, cx.b.const(k, i32))
         number = cx.b.emit("select", is_before, numbers[k], number)
-    return parts[0].part(cx.b.emit("member_at", first.args[0], number))
+    return places[0].part(cx.b.emit("member_at", members[0].args[0], number))
 
 
 def check_index_type(cx: Context, k: Value, what: str) -> Value:
