@@ -120,10 +120,7 @@ def _compiled(
     known = lowered.dependencies
     func = partial(_itself, lowered.func)
     reads = (*known.reads(fn), *methods_seen(known.classes, known.functions))
-    return Compiled(
-        artifact, interface, func, fields, known, reads=reads, members=members,
-        is_portable=not (known.opaque or known.has_pins or fields),
-    )  # fmt: skip
+    return Compiled(artifact, interface, func, fields, known, reads=reads, members=members)
 
 
 def relate_members(lowered: Lowered, args: tuple[ArgSpec, ...]) -> Members:

@@ -280,8 +280,6 @@ class Kernel:
         with restoring(runtime.lock), runtime.lock:
             guarded = cache.compiled.get(key) or GuardedKernels()
             is_new, found = not guarded.kernels, guarded.find(args)
-            if found is None and (found := cache.find_portable(args, key)):
-                guarded.add(found[0], args)
             if found is None:
                 guarded.count(name, args)
                 is_python = runtime.options.python and runs_as_python(self.__vkchi_func__)
@@ -289,7 +287,6 @@ class Kernel:
                 kernel = compile_(cache, args, key, is_kept=not guarded.is_volatile)
                 found = kernel, kernel.accept(args) or args
                 guarded.add(kernel, args)
-                cache.note_portable(kernel, key)
             if is_new:
                 for part in identity_keys(key):
                     forget = functools.partial(forget_stale, weakref.ref(self))

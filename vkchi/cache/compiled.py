@@ -43,7 +43,6 @@ class Compiled(NamedTuple):
     - home: location in the disk cache, or None.
     - reads: the Python values, class methods among them, that the code depends on.
     - members: the ndarrays that launches read by their paths.
-    - is_portable: True if the code is valid for other objects as arguments that pass `reads`.
     - may_race: True if calls need race detection (`races.watch`).
     """
 
@@ -56,7 +55,6 @@ class Compiled(NamedTuple):
     reads: tuple[PathRead, ...] = ()
     may_race: bool = False
     members: Members = Members()
-    is_portable: bool = False
 
     @property
     def func(self) -> Func:

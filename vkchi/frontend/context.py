@@ -43,7 +43,7 @@ from vkchi.frontend.state.scope import (
 )
 from vkchi.frontend.state.user_code_errors import access_error, foreign_traceback, user_code_error
 from vkchi.frontend.values.kinds import kind_of
-from vkchi.frontend.values.references import ArrayRef
+from vkchi.frontend.values.references import ArrayRef, member_of
 from vkchi.frontend.values.trees import refilled
 from vkchi.interrupts.local import local
 from vkchi.ir.builder import Builder
@@ -443,7 +443,7 @@ class Lowering:
             given, name = value.__vkchi_argument__, self.unused_name(path.dotted)
             param = self.add_param(Param(given.type, name, given.attributes), ("arg", name))
             self.dependencies.add_member(value, name)
-            found = self._arrays[id(value)] = ArrayRef(param, name=str(path))
+            found = self._arrays[id(value)] = ArrayRef(param, name=str(path), member=value)
         return found
 
     def array_of(self, obj: Any) -> ArrayRef:
@@ -511,6 +511,7 @@ class Lowering:
         """
         if fn is not super:
             record_reachable(self.dependencies, fn, (*args, *(kwargs or {}).values()))
+            self.as_compared([getattr(fn, "__self__", None), *args, *(kwargs or {}).values()])
         guard = ArrayGuard()
         try:
             with guard:
@@ -527,6 +528,22 @@ class Lowering:
             failed = user_code_error(self, e, "" if is_own and foreign_traceback(e) else name)
             raise failed from failed.__cause__
         return self.instead(fn, or_else)
+
+    def as_compared(self, values: list[Any]) -> list[Any]:
+        """Return values that Python code receives, and record the captured ndarrays among them:
+        the code depends on their identities."""
+        if not self.dependencies.has_members:
+            return values
+        seen, left = set[int](), [*values]
+        while left:
+            x = left.pop()
+            member = member_of(x)
+            if member is not None:
+                self.dependencies.compared_by_python(member)
+            elif kind_of(x).is_container and id(x) not in seen:
+                seen.add(id(x))
+                left += kind_of(x).children(x)
+        return [x if (member := member_of(x)) is None else member for x in values]
 
     def instead(self, fn: object, or_else: Callable[[], Any] | None) -> Any:
         """Return `or_else()`, after fn accessed elements of an array at compile time."""

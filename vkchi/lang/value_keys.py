@@ -50,11 +50,6 @@ class IdentityKey:
             self._obj = lambda: obj
 
     @property
-    def held(self) -> Any:
-        """The object; None if it is gone, or after `weaken`."""
-        return None if self._obj is None else self._obj()
-
-    @property
     def is_dead(self) -> bool:
         """True if the weakly referenced object was garbage-collected."""
         return self._obj is not None and self._obj() is None

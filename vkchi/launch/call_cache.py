@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import RecompilationWarning, warn_at
-from vkchi.frontend.state.captured_values import Path, PathRead, is_object
-from vkchi.interrupts.weak import insert_bounded
-from vkchi.lang.value_keys import IdentityKey
+from vkchi.frontend.state.captured_values import Path, PathRead
 from vkchi.launch.compiled_kernel import Accepted, CompiledKernel
 from vkchi.launch.entry import Entry, make_entry
 from vkchi.launch.value_guards import Guard
-from vkchi.ndarray import Ndarray
 
 if TYPE_CHECKING:
     from vkchi.runtime import Runtime
@@ -21,42 +18,20 @@ MOST_NOTES, MOST_KEPT = 256, 16  # entries made, and keys kept, per kernel
 MOST_CHAINED = 4  # entries kept per key
 MOST_GUARDED = 64  # compiled kernels kept; the least recently used is dropped
 MOST_ARRAYS = 4  # compiled kernels kept of those whose arrays were replaced
-MOST_CLASSES, MOST_PORTABLE = 64, 4  # kernels kept for other objects of the same classes
 MOST_VALUES = 8  # values of one path before a warning
 
 
 class CallCache:
     """Compiled kernels of a kernel on one runtime, by signature, and entries of calls, by
-    `Signer.key`.
+    `Signer.key`."""
 
-    `portable` are the latest ones whose code is valid for other objects, too, by `class_key`.
-    """
-
-    __slots__ = (
-        "__weakref__", "compiled", "entries", "notes_left", "portable", "runtime", "signer",
-    )  # fmt: skip
+    __slots__ = ("__weakref__", "compiled", "entries", "notes_left", "runtime", "signer")
 
     def __init__(self, runtime: Runtime, signer: Signer) -> None:
         self.runtime, self.signer = runtime, signer
         self.compiled: dict[tuple[Any, ...], GuardedKernels] = {}
         self.entries: dict[Key | None, Entry] = {}  # None is no key of an entry
-        self.portable: dict[tuple[Any, ...], list[CompiledKernel]] = {}
         self.notes_left = MOST_NOTES
-
-    def find_portable(self, args: tuple[Any, ...], key: tuple[Any, ...]) -> Accepted | None:
-        """Return a kernel compiled for other objects of the same classes, and the arguments with
-        member arrays; None if there is none."""
-        for kernel in self.portable.get(class_key(key), ()):
-            full = kernel.accept(args)
-            if full is not None:
-                return kernel, full
-        return None
-
-    def note_portable(self, kernel: CompiledKernel, key: tuple[Any, ...]) -> None:
-        if kernel.is_portable:
-            general = class_key(key)
-            kernels = [kernel, *self.portable.get(general, ())]
-            insert_bounded(self.portable, general, kernels[:MOST_PORTABLE], MOST_CLASSES)
 
     def find(self, args: tuple[Any, ...]) -> tuple[Entry, tuple[Any, ...]] | None:
         """Entry of an earlier call with the same tokens, whose guard holds, and the arguments with
@@ -86,17 +61,6 @@ class CallCache:
                 last.next = None
             self.entries[entry.key] = entry
         return entry
-
-
-def class_key(key: Any) -> Any:
-    """Return a signature with the class of each object in place of its identity; for an ndarray, a
-    class alone, since its type is checked by `CompiledKernel.accept`."""
-    if isinstance(key, tuple):
-        return tuple([class_key(part) for part in key])
-    if not isinstance(key, IdentityKey):
-        return key
-    held = key.held
-    return type(held) if is_object(held) or isinstance(held, Ndarray) else key
 
 
 class GuardedKernels:

@@ -104,7 +104,6 @@ class CompiledKernel(Executable):
 
     - path: module and qualified name of the kernel's function; "" for kernels of saved modules.
     - guard: tests that the Python values that the code depends on are unchanged.
-    - is_portable: True if the code is valid for calls with other objects that it accepts.
     - renew: returns the kernel compiled for arguments and the current Python values.
     - in_order: numbers of the racing loops that it serializes.
     - watch: race detection before each call; None if nothing is left to check.
@@ -131,7 +130,7 @@ class CompiledKernel(Executable):
         artifact, interface = compiled.artifact, compiled.interface
         self.runtime, self.signer = runtime, signer
         self.path = "" if fn is None else path_of(fn)
-        self.guard, self.is_portable = Guard(fn, compiled.reads), compiled.is_portable
+        self.guard = Guard(fn, compiled.reads)
         self.hidden, self.key = None, signer.key
         parameters = signer.parameters
         if compiled.members.arrays:

@@ -15,6 +15,7 @@ from vkchi.frontend.context import Lowering
 from vkchi.frontend.control.places import attribute_of
 from vkchi.frontend.values.kinds import kind_of, name_of
 from vkchi.frontend.values.objects import SuperProxy
+from vkchi.frontend.values.references import member_of
 from vkchi.frontend.values.struct_values import is_of_class
 from vkchi.frontend.values.trees import StructValue, is_made
 from vkchi.ir.core import Value
@@ -68,7 +69,8 @@ def _getattr(cx: Lowering, *args: Any, **kwargs: Any) -> Any:
     try:
         return attribute_of(cx, *args[:2])
     except KernelNameError:
-        cx.dependencies.absent(*args[:2])
+        member = member_of(args[0])
+        cx.dependencies.absent(args[0] if member is None else member, args[1])
         if len(args) == 2:
             raise
         return args[2]
@@ -82,6 +84,9 @@ def _hasattr(cx: Lowering, *args: Any, **kwargs: Any) -> bool:
         record, name = args
         is_own = name in record.members or name in record.methods
         return is_own or is_of_class(record, name)
+    member = member_of(args[0])
+    if member is not None and hasattr(type(member), args[1]):
+        return True
     return _getattr(cx, *args, nothing) is not nothing
 
 

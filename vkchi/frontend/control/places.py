@@ -47,6 +47,7 @@ def member_of_item(cx: Lowering, array: Any, inner: ast.Subscript, name: str) ->
 
 def lower_subscript(cx: Lowering, n: ast.Subscript) -> Any:
     base = cx.way(n.value)
+    check_gradient(cx, base, n.value)
     return item_of(cx, base, lower_indices(cx, n.slice))
 
 
@@ -68,6 +69,7 @@ def lvalue(cx: Lowering, n: ast.expr) -> Any:
         return cx.at(n, lambda cx: attribute_of(cx, base, n.attr))
     if isinstance(n, ast.Subscript):
         base, indices = lvalue(cx, n.value), lower_indices(cx, n.slice)
+        check_gradient(cx, base, n.value)
         return cx.at(n, lambda cx: item_of(cx, base, indices))
     return cx.expr(n)
 
@@ -113,8 +115,18 @@ def static_int(cx: Lowering, n: ast.expr) -> int:
     return k
 
 
+def check_gradient(cx: Lowering, x: Any, n: ast.expr) -> None:
+    """Raise KernelTypeError if x, the value of n, is the gradient that an ndarray lacks."""
+    if x is None and isinstance(n, ast.Attribute) and n.attr == "grad":
+        raise cx.fail(
+            f"`{ast.unparse(n)}` is None: this array has no gradient",
+            help="make it with needs_grad=True",
+        )
+
+
 def item_of(cx: Lowering, base: Any, indices: list[Any]) -> Any:
     """Return `base[indices]`, as a Target if base is in memory or a variable."""
     x = kind_of(base).held(base)
+    indices = cx.as_compared(indices)
     found = kind_of(x).item(cx, x, indices, None if x is base else base)
     return python_item(cx, x, indices) if found is NotImplemented else found

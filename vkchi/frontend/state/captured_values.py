@@ -270,7 +270,7 @@ def same_container(value: Any, within: tuple[int, ...] = ()) -> Test:
     only class and length count, except for a Struct. `within`: ids of the enclosing containers.
     """
     kind = type(value)
-    if is_cut(value):
+    if not isinstance(value, Struct) and len(value) > MOST_ITEMS:
         size = len(value)
         return lambda now: type(now) is kind and len(now) == size
     given = value_key(value)
@@ -299,12 +299,6 @@ def same_container(value: Any, within: tuple[int, ...] = ()) -> Test:
         return not tests or all([test(parts[k]) for k, test in tests])
 
     return is_same
-
-
-def is_cut(value: Any) -> bool:
-    """True for a container of which only the class and the length are compared."""
-    is_container = isinstance(value, CONTAINERS) and not isinstance(value, Struct)
-    return is_container and len(value) > MOST_ITEMS
 
 
 def parts_of(value: Any) -> list[Any]:

@@ -27,7 +27,6 @@ from vkchi.frontend.state.captured_values import (
     PathRead,
     PathRoot,
     Step,
-    is_cut,
     is_leaf,
     is_object,
     repeatable_reads,
@@ -83,9 +82,8 @@ class Dependencies:
         self._made: set[int] = set()  # ids of objects made at compile time
         # Captured ndarrays by id, with the names of their parameters.
         self._members: dict[int, tuple[Any, str]] = {}
+        self._gradients: dict[Path, type] = {}  # their classes; NoneType for an absent one
         self._in_python = False  # recording what Python code may read
-        # Code may depend on objects among the arguments by more than `reads`.
-        self.has_pins = False
         self._globals: dict[int, FunctionType] = {}  # the first function of each module
         self._cells: dict[int, PathRoot] = {}
 
@@ -162,7 +160,6 @@ class Dependencies:
         paths, is_known = self._paths(base), id(base) in self._origins
         self.met(base)
         if not paths and step is not None and step[0] == "attr" and may_change(base):
-            self.has_pins = True
             if not is_known:
                 self._made.add(id(base))  # kept alive in _origins
             self._origins.setdefault(id(base), (base, ()))
@@ -244,7 +241,6 @@ class Dependencies:
 
     def compared(self, value: Any) -> None:
         """Record that the identity of an object at a path matters."""
-        self.has_pins = self.has_pins or any(value is held for held in self._arguments.values())
         for path in self._paths(value):
             if path in self.notes:
                 self.notes[path].is_compared = True
@@ -296,6 +292,23 @@ class Dependencies:
         """Record that a captured ndarray is the hidden parameter `name`."""
         self._members[id(array)] = array, name
 
+    @property
+    def has_members(self) -> bool:
+        return bool(self._members)
+
+    def compared_by_python(self, array: Any) -> None:
+        """Record that Python code received a captured ndarray, which it may compare."""
+        for path in self._paths(array):
+            if path in self.notes:
+                self.notes[path].by_python = True
+
+    def gradient(self, array: Any) -> Any:
+        """Return the gradient of a captured ndarray, or None; record that there is one, or none."""
+        path = self.array_path(array)
+        assert path is not None
+        self._gradients[path._replace(steps=(*path.steps, ("attr", "grad")))] = type(array.grad)
+        return array.grad
+
     def member(self, name: str) -> Any:
         """Return the ndarray of a hidden parameter."""
         return next(array for array, known in self._members.values() if known == name)
@@ -331,16 +344,10 @@ class Dependencies:
         for path, note in self.notes.items():
             if path.root.kind == "object" or is_users(path.root.fn):
                 found += [PathRead(path, *given, note.span) for given in self._tests(path, note)]
-            elif not is_own(path.root.fn):
-                self.has_pins = True
         found += [PathRead(path, "items", value) for path, value in self._iterated.items()]
         found += [PathRead(path, "absent", name) for path, name in self._absent.items()]
-        kept = repeatable_reads(found, args)
-        keys = [key for read in kept for _, key in read.path.steps]
-        is_incomplete = len(kept) < len(found) or any(is_cut(read.value) for read in kept)
-        if is_incomplete or any(type(key) not in (int, str) for key in keys):
-            self.has_pins = True
-        return kept
+        found += [PathRead(path, "kind", cls) for path, cls in self._gradients.items()]
+        return repeatable_reads(found, args)
 
     def _tests(self, path: Path, note: ValueUse) -> Iterator[tuple[How, Any]]:
         """Yield the comparisons of a value at a path, as pairs (how, value) for `test_of`."""
@@ -413,11 +420,6 @@ class IdentityReference:
 
     def __call__(self) -> Any:
         return self._of()
-
-
-def is_own(fn: FunctionType) -> bool:
-    """True if a function belongs to vkchi."""
-    return (fn.__module__ or "").partition(".")[0] == "vkchi"
 
 
 def is_users(fn: FunctionType) -> bool:

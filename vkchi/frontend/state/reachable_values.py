@@ -43,8 +43,6 @@ def record_reachable(deps: Dependencies, callee: Any, args: Iterable[Any]) -> No
         for arg in args:
             walk.look(arg)
         walk.go()
-    if any(map(is_object, walk.objects.values())):
-        deps.has_pins = True
 
 
 class ReachabilityWalk:

@@ -157,13 +157,16 @@ class ArrayKind(WholeArrayKind, of=[ArrayRef]):
         if name == "shape":
             return x.shape(cx)
         if name == "grad":
-            return cx.gradient_of(x)
+            is_absent = x.member is not None and cx.dependencies.gradient(x.member) is None
+            return None if is_absent else cx.gradient_of(x)
         facts = {
             "ndim": t.ndim, "dtype": scalar_of(t.elem), "element_shape": CallableShape(shape),
             "element_type": t.elem,
         }  # fmt: skip
         if shape:
             facts |= {"n": shape[0], "m": shape[1] if len(shape) == 2 else 1}
+        if name not in facts and name in getattr(x.member, "__dict__", ()):
+            return python_attribute(cx, x.member, name)
         if name not in facts:
             raise cx.fail(
                 f"an array has no attribute `{name}` in a kernel",
@@ -177,7 +180,7 @@ class ArrayKind(WholeArrayKind, of=[ArrayRef]):
         return array_item(cx, self.array(cx, x), indices) if found is None else found
 
     def class_of(self, x: Any) -> type:
-        return type(x) if x.source is None else type(x.source)
+        return type(next((held for held in (x.source, x.member) if held is not None), x))
 
 
 class FieldKind(ArrayKind, of=["__vkchi_array__"]):

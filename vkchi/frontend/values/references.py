@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from vkchi.frontend.state.pending import PendingCaution
     from vkchi.frontend.state.reports import ReportBuilder
     from vkchi.frontend.state.scope import Var
+    from vkchi.ndarray import Ndarray
 
 
 class Context(Protocol):
@@ -191,9 +192,10 @@ class ArrayRef(InlineOnly):
     - `component`: the reference is to this component of each element.
     - `clamps`: indices are clamped to their axes.
     - `name`: for messages; by default that of `value`.
+    - `member`: the ndarray that a path leads to, if it is one. The reference equals it.
     """
 
-    __slots__ = ("clamps", "component", "name", "source", "value")
+    __slots__ = ("clamps", "component", "member", "name", "source", "value")
 
     def __init__(
         self,
@@ -203,10 +205,20 @@ class ArrayRef(InlineOnly):
         *,
         clamps: bool = False,
         name: str = "",
+        member: Ndarray | None = None,
     ) -> None:
         assert isinstance(value.type, Array)
-        self.clamps, self.name = clamps, name or value.name
+        self.clamps, self.name, self.member = clamps, name or value.name, member
         self.value, self.source, self.component = value, source, component
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (self.member is not None and self.member is other)
+
+    def __repr__(self) -> str:  # Python's errors may show it
+        return self.name
+
+    def __hash__(self) -> int:
+        return object.__hash__(self) if self.member is None else hash(self.member)
 
     @property
     def type(self) -> Array:
@@ -223,3 +235,8 @@ class ArrayRef(InlineOnly):
         if self.type.shape is not None:
             return self.type.shape
         return tuple(cx.b.emit("shape", self.value, attr=k) for k in range(self.type.ndim))
+
+
+def member_of(x: Any) -> Ndarray | None:
+    """Return the captured ndarray that an ArrayRef refers to; None for other values."""
+    return x.member if isinstance(x, ArrayRef) else None
