@@ -211,29 +211,30 @@ class Kernel:
         args, shared = cache.signer.adopt(args), NOTHING
         if is_shared and cache.runtime.recording is None:
             args, shared = cache.signer.share(args, cache.runtime, is_launch=False)
-        kernel, args = self._compiled_for(cache, args, is_run=is_run)
-        if act is not launch_or_record or cache.runtime.tape is not None:
-            device = kernel.on_device(args)
-            if device is not kernel and device.watch is not None:
-                key = cache.signer.sign(args[: len(cache.signer.parameters)])
-                device = self._watched(cache, device, args, key, is_run)
-            kernel = device
+        on_device = act is not launch_or_record or cache.runtime.tape is not None
+        kernel, args = self._compiled_for(cache, args, on_device=on_device, is_run=is_run)
         given = (args, shared) if shared else (args,)
         return act(self.__vkchi_func__.__name__, kernel, *given)
 
     def _compiled_for(
-        self, cache: CallCache, args: tuple[Any, ...], *, is_run: bool = True
-    ) -> Accepted:
+        self, cache: CallCache, args: tuple[Any, ...], *,
+        on_device: bool = False, is_run: bool = True,
+    ) -> Accepted:  # fmt: skip
         """Return the kernel compiled for these arguments and the current Python values, and the
-        arguments with member arrays."""
+        arguments with member arrays.
+
+        With `on_device`, it does not run as Python.
+        """
         key = cache.signer.sign(args)
         guarded = cache.compiled.get(key)
         kernel = None if guarded is None else guarded.kernels[0]
         full = None if kernel is None else kernel.accept(args)
         if kernel is None or full is None:
             kernel, full = self._find_compiled(cache, args, key)
+        if on_device:
+            kernel, full = kernel.on_device(full)
         if kernel.watch is not None:
-            kernel = self._watched(cache, kernel, full, key, is_run)
+            return self._watched(cache, kernel, full, key, is_run)
         return kernel, full
 
     def _watched(
@@ -243,20 +244,22 @@ class Kernel:
         args: tuple[Any, ...],
         key: tuple[Any, ...],
         is_run: bool,
-    ) -> CompiledKernel:
+    ) -> Accepted:
         """The kernel, or its variant in which the loops that race in this call are serial."""
         watch, runtime = kernel.watch, cache.runtime
         with restoring(runtime.lock), runtime.lock:
             assert watch is not None
             in_order = watch.look(kernel, args, is_run=is_run)
             if not in_order:
-                return kernel
-            if in_order not in watch.variants:
-                given = args[: len(cache.signer.parameters)]
+                return kernel, args
+            given = args[: len(cache.signer.parameters)]
+
+            def make() -> CompiledKernel:
                 made = self._compile(cache, given, key, is_kept=watch.is_kept, in_order=in_order)
                 made.watch = watch
-                watch.variants[in_order] = made
-            return watch.variants[in_order]
+                return made
+
+            return watch.variants.setdefault(in_order, GuardedKernels()).find_or_add(given, make)
 
     def __get__(self, obj: Any, owner: Any = None) -> Any:
         return self if obj is None else BoundKernel(self, obj)
@@ -285,8 +288,7 @@ class Kernel:
                 is_python = runtime.options.python and runs_as_python(self.__vkchi_func__)
                 compile_ = self._compile_python if is_python else self._compile
                 kernel = compile_(cache, args, key, is_kept=not guarded.is_volatile)
-                found = kernel, kernel.accept(args) or args
-                guarded.add(kernel, args)
+                found = guarded.add(kernel, args)
             if is_new:
                 for part in identity_keys(key):
                     forget = functools.partial(forget_stale, weakref.ref(self))
@@ -335,12 +337,9 @@ class Kernel:
         fn, signer = self.__vkchi_func__, cache.signer
 
         def compile_for_device(args: tuple[Any, ...]) -> CompiledKernel:
-            given = args[: len(signer.parameters)]
-            return self._compile(cache, given, key, is_kept=is_kept)
+            return self._compile(cache, args, key, is_kept=is_kept)
 
-        kernel = make_kernel(cache.runtime, fn, signer, args, key, compile_for_device)
-        kernel.renew = functools.partial(renew_compiled, weakref.ref(self), weakref.ref(cache))
-        return kernel
+        return make_kernel(cache.runtime, fn, signer, args, key, compile_for_device)
 
     def __reduce__(self) -> str:
         return self.__vkchi_func__.__qualname__  # pickled by name, like functions
@@ -482,14 +481,14 @@ def forget_stale(kernel: weakref.ref[Kernel]) -> None:
 def renew_compiled(
     kernel: weakref.ref[Kernel], cache: weakref.ref[CallCache], args: tuple[Any, ...]
 ) -> Accepted:
-    """Find or compile the current version of a kernel for a call.
+    """Find or compile the current version of a kernel on the device for a call.
 
     Raises KernelRuntimeError if the kernel or its call cache is garbage.
     """
     found, known = kernel(), cache()
     if found is None or known is None:
         raise KernelRuntimeError("values that a kernel was compiled with changed, and it is gone")
-    return found._compiled_for(known, args)
+    return found._compiled_for(known, args, on_device=True)
 
 
 class BoundKernel(functools.partial[Any]):

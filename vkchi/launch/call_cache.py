@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import RecompilationWarning, warn_at
@@ -64,8 +65,12 @@ class CallCache:
 
 
 class GuardedKernels:
-    """Compiled kernels of one signature, one per set of Python values read at compile time, in LRU
-    order."""
+    """Compiled kernels of one signature, one per set of Python values read at compile time and of
+    facts about member arrays, in LRU order.
+
+    Variants that serialize loops, and kernels on the device of one that runs as Python, are kept in
+    tables of their own.
+    """
 
     __slots__ = ("kernels", "often", "values")
 
@@ -90,9 +95,13 @@ class GuardedKernels:
                 return kernel, found
         return None
 
-    def add(self, kernel: CompiledKernel, args: tuple[Any, ...]) -> None:
+    def find_or_add(self, args: tuple[Any, ...], make: Callable[[], CompiledKernel]) -> Accepted:
+        """As `find`; if there is none, add the kernel that `make` compiles."""
+        return self.find(args) or self.add(make(), args)
+
+    def add(self, kernel: CompiledKernel, args: tuple[Any, ...]) -> Accepted:
         """Add the kernel for new values in front; drop the least recently used ones beyond
-        MOST_GUARDED.
+        MOST_GUARDED. Return it, and the arguments with member arrays.
 
         Of older kernels that use replaced arrays, at most MOST_ARRAYS - 1 stay.
         """
@@ -102,6 +111,7 @@ class GuardedKernels:
             for one in others[MOST_ARRAYS - 1 :]:
                 kernels.remove(one)
         self.kernels = [kernel, *kernels[: MOST_GUARDED - 1]]
+        return kernel, kernel.accept(args) or args
 
     def count(self, name: str, args: tuple[Any, ...]) -> None:
         """Count a new value for each path that changed since the latest kernel, except methods.

@@ -370,10 +370,10 @@ class CompiledKernel(Executable):
                 release_wholly(lock)
             raise
 
-    def on_device(self, args: tuple[Any, ...]) -> CompiledKernel:
-        """Return the kernel that tapes, graphs and gradients use: this one, unless a subclass
-        overrides it."""
-        return self
+    def on_device(self, args: tuple[Any, ...]) -> Accepted:
+        """Return the kernel that tapes, graphs and gradients use, and its arguments, for those that
+        this kernel accepted: both are the same, unless a subclass overrides it."""
+        return self, args
 
     def execute(
         self, args: tuple[Any, ...], bound: BoundArguments, seeds: Callable[[], int] | None

@@ -22,10 +22,12 @@ from vkchi.frontend.calls.inline import annotations_of, returned_types
 from vkchi.frontend.lowering import declare_argument, declare_returns
 from vkchi.frontend.state.scope import Activation
 from vkchi.frontend.syntax.source import source_of
+from vkchi.interrupts.contexts import restoring
 from vkchi.ir.core import Func, Param, walk
 from vkchi.ir.interp import ArrayValue, InterpreterReport
 from vkchi.ir.ops import GROUPED, SYNCS
-from vkchi.launch.compiled_kernel import CompiledKernel
+from vkchi.launch.call_cache import GuardedKernels
+from vkchi.launch.compiled_kernel import Accepted, CompiledKernel
 from vkchi.python_mode.evaluation import Evaluator, ReportSink
 from vkchi.python_mode.stepping import Run, run_body
 from vkchi.reports.delivery import check_error, print_lines
@@ -48,20 +50,21 @@ class PythonKernel(CompiledKernel):
     - `function`: the kernel's function.
     - `describe`: returns the descriptions of a call's arguments.
     - `compile_for_device`: makes the kernel for tapes, graphs and gradients.
+    - `device_kernels`: those made so far. Unlike this kernel, their code depends on facts about
+      member arrays.
     """
 
     is_plain = is_recordable = False
     function: Callable[[], FunctionType]
     describe: Callable[[tuple[Any, ...]], tuple[ArgSpec, ...]]
     compile_for_device: Callable[[tuple[Any, ...]], CompiledKernel]
-    device_kernel: CompiledKernel | None = None
+    device_kernels: GuardedKernels
 
-    def on_device(self, args: tuple[Any, ...]) -> CompiledKernel:
-        """Return the kernel that runs on the device; the first call makes it, for its
-        `args`."""
-        if self.device_kernel is None:
-            self.device_kernel = self.compile_for_device(args)
-        return self.device_kernel
+    def on_device(self, args: tuple[Any, ...]) -> Accepted:
+        """Return the kernel that runs on the device, and its arguments."""
+        given = args[: len(self.signer.parameters)]
+        with restoring(self.runtime.lock), self.runtime.lock:
+            return self.device_kernels.find_or_add(given, lambda: self.compile_for_device(given))
 
     @cached_property
     def _refused(self) -> str | None:
@@ -107,7 +110,7 @@ def make_kernel(
     kernel.function = lambda: fn
     count = len(signer.parameters)
     kernel.describe = lambda args: signer.specs(args[:count], signer.sign(args[:count]))
-    kernel.compile_for_device = compile_for_device
+    kernel.compile_for_device, kernel.device_kernels = compile_for_device, GuardedKernels()
     return kernel
 
 

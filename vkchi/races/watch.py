@@ -34,6 +34,7 @@ from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from vkchi.analysis.memory.boxes import Shaped
+    from vkchi.launch.call_cache import GuardedKernels
     from vkchi.launch.compiled_kernel import CompiledKernel
     from vkchi.races import watch as facts
     from vkchi.races.suspects import RaceCandidates
@@ -167,7 +168,7 @@ class RaceWatch:
         self.tried: set[int] = set()
         self.raced: dict[int, Proven] = {}
         self.told: set[int] = set()
-        self.variants: dict[tuple[int, ...], CompiledKernel] = {}
+        self.variants: dict[tuple[int, ...], GuardedKernels] = {}
 
     def look(
         self, kernel: CompiledKernel, args: tuple[Any, ...], *, is_run: bool
