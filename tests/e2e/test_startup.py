@@ -102,11 +102,15 @@ DIFFERENTIATION = (
 )  # fmt: skip
 
 
+# Variables without which a process loads what it loads for users.
+UNSET = {"VKCHI_CACHE", "VKCHI_DUMP_SPV", "VKCHI_VERIFY"}
+
+
 def outcome_of(folder: Path, program: str) -> tuple[list[str], dict[str, list[str]]]:
     """The program's output, and the modules that are loaded after each of its stages."""
     path = folder / "program.py"
     path.write_text(program)
-    kept = {k: v for k, v in os.environ.items() if k not in ("VKCHI_CACHE", "VKCHI_DUMP_SPV")}
+    kept = {k: v for k, v in os.environ.items() if k not in UNSET}
     done = subprocess.run(
         [sys.executable, str(path)],
         env={**kept, "PYTHONPATH": str(ROOT), "VKCHI_CACHE_DIR": str(folder / "cache")},

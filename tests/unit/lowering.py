@@ -16,6 +16,7 @@ from vkchi.frontend.calls.intrinsics import METHODS
 from vkchi.frontend.calls.tables import find_call
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.ops.tensor_attributes import find_attribute
+from vkchi.frontend.ops.tensor_construction import call_type
 from vkchi.frontend.values.references import MemoryTarget
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, Value, walk
@@ -23,7 +24,7 @@ from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
 from vkchi.span import Span
 from vkchi.target.options import Options
-from vkchi.types import Array, scalar_of, shape_of, u32
+from vkchi.types import Array, DefaultTensor, Type, scalar_of, shape_of, u32
 
 
 class Building:
@@ -76,7 +77,9 @@ class Building:
         return [op.kind for op in walk(self.body)]
 
     def call_of(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
-        """Lower a call of `fn` by its handler."""
+        """Lower a call of `fn`: a type, or a function in CALLS."""
+        if isinstance(fn, Type | DefaultTensor):
+            return call_type(self, fn, args, *kwargs)
         call = find_call(fn)
         assert call is not None
         return call.handler(self, *args, **kwargs)

@@ -50,7 +50,8 @@ def test_elementwise_row_emits_valid_module(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), sorted(REFUSED))
-def test_unexpanded_ops_raise(kind: str, name: str) -> None:
+def test_unexpanded_ops_raise(kind: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VKCHI_VERIFY", "0")  # the emitter raises, not the check of the form
     types = next(ts for k, ts in SIGNATURES if (k, ts[0].name) == (kind, name))
     with pytest.raises(InternalError, match="replace"):
         emit(lower_dispatch(build_func(kind, types), FULL), GRID, FULL, kind)

@@ -428,7 +428,14 @@ class BVH:
         return away.dot(away)
 
     @library_func
-    def search(self, is_ray: template(), p: Any, d: Any, most: Any, group: Any) -> Any:  # type: ignore[valid-type]
+    def search(
+        self,
+        is_ray: template(),  # type: ignore[valid-type]
+        p: Any,
+        d: Any,
+        most: Any,
+        group: Any,
+    ) -> Any:
         """Position in `order` of the primitive of least value below `most`; -1 without one."""
         span = self.find_group(group)
         inverse = 1.0 / select(abs(d) < TINY, TINY, d)
