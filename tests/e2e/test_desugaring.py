@@ -172,9 +172,47 @@ def no_case_matches(n: int) -> int:
     return r
 
 
+def guards_bind_names(n: int) -> int:
+    x = 0
+    match n:
+        case x if x > 100:
+            x = 7
+    return x
+
+
+def guards_after_tests(n: int) -> int:
+    r = 0
+    match (n % 2, n):
+        case (0, y) if y > 5:
+            r = y
+        case (0, y):
+            r = -y
+        case (x, 7) if x > 0:
+            r = 70
+        case _:
+            r = 1000
+    return r
+
+
+def bools_are_not_integers(n: int) -> int:
+    r = 0
+    match n:
+        case True:
+            r = 1
+        case 1:
+            r = 2
+    match n > 3:
+        case True:
+            r += 10
+        case False:
+            r += 20
+    return r
+
+
 FUNCTIONS = (
     first_divisor, steps_to_one, else_leaves_outer_loop, nested_else, else_without_break,
     return_in_loop, numbers, returns, pairs, named, in_loop, no_case_matches,
+    guards_bind_names, guards_after_tests, bools_are_not_integers,
 )  # fmt: skip
 VALUES = (0, 1, 2, 3, 4, 5, 6, 7, 9, 25, 27, 103, -7, -1)
 
@@ -255,6 +293,33 @@ def test_top_level_loop_with_else() -> None:
     x = ti.ndarray(ti.i32, 4)
     assert fill(x) == 5
     assert x.to_numpy().tolist() == [0, 1, 2, 3]
+
+
+def test_strings_match_no_sequence() -> None:
+    @ti.kernel
+    def k(s: ti.template()) -> ti.i32:
+        r = 0
+        match s:
+            case (_, _):
+                r = 1
+            case "ab":
+                r = 3
+        return r
+
+    assert k("ab") == 3
+
+
+def test_patterns_that_change_the_subject_are_errors() -> None:
+    @ti.kernel
+    def k(a: ti.i32, b: ti.i32) -> ti.i32:
+        r = 0
+        match a, b:
+            case (b, a):
+                r = a * 10 + b
+        return r
+
+    with pytest.raises(KernelSyntaxError, match="names that the subject reads"):
+        k(1, 2)
 
 
 def test_mapping_patterns_are_errors() -> None:

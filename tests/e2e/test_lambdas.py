@@ -153,20 +153,97 @@ def assigned_by_reference(x: ti.types.ndarray(ti.f32, 1)):
         become_three(v)
 
 
-def hidden_by_a_parameter(x: ti.types.ndarray(ti.f32, 1)):
-    n = 1.0
+@pytest.mark.parametrize("kernel", [assigned, assigned_in_part, assigned_by_reference])
+def test_variables_that_are_assigned_twice_are_errors(kernel: Any) -> None:
+    with pytest.raises(KernelSyntaxError, match="which is assigned more than once"):
+        ti.kernel(kernel)(ti.ndarray(ti.f32, 4))
+
+
+OFFSET, K = 10, 77
+
+
+def global_hidden_by_a_parameter():
+    g = lambda a: a + OFFSET
+    f = lambda OFFSET: g(OFFSET)
+    return f(1)
+
+
+def global_hidden_by_a_comprehension():
+    g = lambda a: a + OFFSET
+    v = [g(OFFSET) for OFFSET in range(3)]
+    return v[0] + v[1] + v[2]
+
+
+def variable_hidden_by_a_parameter():
+    n = 5
     f = lambda b: b * n
     g = lambda n: f(n)
-    for i in x:
-        x[i] = g(2.0)
+    return g(2)
+
+
+def lambda_in_a_lambda():
+    apply = lambda g, x: g(g(x))
+    f = lambda a: apply(lambda b: a * b, 2)
+    return f(3)
+
+
+def comprehension_in_a_lambda():
+    f = lambda a: [a * j for j in range(3)][2]
+    return f(4)
 
 
 @pytest.mark.parametrize(
-    "kernel", [assigned, assigned_in_part, assigned_by_reference, hidden_by_a_parameter]
+    "function",
+    [
+        global_hidden_by_a_parameter, global_hidden_by_a_comprehension,
+        variable_hidden_by_a_parameter, lambda_in_a_lambda, comprehension_in_a_lambda,
+    ],
+)  # fmt: skip
+def test_scopes_are_lexical(function: Any) -> None:
+    inner = ti.func(function)
+
+    @ti.kernel
+    def k() -> ti.i32:
+        return inner()
+
+    assert k() == function()
+
+
+def parameter_of_a_lambda_that_returned():
+    add = lambda K: lambda y: K + y
+    return add(1)(2)
+
+
+def index_of_a_loop_that_ended():
+    fs = []
+    for K in ti.static(range(3)):
+        fs.append(lambda z: z + K)
+    return fs[0](0)
+
+
+def variable_assigned_later():
+    f = lambda a: a + K
+    K = 3
+    return f(1)
+
+
+@pytest.mark.parametrize(
+    "function, match",
+    [
+        (parameter_of_a_lambda_that_returned, "whose block has ended"),
+        (index_of_a_loop_that_ended, "whose block has ended"),
+        (variable_assigned_later, "has no value where this lambda is made"),
+    ],
 )
-def test_variables_that_are_assigned_twice_are_errors(kernel: Any) -> None:
-    with pytest.raises(KernelSyntaxError, match="assigned more than once, and a lambda reads it"):
-        ti.kernel(kernel)(ti.ndarray(ti.f32, 4))
+def test_variables_that_are_not_there_are_errors(function: Any, match: str) -> None:
+    inner = ti.func(function)
+
+    @ti.kernel
+    def k() -> ti.i32:
+        return inner()
+
+    with pytest.raises(KernelSyntaxError, match=match):
+        k()
 
 
 PROGRAM = """

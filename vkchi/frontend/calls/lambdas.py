@@ -1,13 +1,14 @@
 """Lambdas in kernels: `f = lambda x: x * scale`, inlined at each call.
 
-The body reads variables of the function around the lambda as they are at the call, as in Python.
-Variables that are assigned more than once are errors there: analyses of syntax, such as those that
-decide whether a loop is parallel, do not see that a call of a lambda reads them.
+The body reads variables of the function around the lambda that are visible where it is made.
+Variables that are assigned more than once are errors at calls: analyses of syntax, such as those
+that decide whether a loop is parallel, do not see that a call of a lambda reads them.
 """
 
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,12 +22,19 @@ from vkchi.frontend.values.targets import kind_of_variable
 
 
 class LambdaFunction:
-    """A lambda of a kernel or of a function that is inlined, and the activation around it."""
+    """A lambda of a kernel or of a function that is inlined.
 
-    __slots__ = ("act", "defaults", "node")
+    - `act`: the activation around it.
+    - `seen`: the variables of that activation that the body reads.
+    - `defaults`: the values of parameters with a default.
+    """
 
-    def __init__(self, node: ast.Lambda, act: Activation, defaults: dict[str, Any]) -> None:
-        self.node, self.act, self.defaults = node, act, defaults
+    __slots__ = ("act", "defaults", "node", "seen")
+
+    def __init__(
+        self, node: ast.Lambda, act: Activation, seen: dict[str, Var], defaults: dict[str, Any]
+    ) -> None:
+        self.node, self.act, self.seen, self.defaults = node, act, seen, defaults
 
     @property
     def names(self) -> list[str]:
@@ -64,7 +72,38 @@ def lower_lambda(cx: Lowering, n: ast.Lambda) -> LambdaFunction:
         name: own(cx, cx.expr(x))
         for name, x in zip(names[len(names) - len(a.defaults) :], a.defaults)
     }
-    return LambdaFunction(n, cx.act, defaults)
+    return LambdaFunction(n, cx.act, visible(cx, n, names), defaults)
+
+
+def visible(cx: Lowering, n: ast.Lambda, names: Sequence[str]) -> dict[str, Var]:
+    """Return the variables of the function around a lambda that its body names.
+
+    Raises KernelSyntaxError for one that is assigned after the lambda only.
+    """
+    found: dict[str, Var] = {}
+    code = cx.act.fn.__code__
+    for x in ast.walk(n.body):
+        if not isinstance(x, ast.Name) or x.id in names or x.id in found:
+            continue
+        var = cx.act.find(x.id)
+        if var is not None:
+            found[x.id] = var
+        elif x.id in (*code.co_varnames, *code.co_cellvars) and not is_bound_in(n.body, x.id):
+            cx.locate(x)
+            raise cx.fail(
+                f"`{x.id}` has no value where this lambda is made", kind=KernelSyntaxError,
+                help="assign it before, or pass it to the lambda as an argument",
+            )  # fmt: skip
+    return found
+
+
+def is_bound_in(body: ast.expr, name: str) -> bool:
+    """True for parameters of lambdas and targets of comprehensions inside the body."""
+    return any(
+        (isinstance(x, ast.arg) and x.arg == name)
+        or (isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store) and x.id == name)
+        for x in ast.walk(body)
+    )
 
 
 def call_lambda(
@@ -73,23 +112,19 @@ def call_lambda(
     """Inline the body with these arguments; return its value.
 
     Raises KernelCallError for arguments that do not fit, and KernelSyntaxError if the body reads a
-    variable that is assigned more than once, or if the function around the lambda has returned.
+    variable that is assigned more than once, or whose block has ended.
     """
     bound = bind(cx, fn, args, kwargs)
-    if not is_active(cx, fn.act):
-        raise cx.fail(
-            "the function that made this lambda has returned", kind=KernelSyntaxError,
-            help="define a function with @ti.func, and pass it what it reads",
-        )  # fmt: skip
     outer, outer_call, span = cx.act, cx.call_node, cx.span
-    cx.act, cx.call_node = fn.act, None
     check_captures(cx, fn)
-    with fn.act.block():
-        for name, x in bound.items():
-            held = own(cx, x)
-            kind = PASSED if kind_of_variable(held) == VARIABLE else CONSTANT
-            fn.act.declare(Var(name, held, kind, len(cx.frames), None))
-        value = cx.expr(fn.node.body)
+    act = copy.copy(fn.act)
+    cx.act, cx.call_node = act, None
+    act.blocks, act.outer = [fn.seen, {}], outer
+    for name, x in bound.items():
+        held = own(cx, x)
+        kind = PASSED if kind_of_variable(held) == VARIABLE else CONSTANT
+        act.declare(Var(name, held, kind, len(cx.frames), None))
+    value = cx.expr(fn.node.body)
     cx.act, cx.call_node, cx.b.span = outer, outer_call, span
     return value
 
@@ -109,29 +144,39 @@ def bind(
     return fn.defaults | bound | kwargs
 
 
-def is_active(cx: Lowering, act: Activation) -> bool:
-    current: Activation | None = cx.act
-    while current is not None and current is not act:
-        current = current.outer
-    return current is act
-
-
 def check_captures(cx: Lowering, fn: LambdaFunction) -> None:
-    """Check that the body reads no variable that is assigned more than once.
+    """Check that the variables that the body reads exist, and are assigned once.
 
     Raises KernelSyntaxError.
     """
     source = fn.act.source
-    calls = [x for x in ast.walk(source.node) if isinstance(x, ast.Call)]
-    changed = {name for x in calls for name in names_assigned_by(cx, x)}
-    for x in ast.walk(fn.node.body):
-        var = fn.act.find(x.id) if isinstance(x, ast.Name) and x.id not in fn.names else None
-        if var is None or kind_of(var.value).is_array or is_static(var.value):
-            continue
-        if var.name in changed or count_assignments(source, var.name) > 1:
-            cx.locate(x)
+    changed: set[str] | None = None
+    for name, var in fn.seen.items():
+        if not is_alive(cx, var):
             raise cx.fail(
-                f"`{var.name}` is assigned more than once, and a lambda reads it",
+                f"this lambda reads `{name}`, whose block has ended", kind=KernelSyntaxError,
+                help="pass it to the lambda as an argument, or define a function with @ti.func",
+            )  # fmt: skip
+        if kind_of(var.value).is_array or is_static(var.value):
+            continue
+        if changed is None:
+            outer, cx.act = cx.act, fn.act
+            calls = [x for x in ast.walk(source.node) if isinstance(x, ast.Call)]
+            changed = {changed for x in calls for changed in names_assigned_by(cx, x)}
+            cx.act = outer
+        if name in changed or count_assignments(source, name) > 1:
+            raise cx.fail(
+                f"this lambda reads `{name}`, which is assigned more than once",
                 kind=KernelSyntaxError,
-                help=f"pass it to the lambda as an argument: lambda ..., {var.name}: ...",
+                help=f"pass it to the lambda as an argument: lambda ..., {name}: ...",
             )
+
+
+def is_alive(cx: Lowering, var: Var) -> bool:
+    """True if the block of a variable has not ended."""
+    act: Activation | None = cx.act
+    while act is not None:
+        if any(var is held for block in act.blocks for held in block.values()):
+            return True
+        act = act.outer
+    return False

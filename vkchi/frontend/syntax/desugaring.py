@@ -145,24 +145,28 @@ def _is_path(x: ast.expr) -> bool:
 
 
 def _branch(case: ast.match_case, subject: ast.expr, others: list[ast.stmt]) -> list[ast.stmt]:
-    """Return the statements of a case, with those of the cases after it in its `else`."""
+    """Return the statements of a case, with those of the cases after it in its `else`.
+
+    Raises UnsupportedPattern if the case assigns a name that the subject reads.
+    """
     test, bound = _case_of(case.pattern, subject)
-    if case.guard is not None:
-        guard = _Substitution(bound).visit(copy.deepcopy(case.guard)) if bound else case.guard
-        test = guard if test is None else _joined(ast.And(), [test, guard], case.pattern)
-    body = [_assign(name, copy.deepcopy(x), case.pattern) for name, x in bound.items()] + case.body
+    if bound.keys() & {x.id for x in ast.walk(subject) if isinstance(x, ast.Name)}:
+        raise UnsupportedPattern(case.pattern, "names that the subject reads")
+    binds = [_assign(name, copy.deepcopy(x), case.pattern) for name, x in bound.items()]
+    body, guard = case.body, case.guard
+    if guard is not None and not binds:
+        test, guard = _all_of([test, guard], case.pattern), None
+    if guard is not None:  # it reads the names: a pattern that matches assigns them in any case
+        body = [ast.copy_location(ast.If(guard, body, others), guard)]
+        others = copy.deepcopy(others) if test is not None else []
     if test is None:
-        return body
-    return [ast.copy_location(ast.If(test, body, others), case.body[0])]
+        return binds + body
+    return [ast.copy_location(ast.If(test, binds + body, others), case.body[0])]
 
 
-class _Substitution(ast.NodeTransformer):
-    def __init__(self, bound: dict[str, ast.expr]) -> None:
-        self.bound = bound
-
-    def visit_Name(self, n: ast.Name) -> ast.expr:
-        found = self.bound.get(n.id)
-        return n if found is None else ast.copy_location(copy.deepcopy(found), n)
+def _all_of(tests: Sequence[ast.expr | None], n: ast.AST) -> ast.expr | None:
+    found = [test for test in tests if test is not None]
+    return _joined(ast.And(), found, n) if found else None
 
 
 def _case_of(p: ast.pattern, x: ast.expr) -> _Case:
@@ -170,8 +174,11 @@ def _case_of(p: ast.pattern, x: ast.expr) -> _Case:
     if isinstance(p, ast.MatchValue):
         return _Case(_compare(x, ast.Eq(), p.value, p), {})
     if isinstance(p, ast.MatchSingleton):
-        how = ast.Is() if p.value is None else ast.Eq()
-        return _Case(_compare(x, how, ast.copy_location(ast.Constant(p.value), p), p), {})
+        value = ast.copy_location(ast.Constant(p.value), p)
+        if p.value is None:
+            return _Case(_compare(x, ast.Is(), value, p), {})
+        is_bool = _is_instance(x, "bool", p)
+        return _Case(_joined(ast.And(), [is_bool, _compare(x, ast.Eq(), value, p)], p), {})
     if isinstance(p, ast.MatchAs):
         found = _Case(None, {}) if p.pattern is None else _case_of(p.pattern, x)
         return found if p.name is None else _Case(found.test, found.bound | {p.name: x})
@@ -201,8 +208,12 @@ def _sequence(p: ast.MatchSequence, x: ast.expr) -> _Case:
             return _Case(ast.copy_location(ast.Constant(False), p), {})
         items, tests = x.elts, []
     else:
-        length = ast.Call(ast.Name("len", ast.Load()), [x], [])
-        tests = [_compare(_at(length, p), ast.Eq(), _at(ast.Constant(count), p), p)]
+        length = ast.Call(ast.Name("len", ast.Load()), [copy.deepcopy(x)], [])
+        is_string = _is_instance(x, "str", p)
+        tests = [
+            ast.copy_location(ast.UnaryOp(ast.Not(), is_string), p),
+            _compare(_at(length, p), ast.Eq(), _at(ast.Constant(count), p), p),
+        ]
         items = [
             _at(ast.Subscript(copy.deepcopy(x), ast.Constant(k), ast.Load()), p)
             for k in range(count)
@@ -212,7 +223,7 @@ def _sequence(p: ast.MatchSequence, x: ast.expr) -> _Case:
         found = _case_of(inner, item)
         tests += [] if found.test is None else [found.test]
         bound |= found.bound
-    return _Case(_joined(ast.And(), tests, p) if tests else None, bound)
+    return _Case(_all_of(tests, p), bound)
 
 
 # --- nodes ---------------------------------------------------------------------------------------
@@ -233,6 +244,11 @@ def _assign(name: str, x: ast.expr, n: ast.AST) -> ast.stmt:
 
 def _compare(x: ast.expr, op: ast.cmpop, y: ast.expr, n: ast.AST) -> ast.expr:
     return ast.copy_location(ast.Compare(copy.deepcopy(x), [op], [y]), n)
+
+
+def _is_instance(x: ast.expr, cls: str, n: ast.AST) -> ast.expr:
+    args = [copy.deepcopy(x), ast.Name(cls, ast.Load())]
+    return _at(ast.Call(ast.Name("isinstance", ast.Load()), args, []), n)
 
 
 def _joined(op: ast.boolop, tests: list[ast.expr], n: ast.AST) -> ast.expr:

@@ -138,21 +138,21 @@ def function_rebinds(source: Source, name: str) -> bool:
 def count_assignments(source: Source, name: str) -> int:
     """Return how often the function's syntax assigns `name` or a part of it.
 
-    Parameters and indices count as assigned once. Calls that take arguments by reference are not
-    included.
+    Parameters and indices count as assigned once, those of lambdas inside do not count. Calls that
+    take arguments by reference are not included.
     """
 
     def find() -> Counter[str]:
-        return Counter(name for x in ast.walk(source.node) for name in _assigned_at(x))
+        a = source.node.args
+        given = [x.arg for x in (*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg) if x]
+        return Counter([*given, *(name for x in ast.walk(source.node) for name in _assigned_at(x))])
 
     found: Counter[str] = _remember(source, "assignments", find)
     return found[name]
 
 
 def _assigned_at(n: ast.AST) -> Iterator[str]:
-    if isinstance(n, ast.arg):
-        yield n.arg
-    elif isinstance(n, ast.Name | ast.Attribute | ast.Subscript) and isinstance(n.ctx, ast.Store):
+    if isinstance(n, ast.Name | ast.Attribute | ast.Subscript) and isinstance(n.ctx, ast.Store):
         yield from bottom_names(n)
     elif isinstance(n, ast.Attribute) and n.attr in LIST_CHANGES:
         yield from bottom_names(n.value)
