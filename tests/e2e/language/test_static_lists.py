@@ -1,5 +1,7 @@
 """`ti.static` over lists, zips and fields; comprehensions; Python's functions of lists."""
 
+from typing import Any, NamedTuple
+
 import pytest
 
 import vkchi as ti
@@ -288,3 +290,62 @@ def test_a_list_is_repeated_at_compile_time() -> None:
         return v.sum() * 10 + v.n
 
     check(k(), 96)
+
+
+class Pair(NamedTuple):
+    x: float
+    y: float
+
+    def __radd__(self, other: Any) -> Any:
+        return [other[0] + self.x, other[1] + self.y]
+
+
+class Terms(list[Any]):
+    def __radd__(self, other: Any) -> Any:
+        return [*self, *other]
+
+    def __add__(self, other: Any) -> Any:
+        raise TypeError("no sum of terms")
+
+
+def test_sums_of_sequences_use_reflected_operators_of_subclasses() -> None:
+    pair, terms = Pair(10.0, 20.0), Terms([1, 2])
+
+    @ti.kernel
+    def of_constants() -> ti.types.vector(3, ti.f32):
+        both = (1.0, 2.0) + pair
+        return ti.Vector([both[0], both[1], ([3, 4] + terms)[0]])
+
+    @ti.kernel
+    def of_values(a: ti.f32) -> ti.types.vector(3, ti.f32):
+        return ti.Vector([a, 4.0] + terms)[:3]
+
+    @ti.kernel
+    def added_by_python(a: ti.f32) -> ti.f32:
+        return ((a, 2.0) + pair)[0]
+
+    @ti.kernel
+    def joined(a: ti.i32) -> ti.i32:
+        return len([a] * 2 + [1] + 2 * [a, 3]) * 100 + ([a, 1] + ti.Vector([1, 2]))[0]
+
+    check(of_constants(), [11.0, 22.0, 1.0])
+    check(of_values(3.0), [1.0, 2.0, 3.0])
+    check(joined(1), 702)
+    with pytest.raises(ti.TaichiTypeError, match=r"__radd__\(\) raised TypeError"):
+        added_by_python(3.0)
+
+
+def test_a_type_error_of_an_operator_of_a_subclass_is_shown() -> None:
+    terms = Terms([1, 2])
+
+    @ti.kernel
+    def of_constants() -> ti.i32:
+        return len(terms + [1])
+
+    @ti.kernel
+    def of_values(a: ti.i32) -> ti.i32:
+        return len(terms + [a])
+
+    for call in (of_constants, lambda: of_values(1)):
+        with pytest.raises((ti.TaichiCompilationError, TypeError), match="no sum of terms"):
+            call()

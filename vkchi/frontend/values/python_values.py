@@ -17,7 +17,12 @@ from vkchi.errors import (
 )
 from vkchi.frontend.calls.tables import METHODS
 from vkchi.frontend.context import Lowering
-from vkchi.frontend.ops.operator_lowering import OVERLOADS, refuse_repetition
+from vkchi.frontend.ops.operator_lowering import (
+    OVERLOADS,
+    PYTHON,
+    by_python,
+    refuse_repetition,
+)
 from vkchi.frontend.ops.tensor_attributes import hint_for_attribute
 from vkchi.frontend.state.captured_values import is_object
 from vkchi.frontend.state.reachable_values import find_held
@@ -107,15 +112,24 @@ class ContainerKind(TreeKind, of=[list, tuple]):
         return [part for k in x for part in kind_of(k).indices(cx, k)]
 
     def binary(self, cx: Any, op: str, x: Any, y: Any, *, is_reflected: bool) -> Any:
-        """Join or repeat as Python does; for other operations, lists are vectors."""
+        """Join or repeat as Python does; for other operations, lists are vectors.
+
+        Two constants are left to Python's own operator.
+        """
         if op not in ("+", "*", "|"):
             return NotImplemented
         if op == "*":
             refuse_repetition(cx, y)
-        method = getattr(type(x), OVERLOADS[op][is_reflected], None)
+        if is_static(x) and is_static(y):
+            return NotImplemented
         try:
-            return NotImplemented if method is None else method(x, y)
-        except TypeError:
+            if isinstance(y, list | tuple | dict):  # a subclass may define the reflected operator
+                return by_python(cx, op, PYTHON[op], *((y, x) if is_reflected else (x, y)))
+            method = getattr(type(x), OVERLOADS[op][is_reflected], None)
+            return NotImplemented if method is None else by_python(cx, op, method, x, y)
+        except TypeError as e:
+            if foreign_traceback(e):
+                raise
             return NotImplemented
 
     def shown(self, cx: Any, x: Any) -> list[Part]:
