@@ -555,3 +555,54 @@ def test_objects_of_literals_cannot_change_in_run_time_loops(method: str) -> Non
     for kernel in (in_a_loop, in_a_branch):
         with pytest.raises(ti.TaichiCompilationError, match="changes a Log once, at compile time"):
             kernel(5)
+
+
+class Table:
+    def __init__(self, n):
+        self.n, self._size = n, None
+
+    def size(self):
+        if self._size is None:
+            self._size = self.n * 2
+        return self._size
+
+
+def test_methods_that_keep_their_result_are_called_before_a_loop() -> None:
+    x = ti.field(ti.i32, 4)
+
+    @ti.kernel
+    def before_the_loop(n: ti.i32):
+        table = Table(4)
+        table.size()
+        for i in x:
+            x[i] = table.size() + i
+        if n > 3:
+            x[0] += table.size()
+
+    @ti.kernel
+    def made_in_the_loop():
+        for i in x:
+            x[i] = Table(4).size() + i
+            table = Table(5)
+            x[i] += table.size() + table.size()
+
+    @ti.kernel
+    def in_a_loop():
+        table = Table(4)
+        for i in x:
+            x[i] = table.size() + i
+
+    @ti.kernel
+    def in_a_branch(n: ti.i32) -> ti.i32:
+        table = Table(4)
+        if n > 3:
+            table.size()
+        return 1 if ti.static(table._size is None) else 2
+
+    before_the_loop(5)
+    check(x.to_numpy(), [16, 9, 10, 11])
+    made_in_the_loop()
+    check(x.to_numpy(), [28, 29, 30, 31])
+    for refused in (in_a_loop, lambda: in_a_branch(1)):
+        with pytest.raises(ti.TaichiCompilationError, match="once before the loop"):
+            refused()

@@ -460,7 +460,8 @@ def fixed_objects(cx: Lowering, values: list[Any]) -> Iterator[None]:
                 f"this changes {name_of(x)} once, at compile time, and not at run time in this "
                 "loop or branch",
                 kind=KernelSyntaxError,
-                help=f"make the {cls} of a value of the kernel, such as ti.cast(1, ti.i32)",
+                help="if later calls change nothing, call it once before the loop or branch; else "
+                f"make the {cls} of a value of the kernel, such as ti.cast(1, ti.i32)",
             )
 
 
