@@ -176,6 +176,9 @@ class Count:
     def __add__(self, other: int) -> int:
         return self.number + other
 
+    def __neg__(self) -> int:
+        return -self.number
+
     def __str__(self) -> str:
         return "x" * self.number
 
@@ -233,6 +236,10 @@ class Differing:
     @ti.kernel
     def by_operator(self):
         self.x[0] = self.count + 1
+
+    @ti.kernel
+    def by_sign(self):
+        self.x[0] = -self.count
 
     @ti.kernel
     def by_str(self):
@@ -354,6 +361,21 @@ def test_globals_and_closures() -> None:
     twice()
     assert first.to_numpy().tolist() == [2, 4] and held.to_numpy().tolist() == [10]
     table = state = None
+
+
+def test_changed_values_in_operators_and_slices() -> None:
+    made = Differing(10)
+    names = "by_operator by_sign by_str by_slice by_index".split()
+    for step, n in enumerate((10, 12, 14)):
+        if step == 1:
+            made.count.number = n
+        elif step == 2:
+            made.count = Count(n)
+        made.tail = [0, n]
+        for name, want in zip(names, (n + 1, -n, n, n, n), strict=True):
+            made.x.fill(0)
+            getattr(made, name)()
+            assert made.x[0] == want, (name, step)
 
 
 # --- questions at compile time -------------------------------------------------------------------

@@ -9,9 +9,12 @@ components, lists items, and Python objects their own attributes.
 from __future__ import annotations
 
 import ast
+import operator
 from typing import Any
 
 from vkchi.frontend.context import Lowering
+from vkchi.frontend.state.captured_values import is_object
+from vkchi.frontend.state.reachable_values import record_reachable
 from vkchi.frontend.values import array_values, tensor_values  # noqa: F401, their kinds
 from vkchi.frontend.values.kinds import kind_of
 from vkchi.frontend.values.python_values import python_attribute, python_item
@@ -128,5 +131,7 @@ def item_of(cx: Lowering, base: Any, indices: list[Any]) -> Any:
     """Return `base[indices]`, as a Target if base is in memory or a variable."""
     x = kind_of(base).held(base)
     indices = cx.as_compared(indices)
+    if any(map(is_object, indices)):  # `__index__` or `__hash__` of a user's class
+        record_reachable(cx.dependencies, operator.getitem, indices)
     found = kind_of(x).item(cx, x, indices, None if x is base else base)
     return python_item(cx, x, indices) if found is NotImplemented else found

@@ -20,6 +20,7 @@ from vkchi.errors import CompilationError, KernelTypeError
 from vkchi.frontend.ops.debug_checks import emit_checked, negate_checked
 from vkchi.frontend.ops.power import constant_power, power
 from vkchi.frontend.state.captured_values import is_object
+from vkchi.frontend.state.reachable_values import record_reachable
 from vkchi.frontend.state.user_code_errors import access_error, foreign_traceback
 from vkchi.frontend.values.kinds import describe, is_static, kind_of, name_of, unsupported_use
 from vkchi.frontend.values.operands import (
@@ -217,6 +218,7 @@ def by_python(cx: Context, op: str, python: Callable[..., Any], *operands: Any) 
     class accesses elements of an array."""
     if not any(map(is_object, operands)):
         return python(*operands)
+    record_reachable(cx.dependencies, python, operands)
     with ArrayGuard() as guard:
         given = python(*operands)
     if guard.is_tripped:
@@ -405,7 +407,7 @@ def _fold_unary(cx: Context, op: str, x: Any) -> Any:
     if op == "~" and isinstance(x, bool):
         return not x
     try:
-        return UNARY[op](x)
+        return by_python(cx, op, UNARY[op], x)
     except TypeError:
         if isinstance(x, list | tuple):
             return unary(cx, op, value(cx, x))

@@ -167,7 +167,12 @@ class Dependencies:
             self._note((Path(PathRoot("object", root, step[1])),), value, span)
         elif not is_known:
             return
-        elif not paths or step is None or not isinstance(step[1], Hashable):
+        elif not paths or step is None:
+            self.outside(value)
+        elif not isinstance(step[1], Hashable):  # a slice: the whole base is used
+            for path in paths:
+                if path in self.notes:
+                    self.notes[path].uses += 1
             self.outside(value)
         elif is_array_of_numpy(base) and step[1] in FACTS:
             if self._way is base:

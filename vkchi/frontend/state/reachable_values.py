@@ -25,7 +25,10 @@ _NOTHING = object()
 _SPECIAL = """
     __bool__ __len__ __iter__ __contains__ __getitem__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__
     __int__ __float__ __index__ __abs__ __neg__ __round__ __add__ __radd__ __sub__ __rsub__ __mul__
-    __rmul__ __truediv__ __rtruediv__ __floordiv__ __mod__ __pow__ __call__ __reversed__ __next__
+    __rmul__ __truediv__ __rtruediv__ __floordiv__ __rfloordiv__ __mod__ __rmod__ __pow__ __rpow__
+    __matmul__ __rmatmul__ __and__ __rand__ __or__ __ror__ __xor__ __rxor__ __lshift__ __rlshift__
+    __rshift__ __rrshift__ __pos__ __invert__ __call__ __reversed__ __next__ __hash__ __str__
+    __repr__ __format__
 """
 SPECIAL = frozenset(_SPECIAL.split())
 

@@ -21,6 +21,7 @@ from vkchi.target.options import Options
 from vkchi.types import Array, Ptr, Scalar, Tensor
 
 if TYPE_CHECKING:
+    from vkchi.frontend.state.dependencies import Dependencies
     from vkchi.frontend.state.pending import PendingCaution
     from vkchi.frontend.state.reports import ReportBuilder
     from vkchi.frontend.state.scope import Var
@@ -39,6 +40,7 @@ class Context(Protocol):
     stopped: dict[Value, bool]
     cautions: list[PendingCaution]
     in_static: bool
+    dependencies: Dependencies
 
     @property
     def in_parallel(self) -> bool: ...

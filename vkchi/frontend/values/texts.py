@@ -16,6 +16,7 @@ from itertools import count
 from typing import Any
 
 from vkchi.errors import KernelSyntaxError, KernelTypeError
+from vkchi.frontend.state.reachable_values import record_reachable
 from vkchi.frontend.state.user_code_errors import foreign_traceback
 from vkchi.frontend.values.kinds import (
     Kind,
@@ -155,6 +156,7 @@ def format_parts(cx: Context, x: Any, spec: str = "", conversion: str = "") -> l
         return print_parts(cx, x)
     if type(x) is float and spec and not conversion:
         x, spec = as_stored(cx, x), completed(spec, cx.options.default_fp)
+    record_reachable(cx.dependencies, format, (x,))
     try:
         shown_as = format_number if isinstance(x, int | float) and not conversion else format
         return [shown_as(_CONVERSIONS[conversion](x) if conversion else x, spec)]
