@@ -22,8 +22,13 @@ MAKERS = {
 }
 
 
+TYPES = {"matrices": "f64", "bools": "i8", "halves": "f16"}  # a bool in memory is a byte, or a word
+
+
 @pytest.fixture(params=MAKERS)
-def array(request: pytest.FixtureRequest) -> Any:
+def array(request: pytest.FixtureRequest, need: Any) -> Any:
+    if request.param in TYPES:
+        need(TYPES[request.param])
     return MAKERS[request.param]()
 
 
