@@ -578,7 +578,8 @@ def loss_of(x: np.ndarray) -> float:
     return float(((np.sin(x) * 2 + x**2) ** 3).sum())
 
 
-def test_tapes_differentiate_members() -> None:
+def test_tapes_differentiate_members(need: Any) -> None:
+    need("f64")
     model = Model(VALUES)
     for _ in range(3):
         model.loss.fill(0)
@@ -591,7 +592,8 @@ def test_tapes_differentiate_members() -> None:
     np.testing.assert_allclose(model.links.mass.to_numpy(), VALUES - 0.5 * before)
 
 
-def test_a_member_replaced_before_the_gradient_is_the_recorded_one() -> None:
+def test_a_member_replaced_before_the_gradient_is_the_recorded_one(need: Any) -> None:
+    need("f64")
     model = Model(VALUES)
     with ti.ad.Tape(model.loss):
         model.forward(2.0)
@@ -601,7 +603,8 @@ def test_a_member_replaced_before_the_gradient_is_the_recorded_one() -> None:
     assert not model.links.mass.grad.to_numpy().any()
 
 
-def test_members_of_two_objects_in_one_tape() -> None:
+def test_members_of_two_objects_in_one_tape(need: Any) -> None:
+    need("f64")
     one, other = Model(VALUES), Model(VALUES[:2] + 1)
     other.loss = one.loss
     for _ in range(2):
@@ -614,7 +617,8 @@ def test_members_of_two_objects_in_one_tape() -> None:
         is_near(other.links.mass.grad, slope(loss_of, VALUES[:2] + 1))
 
 
-def test_the_gradient_of_one_call() -> None:
+def test_the_gradient_of_one_call(need: Any) -> None:
+    need("f64")
     model = Model(VALUES)
     model.forward(2.0)
     model.links.force.grad.fill(1)
@@ -622,7 +626,8 @@ def test_the_gradient_of_one_call() -> None:
     is_near(model.links.mass.grad, 2 * np.cos(VALUES) + 2 * VALUES)
 
 
-def test_a_member_without_gradient_raises() -> None:
+def test_a_member_without_gradient_raises(need: Any) -> None:
+    need("f64")
     model = Model(VALUES)
     model.links.mass = array(VALUES, ti.f64)
     with pytest.raises(
