@@ -348,7 +348,7 @@ def test_globals_and_closures() -> None:
     state = Pair(array([1, 2, 3]), None)
     from_globals(2.0)
     assert table.to_numpy().tolist() == [2, 4, 6]
-    assert compiled("from_globals") == 1
+    assert compiled("from_globals") == 2  # `state` is a tuple: code depends on its arrays
     held = array([1, 2])
 
     @ti.kernel
@@ -876,3 +876,63 @@ def test_random_edits_between_calls(seed: int) -> None:
             a.from_numpy(a.to_numpy() % 64)
             assert np.array_equal(a.to_numpy(), values[id(a)])
     assert compiled("chain") <= 3 * made
+
+
+# --- arrays that code reaches without a path ------------------------------------------------------
+
+
+@ti.func
+def first_of(arrays):
+    return arrays[0][0]
+
+
+@ti.data_oriented
+class Parts:
+    """An array that is an attribute, an item of a list and a value of a dict."""
+
+    def __init__(self) -> None:
+        self.x = array([1])
+        self.parts = [self.x, array([2])]
+        self.rows = {"v": self.x}
+
+    @ti.kernel
+    def variable(self) -> ti.f32:
+        s = self.x[0]
+        parts = self.parts
+        return s * 10 + parts[0][0]
+
+    @ti.kernel
+    def argument(self) -> ti.f32:
+        return self.x[0] * 10 + first_of(self.parts)
+
+    @ti.kernel
+    def values(self) -> ti.f32:
+        s = self.x[0]
+        for a in ti.static(self.rows.values()):
+            s = s * 10 + a[0]
+        return s
+
+    @ti.kernel
+    def part(self) -> ti.f32:
+        s = self.x[0]
+        for a in ti.static(self.parts[:1]):
+            s = s * 10 + a[0]
+        return s
+
+    @ti.kernel
+    def comparison(self) -> ti.i32:
+        return ti.static(self.parts[:1] == [self.x])
+
+
+@pytest.mark.parametrize(
+    "name, before, after",
+    [
+        ("variable", 11, 71), ("argument", 11, 71), ("values", 11, 71), ("part", 11, 71),
+        ("comparison", 1, 0),
+    ],
+)  # fmt: skip
+def test_a_replaced_attribute_leaves_containers_alone(name: str, before: int, after: int) -> None:
+    parts = Parts()
+    assert getattr(parts, name)() == before
+    parts.x = array([7])
+    assert getattr(parts, name)() == after

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import RecompilationWarning, warn_at
 from vkchi.frontend.state.captured_values import Path, PathRead
-from vkchi.launch.compiled_kernel import Accepted, CompiledKernel
+from vkchi.launch.compiled_kernel import Accepted, CompiledKernel, changed_members
 from vkchi.launch.entry import Entry, make_entry
 from vkchi.launch.value_guards import Guard
 
@@ -102,6 +102,7 @@ class GuardedKernels:
     def add(self, kernel: CompiledKernel, args: tuple[Any, ...]) -> Accepted:
         """Add the kernel for new values in front; drop the least recently used ones beyond
         MOST_GUARDED. Return it, and the arguments with member arrays.
+        Raises KernelRuntimeError if these changed during the compilation.
 
         Of older kernels that use replaced arrays, at most MOST_ARRAYS - 1 stay.
         """
@@ -111,7 +112,10 @@ class GuardedKernels:
             for one in others[MOST_ARRAYS - 1 :]:
                 kernels.remove(one)
         self.kernels = [kernel, *kernels[: MOST_GUARDED - 1]]
-        return kernel, kernel.accept(args) or args
+        full = kernel.accept(args)
+        if full is None and kernel.hidden is not None:
+            changed_members(kernel.hidden.fn)
+        return kernel, full or args
 
     def count(self, name: str, args: tuple[Any, ...]) -> None:
         """Count a new value for each path that changed since the latest kernel, except methods.

@@ -29,6 +29,7 @@ from vkchi.frontend.state.captured_values import (
     Step,
     is_leaf,
     is_object,
+    parts_of,
     repeatable_reads,
 )
 from vkchi.interrupts.local import local
@@ -36,6 +37,7 @@ from vkchi.lang.value_keys import is_bound
 from vkchi.span import Span
 from vkchi.types.lazy_numpy import is_array_of_numpy
 
+CONSTANTS = (bool, int, float, str)
 _PURE = ("builtins", "math", "numpy")
 FACTS = ("shape", "ndim", "dtype", "size")  # of numpy arrays: independent of the elements
 
@@ -67,6 +69,7 @@ class Dependencies:
     def __init__(self) -> None:
         self.functions: dict[FunctionType, None] = {}
         self.opaque: dict[str, None] = {}
+        self.is_read_by_python = False  # Python code received an object at compile time
         self.classes: dict[type, None] = {}
         self.notes: dict[Path, ValueUse] = {}
         self.last: tuple[Path, ...] = ()  # paths recorded together
@@ -354,10 +357,26 @@ class Dependencies:
         found += [PathRead(path, "kind", cls) for path, cls in self._gradients.items()]
         return repeatable_reads(found, args)
 
+    @property
+    def _has_unnamed_ways(self) -> bool:
+        """True if code may reach a captured ndarray without a path, such as an item of a list in a
+        variable. It must then stay the array that the code was compiled for."""
+        values = [*self._arguments.values(), *(note.value for note in self.notes.values())]
+        is_led = self._iterated or self.opaque or self.is_read_by_python
+        return bool(is_led) or any(map(self._may_lead_on, values))
+
+    def _may_lead_on(self, value: Any) -> bool:
+        """True for a container of other values than constants, and for an object that Python may
+        iterate over or index."""
+        if isinstance(value, CONTAINERS):
+            return not all(part is None or isinstance(part, CONSTANTS) for part in parts_of(value))
+        kind = type(value)
+        return is_object(value) and (hasattr(kind, "__iter__") or hasattr(kind, "__getitem__"))
+
     def _tests(self, path: Path, note: ValueUse) -> Iterator[tuple[How, Any]]:
         """Yield the comparisons of a value at a path, as pairs (how, value) for `test_of`."""
         value = note.value
-        if id(value) in self._members and not note.by_python:
+        if id(value) in self._members and not (note.by_python or self._has_unnamed_ways):
             return
         has_parts = isinstance(value, CONTAINERS) or is_array_of_numpy(value)
         if isinstance(value, ModuleType) or (has_parts and note.uses <= 0):

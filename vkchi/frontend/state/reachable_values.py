@@ -46,6 +46,8 @@ def record_reachable(deps: Dependencies, callee: Any, args: Iterable[Any]) -> No
         for arg in args:
             walk.look(arg)
         walk.go()
+    if any(map(is_object, walk.objects.values())):
+        deps.is_read_by_python = True
 
 
 class ReachabilityWalk:
