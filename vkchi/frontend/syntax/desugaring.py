@@ -50,12 +50,25 @@ def _desugar_one(n: ast.stmt) -> Iterator[ast.stmt]:
         else:
             yield from desugar(made)
         return
-    if isinstance(n, ast.If | ast.For | ast.While):
+    if isinstance(n, ast.If):
+        for one in elif_chain(n):
+            one.body, last = desugar(one.body), one
+        last.orelse = desugar(last.orelse)
+    elif isinstance(n, ast.For | ast.While):
         n.body, n.orelse = desugar(n.body), desugar(n.orelse)
-        if n.orelse and not isinstance(n, ast.If):
+        if n.orelse:
             yield from _without_else(n)
             return
     yield n
+
+
+def elif_chain(n: ast.If) -> list[ast.If]:
+    """Return an `if` and its `elif`s: hundreds of them nest too deeply for recursion."""
+    chain = [n]
+    while len(n.orelse) == 1 and isinstance(n.orelse[0], ast.If):
+        n = n.orelse[0]
+        chain.append(n)
+    return chain
 
 
 # --- loops ---------------------------------------------------------------------------------------
@@ -86,9 +99,11 @@ def _noting_breaks(stmts: Sequence[ast.stmt], name: str) -> tuple[list[ast.stmt]
             made.append(_assign(name, ast.Constant(False), n))
             has_break = True
         elif isinstance(n, ast.If):
-            n.body, in_body = _noting_breaks(n.body, name)
-            n.orelse, in_orelse = _noting_breaks(n.orelse, name)
-            has_break = has_break or in_body or in_orelse
+            for one in elif_chain(n):
+                one.body, in_body = _noting_breaks(one.body, name)
+                has_break, last = has_break or in_body, one
+            last.orelse, in_orelse = _noting_breaks(last.orelse, name)
+            has_break = has_break or in_orelse
         made.append(n)
     return made, has_break
 
