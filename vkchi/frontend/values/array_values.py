@@ -37,12 +37,8 @@ from vkchi.frontend.values.kinds import (
     name_of,
 )
 from vkchi.frontend.values.python_values import python_attribute
-from vkchi.frontend.values.quantised_elements import QuantisedTarget
-from vkchi.frontend.values.references import ArrayRef, Context, MemoryTarget
-from vkchi.frontend.values.struct_values import (
-    StructOfArrays,
-    StructValueKind,
-)
+from vkchi.frontend.values.references import ArrayRef, Context, MemoryTarget, QuantisedTarget
+from vkchi.frontend.values.struct_values import MembersKind, StructOfArrays
 from vkchi.frontend.values.tensor_values import flatten_indices
 from vkchi.frontend.values.trees import StructValue
 from vkchi.ir.core import Value, is_wide
@@ -74,6 +70,15 @@ OVER_ARRAYS = {
     "all": "for i in x: ti.atomic_and(b, x[i] != 0); or in Python, x.to_numpy().all()",
     "sorted": "sort it in Python: ti.algorithms.parallel_sort(x)",
 }
+
+
+_HELPS = all_but(
+    "loop", "index", "length", help="index it: x[i]",
+    truth="index it: x[None]; for an array that may be None: x is not None",
+    compare="compare elements: x[i] == y[i]; for the same object: x is y",
+    print="index it: x[i], or print it in Python",
+    items="loop over its indices at run time: for i in x",
+)  # fmt: skip
 
 
 class WholeArrayKind(Kind):
@@ -122,15 +127,11 @@ class WholeArrayKind(Kind):
         return super().method(cx, x, name, n)
 
 
-class ArrayKind(WholeArrayKind, of=[ArrayRef]):
+class ArrayKind(WholeArrayKind):
+    """Arrays of numbers, vectors or matrices."""
+
     noun = "a whole array"
-    helps = all_but(
-        "loop", "index", "length", help="index it: x[i]",
-        truth="index it: x[None]; for an array that may be None: x is not None",
-        compare="compare elements: x[i] == y[i]; for the same object: x is y",
-        print="index it: x[i], or print it in Python",
-        items="loop over its indices at run time: for i in x",
-    )  # fmt: skip
+    helps = _HELPS
 
     def name(self, x: Any) -> str:
         return "an array (index it)"
@@ -145,6 +146,12 @@ class ArrayKind(WholeArrayKind, of=[ArrayRef]):
         over = OVER_ARRAYS.get(cx.called) if use == "items" else None
         return over or super().help_for(cx, x, use)
 
+    def item(self, cx: Any, x: Any, indices: list[Any], slot: Any) -> Any:
+        found = list_item(cx, x, indices)
+        return array_item(cx, self.array(cx, x), indices) if found is None else found
+
+
+class ArrayRefKind(ArrayKind, of=[ArrayRef]):
     def array(self, cx: Any, x: Any) -> Any:
         return x
 
@@ -175,10 +182,6 @@ class ArrayKind(WholeArrayKind, of=[ArrayRef]):
             )
         return facts[name]
 
-    def item(self, cx: Any, x: Any, indices: list[Any], slot: Any) -> Any:
-        found = list_item(cx, x, indices)
-        return array_item(cx, self.array(cx, x), indices) if found is None else found
-
     def class_of(self, x: Any) -> type:
         return type(next((held for held in (x.source, x.member) if held is not None), x))
 
@@ -189,13 +192,28 @@ class FieldKind(ArrayKind, of=["__vkchi_array__"]):
     def array(self, cx: Any, x: Any) -> Any:
         return cx.array_of(x)
 
-    attr, class_of = Kind.attr, Kind.class_of
 
+class StructsKind(WholeArrayKind):
+    """Arrays of structs."""
 
-class StructArrayKind(WholeArrayKind, of=["__vkchi_struct__"]):
     noun = "a whole array of structs"
-    helps = {**ArrayKind.helps, "number": "index it: x[i].a", "truth": "index it: x[i].a"}
+    helps = {**_HELPS, "number": "index it: x[i].a", "truth": "index it: x[i].a"}
 
+    def first_array(self, cx: Any, x: Any) -> Any:
+        first = self.member(cx, x, self.first_name(x))
+        return kind_of(first).first_array(cx, first)
+
+    def first_name(self, x: Any) -> str:
+        """Return the name of the first member."""
+        raise NotImplementedError
+
+    def item(self, cx: Any, x: Any, indices: list[Any], slot: Any) -> Any:
+        """Return an element, or a list of a dynamic block."""
+        found = list_item(cx, x, indices)
+        return element_of(cx, self.array(cx, x), indices) if found is None else found
+
+
+class FieldOfStructsKind(StructsKind, of=["__vkchi_struct__"]):
     def name(self, x: Any) -> str:
         return "an array of structs (index it)"
 
@@ -215,9 +233,8 @@ class StructArrayKind(WholeArrayKind, of=["__vkchi_struct__"]):
             members[name] = kind_of(array).array(cx, array)
         return StructOfArrays(members, t.methods, t)
 
-    def first_array(self, cx: Any, x: Any) -> Any:
-        first = self.member(cx, x, next(iter(x.__vkchi_struct__()[1])))
-        return kind_of(first).first_array(cx, first)
+    def first_name(self, x: Any) -> str:
+        return str(next(iter(x.__vkchi_struct__()[1])))
 
     def member(self, cx: Any, x: Any, name: str) -> Any:
         array = x.__vkchi_struct__()[1].get(name)
@@ -225,20 +242,16 @@ class StructArrayKind(WholeArrayKind, of=["__vkchi_struct__"]):
             cx.dependencies.read_part(x, ("attr", name), array)
         return array
 
-    def item(self, cx: Any, x: Any, indices: list[Any], slot: Any) -> Any:
-        """Return an element, or a list of a dynamic block."""
-        found = list_item(cx, x, indices)
-        return element_of(cx, self.array(cx, x), indices) if found is None else found
 
+class StructOfArraysKind(StructsKind, MembersKind, of=[StructOfArrays]):
+    def array(self, cx: Any, x: Any) -> Any:
+        return x
 
-class StructOfArraysKind(WholeArrayKind, StructValueKind, of=[StructOfArrays]):
-    noun, helps = StructArrayKind.noun, StructArrayKind.helps
-    help_for = Kind.help_for
-    array, item = ArrayKind.array, StructArrayKind.item
+    def element_type(self, cx: Any, x: Any) -> Any:
+        return x.type
 
-    def first_array(self, cx: Any, x: Any) -> Any:
-        first = self.children(x)[0]
-        return kind_of(first).first_array(cx, first)
+    def first_name(self, x: Any) -> str:
+        return str(next(iter(x.members)))
 
     def member(self, cx: Any, x: Any, name: str) -> Any:
         return x.members.get(name)

@@ -387,21 +387,28 @@ class StorageTypeKind(Kind, of=["adds_slots"]):
         return f"{x!r}, a type that fields alone have"
 
 
-class OutsideTextureKind(MarkedKind):
-    helps = all_but(help="pass it as an argument: t: ti.types.texture(num_dimensions=2)")
+class OutsideKind(MarkedKind):
+    """Objects of Python that kernels take as arguments."""
 
     def hint(self, x: Any, name: str) -> str:
         return self.helps["index"]
 
 
-class OutsideArrayKind(OutsideTextureKind, of=["__vkchi_name__"]):
+class OutsideTextureKind(OutsideKind):
+    helps = all_but(help="pass it as an argument: t: ti.types.texture(num_dimensions=2)")
+
+
+OUTSIDE_TEXTURE = OutsideTextureKind()
+
+
+class OutsideArrayKind(OutsideKind, of=["__vkchi_name__"]):
     helps = all_but(help="pass it to the kernel as an argument: x: ti.types.ndarray()")
 
     def of_subclass(self, cls: type) -> Kind:
         return self if hasattr(cls, "__getitem__") else OUTSIDE_TEXTURE
 
 
-class NdarrayKind(OutsideArrayKind, of=["__vkchi_argument__"]):
+class NdarrayKind(OutsideKind, of=["__vkchi_argument__"]):
     """Ndarrays without a path; others are read as parameters (`Lowering.as_read`)."""
 
     is_ndarray = True
@@ -409,12 +416,6 @@ class NdarrayKind(OutsideArrayKind, of=["__vkchi_argument__"]):
         help="read it from a name or an attribute, or pass it to the kernel as an argument: "
         "x: ti.types.ndarray()"
     )
-
-    def of_subclass(self, cls: type) -> Kind:
-        return self
-
-
-OUTSIDE_TEXTURE = OutsideTextureKind()
 
 
 def kind_of(x: Any) -> Kind:

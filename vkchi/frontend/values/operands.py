@@ -102,14 +102,8 @@ def dtype_of(cx: Context, t: Any) -> Scalar | Tensor:
 # --- Python objects to values --------------------------------------------------------------------
 
 
-class BoolKind(Kind, of=[bool, np.bool_]):
-    """Numbers of Python and numpy."""
-
-    letter = "b"
-    python: type[Any] = bool
-
-    def constant_name(self, x: Any) -> str:
-        return repr(x)
+class ConstantKind(Kind):
+    """Constant numbers, vectors and matrices."""
 
     def own(self, cx: Any, x: Any) -> Any:
         return value(cx, x)
@@ -117,19 +111,32 @@ class BoolKind(Kind, of=[bool, np.bool_]):
     def join(self, merge: Merge, a: Any, b: Any, name: str) -> Any:
         return merge.numbers(a, b, name)
 
+
+class NumberKind(ConstantKind):
+    """Numbers of Python and numpy: `python` is their class, `letter` that of WeakNumbers."""
+
+    letter: str
+    python: type[Any]
+
+    def constant_name(self, x: Any) -> str:
+        return repr(x)
+
     def weak(self, x: Any) -> WeakNumbers:
         return WeakNumbers(self.python(x), self.letter)
+
+
+class BoolKind(NumberKind, of=[bool, np.bool_]):
+    letter, python = "b", bool
 
     def shown(self, cx: Any, x: Any) -> list[Part]:
         return [show_number(x, u1)]
 
 
-class IntKind(BoolKind, of=[int, np.integer]):
+class IntKind(NumberKind, of=[int, np.integer]):
     letter, python = "i", int
-    shown = Kind.shown
 
 
-class FloatKind(BoolKind, of=[float, np.floating]):
+class FloatKind(NumberKind, of=[float, np.floating]):
     letter, python = "f", float
 
     def shown(self, cx: Any, x: Any) -> list[Part]:

@@ -46,26 +46,8 @@ from vkchi.lang.struct import Struct
 from vkchi.types.lazy_numpy import np
 
 
-class ContainerKind(TreeKind, of=[list, tuple]):
-    """Lists and tuples, without subclasses of tuples."""
-
-    methods: tuple[str, ...] = ("index", "count", "copy", "__len__")  # those that change nothing
-
-    def of_subclass(self, cls: type) -> Kind:
-        return NAMED_TUPLE if issubclass(cls, tuple) else self
-
-    def sized_name(self, x: Any) -> str:
-        return f"{self.name(x)} of {len(x)}"
-
-    def attr(self, cx: Any, x: Any, name: str, slot: Any) -> Any:
-        """Raises KernelTypeError; subclasses have attributes as Python objects."""
-        if type(x) not in (list, tuple, dict):
-            return NotImplemented
-        help = self.instead_of_attribute(x, name)
-        raise cx.fail(f"{name_of(x)} has no attribute `{name}` in a kernel", help=help)
-
-    def instead_of_attribute(self, x: Any, name: str) -> str:
-        return "index it: x[0]; or make it a vector: ti.Vector(x)"
+class ContainerKind(TreeKind):
+    """Containers that Python indexes: lists, tuples, dicts and structs."""
 
     def item(self, cx: Any, x: Any, indices: list[Any], slot: Any) -> Any:
         """Return an item; its Target if x is in a variable.
@@ -80,6 +62,40 @@ class ContainerKind(TreeKind, of=[list, tuple]):
         if slot is not None and not isinstance(key, slice):
             return item if kind_of(item).is_target else ItemTarget(slot, key)
         return cx.branch(x, ("item", key), item)
+
+    def with_item(self, cx: Any, x: Any, key: Any, item: Any) -> Any:
+        new = x.copy()
+        new[key] = item
+        return new
+
+    def shown(self, cx: Any, x: Any) -> list[Part]:
+        """Return the items in brackets; those of a dict or struct with their names."""
+        keys = self.keys(x)
+        names = [""] * len(x) if keys is None else [f"{key!r}: " for key in keys]
+        parts: list[Part] = []
+        for name, item in zip(names, self.children(x)):
+            parts += [", " if parts else "", name, *print_parts(cx, item)]
+        return ["[", *parts, "]"] if keys is None else ["{", *parts, "}"]
+
+
+class CollectionKind(ContainerKind):
+    """Lists, tuples and dicts."""
+
+    methods: tuple[str, ...]  # those that change nothing
+
+    def sized_name(self, x: Any) -> str:
+        return f"{self.name(x)} of {len(x)}"
+
+    def instead_of_attribute(self, x: Any, name: str) -> str:
+        """Return the help text for an attribute of a list, tuple or dict."""
+        raise NotImplementedError
+
+    def attr(self, cx: Any, x: Any, name: str, slot: Any) -> Any:
+        """Raises KernelTypeError; subclasses have attributes as Python objects."""
+        if type(x) not in (list, tuple, dict):
+            return NotImplemented
+        help = self.instead_of_attribute(x, name)
+        raise cx.fail(f"{name_of(x)} has no attribute `{name}` in a kernel", help=help)
 
     def method(self, cx: Any, x: Any, name: str, n: Any) -> Any:
         """Evaluate a method at compile time.
@@ -105,11 +121,9 @@ class ContainerKind(TreeKind, of=[list, tuple]):
         slot.put(cx, new)
         return None
 
-    def operand(self, cx: Any, x: Any) -> Operand:
-        return tensor_of(cx, x)
 
-    def indices(self, cx: Any, x: Any) -> list[Any]:
-        return [part for k in x for part in kind_of(k).indices(cx, k)]
+class JoinableKind(Kind):
+    """Lists, tuples and dicts, named tuples included: Python joins and repeats them."""
 
     def binary(self, cx: Any, op: str, x: Any, y: Any, *, is_reflected: bool) -> Any:
         """Join or repeat as Python does; for other operations, lists are vectors.
@@ -132,14 +146,27 @@ class ContainerKind(TreeKind, of=[list, tuple]):
                 raise
             return NotImplemented
 
-    def shown(self, cx: Any, x: Any) -> list[Part]:
-        """Return the items in brackets; those of a dict or struct with their names."""
-        keys = self.keys(x)
-        names = [""] * len(x) if keys is None else [f"{key!r}: " for key in keys]
-        parts: list[Part] = []
-        for name, item in zip(names, self.children(x)):
-            parts += [", " if parts else "", name, *print_parts(cx, item)]
-        return ["[", *parts, "]"] if keys is None else ["{", *parts, "}"]
+
+class SequenceKind(JoinableKind):
+    """Lists and tuples, which are vectors where one is needed."""
+
+    def operand(self, cx: Any, x: Any) -> Operand:
+        return tensor_of(cx, x)
+
+    def indices(self, cx: Any, x: Any) -> list[Any]:
+        return [part for k in x for part in kind_of(k).indices(cx, k)]
+
+
+class ListKind(SequenceKind, CollectionKind, of=[list, tuple]):
+    """Lists and tuples, without subclasses of tuples."""
+
+    methods = ("index", "count", "copy", "__len__")
+
+    def of_subclass(self, cls: type) -> Kind:
+        return NAMED_TUPLE if issubclass(cls, tuple) else self
+
+    def instead_of_attribute(self, x: Any, name: str) -> str:
+        return "index it: x[0]; or make it a vector: ti.Vector(x)"
 
     def children(self, x: Any) -> list[Any]:
         return list(x)
@@ -148,18 +175,14 @@ class ContainerKind(TreeKind, of=[list, tuple]):
         if isinstance(x, tuple):
             help = "make it a list: [...]"
             raise cx.fail("items of a tuple cannot be assigned", kind=KernelTypeError, help=help)
-        new = x.copy()
-        new[key] = item
-        return new
+        return super().with_item(cx, x, key, item)
 
     def with_children(self, x: Any, items: Sequence[Any]) -> Any:
         return tuple(items) if type(x) is tuple else list(items)
 
 
-class NamedTupleKind(Kind):
+class NamedTupleKind(SequenceKind):
     """Subclasses of tuples: their parts are read as attributes."""
-
-    operand, binary, indices = ContainerKind.operand, ContainerKind.binary, ContainerKind.indices
 
     def is_static(self, x: Any) -> bool:
         return all(map(is_static, x))
@@ -168,9 +191,8 @@ class NamedTupleKind(Kind):
 NAMED_TUPLE = NamedTupleKind()
 
 
-class DictKind(ContainerKind, of=[dict]):
+class DictKind(JoinableKind, CollectionKind, of=[dict]):
     methods = ("items", "keys", "values", "get", "copy", "__len__")
-    operand, indices = Kind.operand, Kind.indices
 
     def instead_of_attribute(self, x: Any, name: str) -> str:
         return f"write x[{name!r}]" if name in x else right_key(x)

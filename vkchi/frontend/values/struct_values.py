@@ -31,7 +31,7 @@ from vkchi.frontend.values.operands import operand, own_type, value
 from vkchi.frontend.values.python_values import ContainerKind, python_attribute
 from vkchi.frontend.values.references import Context
 from vkchi.frontend.values.targets import ItemTarget
-from vkchi.frontend.values.trees import StructValue, TreeKind, map_leaves
+from vkchi.frontend.values.trees import StructValue, map_leaves
 from vkchi.lang.struct import Struct, bind_members, is_struct_copy, members_of
 from vkchi.types import Scalar, Tensor, shape_of
 from vkchi.types.struct_types import METHODS_KEY, StructType
@@ -48,34 +48,35 @@ class StructOfArrays(StructValue):
     __slots__ = ()
 
 
-class StructKind(Kind, of=[Struct]):
-    """Structs of Python."""
+class StructKind(Kind):
+    """Words for structs."""
 
     noun = "a struct"
     helps = all_but("length", "index", "print", "items", "unpack")
     fit_help = "assign a struct with these members, or to its members"
 
-    def keys(self, x: Any) -> Any:
-        return Struct._names(x)
-
     def help_for(self, cx: Context, x: Any, use: str) -> str:
         help = f"use its members ({', '.join(self.keys(x))})"
         return help + (", or write a method" if use in ("number", "truth", "compare") else "")
+
+
+class PythonStructKind(StructKind, of=[Struct]):
+    """Structs of Python."""
+
+    def keys(self, x: Any) -> Any:
+        return Struct._names(x)
 
     def own(self, cx: Any, x: Any) -> Any:
         record = as_record(cx, x)
         return kind_of(record).own(cx, record)
 
 
-class StructValueKind(StructKind, ContainerKind, of=[StructValue]):
+class MembersKind(ContainerKind):
+    """Values with members: structs, and arrays of structs."""
+
     def name(self, x: Any) -> str:
         word = "a struct" if x.cls is None else f"an object of {x.cls.__name__}"
         return f"{word} of {', '.join(x.keys())}" if len(x) else word
-
-    sized_name, operand, method, indices = (
-        Kind.sized_name, Kind.operand, Kind.method, Kind.indices
-    )  # fmt: skip
-    own = TreeKind.own
 
     def attr(self, cx: Any, x: Any, name: str, slot: Any) -> Any:
         if is_of_class(x, name):
@@ -146,6 +147,10 @@ class StructValueKind(StructKind, ContainerKind, of=[StructValue]):
 
     def with_children(self, x: Any, items: Sequence[Any]) -> Any:
         return type(x)(dict(zip(x.members, items)), x.methods, x.type, x.objects)
+
+
+class StructValueKind(StructKind, MembersKind, of=[StructValue]):
+    pass
 
 
 class Receiver:

@@ -23,8 +23,8 @@ from vkchi.frontend.values.kinds import (
     kind_of,
     name_of,
 )
-from vkchi.frontend.values.operands import BoolKind, WeakNumbers
-from vkchi.frontend.values.references import Assignable
+from vkchi.frontend.values.operands import ConstantKind, WeakNumbers
+from vkchi.frontend.values.references import Assignable, Merge
 from vkchi.frontend.values.targets import (
     Component,
     ComponentsTarget,
@@ -87,7 +87,8 @@ class ValueKind(TensorKind, of=[Op, Param, Result, Value]):
     def operand(self, cx: Any, x: Any) -> Value:
         return x  # type: ignore[no-any-return]
 
-    join = BoolKind.join
+    def join(self, merge: Merge, a: Any, b: Any, name: str) -> Any:
+        return merge.numbers(a, b, name)
 
     def leaves(self, x: Any) -> list[Value]:
         return [x]
@@ -173,10 +174,8 @@ class ItemKind(VariableKind, of=[ItemTarget]):
         return old
 
 
-class MatrixKind(Kind, of=[Matrix]):
+class MatrixKind(ConstantKind, of=[Matrix]):
     """Constant vectors and matrices."""
-
-    own, join = BoolKind.own, BoolKind.join
 
     def weak(self, x: Any) -> WeakNumbers:
         letter = x.entries.dtype.kind.replace("u", "i")
