@@ -131,7 +131,7 @@ def relate_members(lowered: Lowered, args: tuple[ArgSpec, ...]) -> Members:
     """
     if not lowered.members:
         return Members()
-    from vkchi.interop.disjoint import are_disjoint_arguments  # few kernels need it
+    from vkchi.interop.in_place import are_disjoint_arguments  # few kernels need it
 
     passed = {arg.name: arg.given for arg in args if arg.kind == "array"}
     held = {m.name: lowered.dependencies.member(m.name) for m in lowered.members}

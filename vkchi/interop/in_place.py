@@ -23,6 +23,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Hashable
 from functools import cache
+from itertools import combinations, pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -397,3 +398,36 @@ def host_arrays(runtime: Runtime) -> HostArrays:
     if found is None:
         found = runtime.host_arrays = HostArrays(runtime)
     return found
+
+
+# --- aliases ------------------------------------------------------------------------------------
+
+
+def are_disjoint_arguments(arrays: list[Any]) -> bool:
+    """True if no two arrays, and no array and gradient, have the same buffer or overlapping host
+    memory.
+
+    Host memory counts if it is used in place. Arrays that will be copied must not be the same view,
+    which is copied once. `signature.bound` checks other overlaps.
+    """
+    buffers: set[int] = set()
+    gradients, others, ranges = [], [], []
+    for a in arrays:
+        if isinstance(a, Ndarray):
+            buffers.add(id(a.buffer))
+            if isinstance(a, HostNdarray):
+                ranges.append((a.start, a.end))
+            if a.grad is not None:
+                gradients.append(a.grad.buffer)
+        else:
+            others.append(a)
+    if len(buffers) + len(others) < len(arrays):
+        return False
+    if len(ranges) > 1 and any(end > start for (_, end), (start, _) in pairwise(sorted(ranges))):
+        return False
+    if gradients and not buffers.isdisjoint(map(id, gradients)):
+        return False
+    return len(others) < 2 or not any(
+        a is None or b is None or host_views.is_same_view(a, b)
+        for a, b in combinations(map(host_views.view_of, others), 2)
+    )

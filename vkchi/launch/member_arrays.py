@@ -15,7 +15,7 @@ from typing import Any
 
 from vkchi.errors import ArgumentError
 from vkchi.frontend.state.captured_values import Members, Path
-from vkchi.interop.disjoint import are_disjoint_arguments
+from vkchi.interop.in_place import are_disjoint_arguments
 from vkchi.launch.value_guards import PREFIX, Guard, GuardSource
 from vkchi.signature import ArrayParameter, Parameter
 from vkchi.types import ndarray

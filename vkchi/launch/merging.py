@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import CompilationError, DeviceError, Unsupported
 from vkchi.fields.storage import Storage
-from vkchi.interop.disjoint import are_disjoint_arguments
+from vkchi.interop.in_place import are_disjoint_arguments
 from vkchi.launch.commands import CommandList
 from vkchi.launch.executable import DispatchStep, Place, buffer_refs
 from vkchi.ndarray import Ndarray

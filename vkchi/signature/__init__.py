@@ -13,6 +13,7 @@ import types as pytypes
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from vkchi.compat.foreign_names import help_for_annotation
 from vkchi.errors import ArgumentError, KernelNameError, KernelSyntaxError
 from vkchi.fields.elements import choose_stored
 from vkchi.fields.storage import Storage
@@ -54,7 +55,6 @@ from vkchi.types import (
 from vkchi.types.core import MOST_ALIGNED, ArrayArgument, Attributes
 from vkchi.types.lazy_numpy import is_integer_scalar, is_real_scalar, np
 from vkchi.types.losses import wrap_integer
-from vkchi.types.misspelled import help_for_annotation
 from vkchi.types.struct_types import ArgPackType, StructType
 
 VARARGS, VARKEYWORDS = 0x4, 0x8  # bits of `co_flags`

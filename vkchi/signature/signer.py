@@ -15,8 +15,7 @@ from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.interop import dlpack, host_views
-from vkchi.interop.disjoint import are_disjoint_arguments
-from vkchi.interop.in_place import host_arrays
+from vkchi.interop.in_place import are_disjoint_arguments, host_arrays
 from vkchi.interrupts.local import local
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime, await_host_memory, has_several

@@ -12,7 +12,9 @@ from vkchi.tools.image import hex_to_rgb, rgb_to_hex
 from vkchi.ui.camera import Camera, ProjectionMode
 from vkchi.ui.canvas import Canvas
 from vkchi.ui.imgui_widgets import Gui
-from vkchi.ui.input import (
+from vkchi.ui.packages import require_ggui as check_ggui_availability
+from vkchi.ui.scene import Scene
+from vkchi.ui.window import (
     ALT,
     BACKSPACE,
     CAPSLOCK,
@@ -31,10 +33,8 @@ from vkchi.ui.input import (
     SPACE,
     TAB,
     UP,
+    Window,
 )
-from vkchi.ui.packages import require_ggui as check_ggui_availability
-from vkchi.ui.scene import Scene
-from vkchi.ui.window import Window
 
 __all__ = [
     "Camera", "Canvas", "Gui", "ProjectionMode", "Scene", "Window", "check_ggui_availability",

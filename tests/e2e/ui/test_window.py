@@ -13,7 +13,7 @@ import pytest
 import vkchi as ti
 from vkchi.errors import KernelRuntimeError, MissingPackageError, ToolError
 from vkchi.ui import packages
-from vkchi.ui.input import InputState
+from vkchi.ui.window import InputState
 
 W, H = 200, 150
 

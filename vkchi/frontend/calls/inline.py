@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from types import FunctionType
 from typing import Any, get_args, get_origin
 
+from vkchi.compat.foreign_names import suggest_tensor_type
 from vkchi.errors import KernelCallError, KernelSyntaxError
 from vkchi.frontend.calls.recursion import give_up, is_too_deep
 from vkchi.frontend.context import Lowering, plain_number
@@ -45,7 +46,6 @@ from vkchi.types import (
     template,
     with_shape,
 )
-from vkchi.types.misspelled import suggest_tensor_type
 from vkchi.types.struct_types import StructType
 
 
