@@ -22,7 +22,7 @@ computes the same values if each array falls into one of two classes:
   has read. Its reads are then still valid, and the gradient omits these writes. Neither the
   execution nor the address of such a write may depend on a read of the array.
 
-A run of `instrument_stores` on copies decides both (`calls.staleness`). `find_invariant` gives the
+A run of `instrument_stores` on copies decides both (`calls.variant`). `find_invariant` gives the
 candidate arrays.
 """
 

@@ -29,9 +29,9 @@ from vkchi.autodiff.results import GradientSpec
 from vkchi.calls.call import KernelCall
 from vkchi.calls.facts import CachedQueries
 from vkchi.calls.facts import facts as tape_facts
-from vkchi.errors import DeviceError, GradientError
+from vkchi.errors import DeviceError
 from vkchi.fields.storage import Storage
-from vkchi.races.race import Found, Race, UndecidedRace, memory_name
+from vkchi.races.race import Found, UndecidedRace, race_error
 
 if TYPE_CHECKING:
     from vkchi.races import meeting as facts
@@ -138,7 +138,7 @@ class RaceFinder:
         both = {name: writes[name] for name in trial.needs if name in writes}
         if not both:
             return False
-        from vkchi.calls.staleness import find_stale  # rarely needed
+        from vkchi.calls.variant import find_stale  # rarely needed
 
         return find_stale(call, None, both, frozenset()) is not None
 
@@ -171,35 +171,3 @@ def check_gradient_race(race: Found | None, adjoints: Mapping[str, Storage]) -> 
 def check_forward_race(race: Found | None, duals: Mapping[str, Storage]) -> None:
     if race is not None and any(array.to_numpy().any() for array in duals.values()):
         raise race_error(race[0])
-
-
-# --- errors --------------------------------------------------------------------------------------
-
-
-SERIALLY = "or loop serially: ti.loop_config(serialize=True)"
-
-
-def race_error(race: Race, kind: type[GradientError] = GradientError) -> GradientError:
-    one, other, name = race.group.first[0], race.group.second[0], memory_name(race.group.root)
-    if race.why:
-        return kind(
-            f"whether several iterations of one loop come to the same element of `{name}` is not "
-            f"known, for {race.why}: the gradient may be wrong", one.span,
-            notes=(("and to here", other.span),) if other.span != one.span else (),
-            help="let indices tell that they do not, " + SERIALLY + "; or name the "
-            "kernel in ti.init(accept_races=[...])",
-        )  # fmt: skip
-    if one.kind == "load":
-        return kind(
-            f"one iteration reads an element of `{name}` that another one of the same loop "
-            "changes: what it finds depends on their order, and so does the gradient",
-            one.span, notes=(("it is changed here", other.span),),
-            help=f"read from a copy of `{name}`, or change it in a loop of its own after this one; "
-            + SERIALLY,
-        )  # fmt: skip
-    notes = (("another one stores here", other.span),) if other.span != one.span else ()
-    return kind(
-        f"several iterations of one loop store to the same element of `{name}`: which value stays "
-        "depends on their order, and so does the gradient", one.span, notes=notes,
-        help="add to it (+=), use ti.atomic_max, store in one iteration only, " + SERIALLY,
-    )  # fmt: skip

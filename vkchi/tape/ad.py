@@ -70,11 +70,11 @@ def gradcheck(
     """
     from vkchi.fields.storage import Storage
     from vkchi.runtime import current_runtime
-    from vkchi.tape import differences, recording
+    from vkchi.tape import arguments, differences
     from vkchi.tape.tape import Tape
 
-    recording.check_alone(current_runtime(), "ti.ad.gradcheck")
-    recording.check_run("ti.ad.gradcheck", run)
+    arguments.check_alone(current_runtime(), "ti.ad.gradcheck")
+    arguments.check_run("ti.ad.gradcheck", run)
     given: Any = [inputs] if isinstance(inputs, Storage) else inputs
     differences.check_inputs("ti.ad.gradcheck: inputs", given)
     saved = [x.to_numpy() for x in given]

@@ -410,7 +410,7 @@ def is_redefined(given: LaunchRequest, key: str) -> bool:
 
     It may run the kernel on copies.
     """
-    from vkchi.calls.staleness import find_stale
+    from vkchi.calls.variant import find_stale
 
     call, kernel = given.call, given.kernel
     both = (facts.touched(kernel, kinds, call.case) for kinds in ("loads", "writes"))

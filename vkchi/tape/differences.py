@@ -14,8 +14,8 @@ from vkchi.errors import ArgumentError, GradientError, KernelRuntimeError
 from vkchi.fields.storage import Storage
 from vkchi.interop import host_views
 from vkchi.progress import track
+from vkchi.tape.arguments import check_array, set_loss
 from vkchi.tape.log import State, launches_in
-from vkchi.tape.recording import check_array, set_loss
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:

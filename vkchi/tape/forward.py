@@ -24,24 +24,17 @@ from vkchi.fields.storage import Storage
 from vkchi.hooks import python_scope
 from vkchi.interop import host_views
 from vkchi.ir.core import DUAL
-from vkchi.races.finder import check_forward_race
-from vkchi.races.finder import check_gradient_race as check_race
+from vkchi.races.finder import check_forward_race, check_gradient_race
 from vkchi.races.race import Found
 from vkchi.runtime import Runtime, current_runtime
 from vkchi.tape import queries
 from vkchi.tape.adjoints import CallAdjoints, clear_arrays
+from vkchi.tape.arguments import check_alone, check_array, check_loss, check_run, numbers_like
 from vkchi.tape.call_facts import BoundCall, CallFacts, facts_of
 from vkchi.tape.ledger import Index
 from vkchi.tape.log import ConstantOverwrite, Launch, clear_elements
 from vkchi.tape.plan import plan_gradient
-from vkchi.tape.recording import (
-    Recording,
-    check_alone,
-    check_array,
-    check_loss,
-    check_run,
-    numbers_like,
-)
+from vkchi.tape.recording import Recording
 from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np
 
@@ -235,7 +228,7 @@ class HvpLaunch(Launch):
         grads = self.bound.gradients
         duals = {name: self.dual(g) for name, g in grads.items()}
         for adjoints in grads, duals:
-            check_race(self.race, adjoints)
+            check_gradient_race(self.race, adjoints)
         own = {a + DUAL: duals[name] for name, a in self.plan.made.adjoints.items()}
         self.plan.launch(self.args, {**self.memory, **own}, grads)
 

@@ -20,8 +20,7 @@ from vkchi.errors import GradientError, GradientWarning, warn_at
 from vkchi.fields.array_versions import lock_writers
 from vkchi.fields.storage import Storage
 from vkchi.launch.compiled_kernel import NOTHING_SHARED, CompiledKernel
-from vkchi.races.finder import RaceFinder
-from vkchi.races.finder import check_gradient_race as check_race
+from vkchi.races.finder import RaceFinder, check_gradient_race
 from vkchi.signature.bound import ImportedArray
 from vkchi.span import Span
 from vkchi.tape.adjoints import CallAdjoints, count_once
@@ -59,7 +58,7 @@ def fit_gradient(call: KernelCall, gradients: CallAdjoints) -> ValidGradient:
     both = {k: writes[k] for k in needs if k in writes and boxes_may_intersect(needs[k], writes[k])}
     if not both:
         return ValidGradient(made, needs, set())
-    from vkchi.calls.staleness import find_stale, find_stored
+    from vkchi.calls.variant import find_stale, find_stored
 
     invariant = facts.invariant(call.kernel, made.spec, frozenset(both), frozenset(call.arrays))
     if invariant is None:
@@ -163,7 +162,7 @@ def run_gradient(
     memory = {k: a.copied() if k in needs and a.is_gradient else a for k, a in call.arrays.items()}
     race = RaceFinder(has_run=True).look(call, gradients.names, made.spec)
     gradients.fetch()
-    check_race(race, gradients.arrays)
+    check_gradient_race(race, gradients.arrays)
     check_depth(call)
     device = kernel.runtime.device
     owners = [*(one.owner for one in shared), *gradients.owners]

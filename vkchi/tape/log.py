@@ -19,7 +19,7 @@ from vkchi.fields.storage import Storage
 from vkchi.interrupts.contexts import restoring
 from vkchi.interrupts.weak import insert_bounded
 from vkchi.launch.executable import Executable
-from vkchi.races.finder import check_gradient_race as check_race
+from vkchi.races.finder import check_gradient_race
 from vkchi.races.race import Found, UndecidedRace
 from vkchi.tape.adjoints import CallAdjoints
 
@@ -266,7 +266,7 @@ class Launch(TapeStep):
             self.plan.launch(self.args, self.memory, bound.gradients, bound.repeated)
             return
         special.adjoints.fetch()
-        check_race(special.race, bound.gradients)
+        check_gradient_race(special.race, bound.gradients)
         memory = {**self.memory, **special.drawn}
         self.plan.launch(self.args, memory, bound.gradients, bound.repeated)
         special.adjoints.bring_back()

@@ -17,7 +17,7 @@ GradientError or add definitions. They run when a call or write happens, not at 
     the gradient of x is not known: Python put ...        constant_arrays, forbid_gradients
     the gradient of f() reads x, which ... has ...        custom.MutationLog.check
     f() ended with an exception inside ...                check_finished
-    the loss was last written by Python                   check_loss
+    the loss was last written by Python                   check_output
     the gradient of f() needs what x held before ...      kernel_grad.fit_gradient
     iterations of one loop read, store, come to ...       races.finder
 
@@ -466,13 +466,14 @@ def check_finished(unfinished: Iterable[str | Storage], title: str, kind: str) -
         )
 
 
-def check_loss(ledger: Ledger, loss: Any) -> None:
-    """Raise GradientError if the loss has an unknown value, or was last written by Python.
+def check_output(ledger: Ledger, output: Any) -> None:
+    """Raise GradientError if an output has an unknown value, or was last written by Python.
 
     Adding a constant does not count as a write.
     """
-    check_known(ledger, [loss if isinstance(loss, Storage) else host_views.array_of_torch(loss)])
-    account = ledger.find(loss) if isinstance(loss, Storage) else None
+    is_array = isinstance(output, Storage)
+    check_known(ledger, [output if is_array else host_views.array_of_torch(output)])
+    account = ledger.find(output) if is_array else None
     if account is not None and account.last_write is not None:
         raise GradientError(
             "the loss was last written by Python: it has no derivative",

@@ -34,11 +34,11 @@ from vkchi.interop import host_views
 from vkchi.interrupts.contexts import restoring
 from vkchi.interrupts.local import local
 from vkchi.launch.compiled_kernel import CompiledKernel
-from vkchi.races.finder import race_error as refuse_race
-from vkchi.races.race import Found, UndecidedRace
+from vkchi.races.race import Found, UndecidedRace, race_error
 from vkchi.runtime import current_runtime
 from vkchi.tape import queries
 from vkchi.tape.adjoints import CallAdjoints, check_leaves, clear_arrays, make_grads
+from vkchi.tape.arguments import check_alone, check_loss, check_place, seed_loss, set_loss
 from vkchi.tape.call_facts import KnownCalls, facts_of, keep_facts, uses_of
 from vkchi.tape.custom import CustomGradientCall
 from vkchi.tape.ledger import held_part
@@ -51,15 +51,7 @@ from vkchi.tape.log import (
     drop_copies,
     tensors_written,
 )
-from vkchi.tape.recording import (
-    FunctionContext,
-    Recording,
-    check_alone,
-    check_loss,
-    check_place,
-    seed_loss,
-    set_loss,
-)
+from vkchi.tape.recording import FunctionContext, Recording
 from vkchi.tape.snapshots import UNLIMITED, CheckpointReplay, TapeReport, parse_bytes
 
 if TYPE_CHECKING:
@@ -278,7 +270,7 @@ class Tape(Recording):
 
     def check_race(self, race: Found | None) -> None:
         if race is not None and self.validation:
-            raise refuse_race(race[0], DataAccessError)
+            raise race_error(race[0], DataAccessError)
 
     def launch_unrecorded(self, given: LaunchRequest) -> Any:
         """Run a kernel that is not differentiated by itself, track its writes, and return its
