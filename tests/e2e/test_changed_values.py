@@ -5,9 +5,12 @@ Expected values are those of the plain Python functions, evaluated by hand.
 
 from __future__ import annotations
 
+import array
 import collections
 import dataclasses
+import decimal
 import enum
+import fractions
 import types
 import warnings
 from typing import Any
@@ -1018,3 +1021,117 @@ def test_the_numbers_of_an_array_do_not_matter_where_its_shape_is_read() -> None
         assert both() == 401
     box.table[1] = 9
     assert both() == 409
+
+
+# --- containers of Python's library, and numbers of other classes ---------------------------------
+
+
+class Meters(int):
+    pass
+
+
+def total(items: Any) -> int:
+    return sum(int(x) for x in items)
+
+
+def first_of(items: Any) -> int:
+    return int(next(iter(items)))
+
+
+def objects(*items: Any) -> Any:
+    made = np.empty(len(items), object)
+    made[:] = items
+    return made
+
+
+@ti.data_oriented
+class Box:
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    @ti.kernel
+    def total(self) -> ti.i32:
+        return ti.static(total(self.held))
+
+    @ti.kernel
+    def first(self) -> ti.i32:
+        return ti.static(first_of(self.held))
+
+    @ti.kernel
+    def contains(self) -> ti.i32:
+        return ti.static(1 if 1 in self.held else 0)
+
+    @ti.kernel
+    def by_index(self) -> ti.i32:
+        held = self.held
+        return held[0] * 10 + held[1]
+
+    @ti.kernel
+    def value_or(self) -> ti.i32:
+        return ti.static(self.held.get(0, 5))
+
+    @ti.kernel
+    def pairs(self) -> ti.i32:
+        s = 0
+        for _, x in ti.static(self.held.items()):
+            s = s * 10 + x
+        return s
+
+    @ti.kernel
+    def number(self) -> ti.i32:
+        return ti.static(int(self.held))
+
+    @ti.kernel
+    def sum(self) -> ti.i32:
+        return ti.static(int(self.held + 1))
+
+    @ti.kernel
+    def values(self) -> ti.i32:
+        return ti.static([int(x) for x in self.held.values()][0])
+
+
+@pytest.mark.parametrize("name, before, after", [
+    ("total", 3, 9), ("first", 1, 7), ("contains", 1, 0), ("by_index", 12, 72),
+])  # fmt: skip
+@pytest.mark.parametrize("make", [
+    collections.deque, collections.UserList, lambda items: array.array("i", items), bytearray,
+    lambda items: memoryview(bytearray(items)), lambda items: objects(*items),
+])  # fmt: skip
+def test_items_that_python_code_reads(make: Any, name: str, before: int, after: int) -> None:
+    box = Box(make([1, 2]))
+    assert getattr(box, name)() == before
+    box.held[0] = 7
+    assert getattr(box, name)() == after
+
+
+@pytest.mark.parametrize("make", [
+    types.MappingProxyType, collections.UserDict, collections.ChainMap,
+])  # fmt: skip
+def test_values_of_mappings(make: Any) -> None:
+    given = {0: 1, 1: 2}
+    box = Box(make(given))
+    assert (box.value_or(), box.pairs()) == (1, 12)
+    changed = given if make is types.MappingProxyType else box.held
+    changed[0] = 7
+    assert (box.value_or(), box.pairs()) == (7, 72)
+
+
+def test_views_of_dicts() -> None:
+    given = {1: 3, 2: 4}
+    values, keys = Box(given.values()), Box(given.keys())
+    assert (values.total(), keys.total(), keys.contains()) == (7, 3, 1)
+    given[5] = given.pop(1)
+    assert (values.total(), keys.total(), keys.contains()) == (7, 7, 0)
+
+
+@pytest.mark.parametrize(
+    "make", [Meters, fractions.Fraction, decimal.Decimal, np.int64, np.float32]
+)
+def test_numbers_that_get_the_address_of_an_earlier_one(make: Any) -> None:
+    alone, held = Box(make(1)), Box({0: make(1)})
+    for k in range(1, 5):
+        alone.held = None
+        alone.held = make(k)
+        held.held.clear()
+        held.held[0] = make(k)
+        assert (alone.number(), alone.sum(), held.values()) == (k, k + 1, k)

@@ -12,8 +12,9 @@ are compared by type and bits (numbers, containers, vectors, small numpy arrays)
 from __future__ import annotations
 
 import re
+import sys
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -22,7 +23,7 @@ from typing import Any, Literal
 from vkchi.interrupts.local import local
 from vkchi.lang.matrix import Matrix
 from vkchi.lang.struct import Struct
-from vkchi.lang.value_keys import PLAIN, identity_keys, is_bound, value_key
+from vkchi.lang.value_keys import PLAIN, SHOWN, identity_keys, is_bound, value_key
 from vkchi.span import Span
 from vkchi.tuples import NamedTuple
 from vkchi.types import DefaultTensor, Type
@@ -35,6 +36,7 @@ MOST_ITEMS = 4096  # in a container that is compared by contents
 NUMBERS: frozenset[type] = PLAIN | {float, complex, range}
 NOT_USERS = ("vkchi", "builtins", "math", "numpy")  # packages whose objects are immutable here
 CONTAINERS = (list, tuple, dict, set, frozenset, Struct)
+VALUES = (int, float, complex, str, bytes)
 
 # "value": by contents or identity; "kind": by the class alone; "unshadowed": the object itself has
 # no such attribute, so its class decides; "items": by the items of an iteration.
@@ -195,8 +197,8 @@ def test_of(how: How, value: Any) -> Test:
     if how == "entry":
         return lambda now: now is value
     if how == "items":
-        given = value_key(list(value))
-        return lambda now: value_key(list(now)) == given
+        given = value_key(items_of(value))
+        return lambda now: value_key(items_of(now)) == given
     return same_as(value)
 
 
@@ -210,7 +212,7 @@ def same_as(value: Any) -> Test:
         return lambda now: now is value or (type(now) is kind and value_key(now) == given)
     if isinstance(value, Matrix):
         return same_matrix(value)
-    if isinstance(value, partial):
+    if isinstance(value, partial) or is_own_number(value):
         given = value_key(value)
         return lambda now: type(now) is kind and value_key(now) == given
     if is_array_of_numpy(value):
@@ -254,12 +256,17 @@ def is_kept(value: Any) -> bool:
 
 
 def same_object(value: Any) -> Test:
-    """Return the test for identity, by a weak reference, or else by address and class."""
+    """Return the test for identity, by a weak reference.
+
+    Objects without weak references are compared by class, and by contents or address (`value_key`).
+    """
     try:
         ref = weakref.ref(value)
     except TypeError:
-        address, kind = id(value), type(value)
-        return lambda now: id(now) == address and type(now) is kind
+        given, kind = value_key(value), type(value)
+        for part in identity_keys(given):
+            part.weaken()
+        return lambda now: type(now) is kind and value_key(now) == given
     return lambda now: now is not None and ref() is now
 
 
@@ -306,6 +313,41 @@ def parts_of(value: Any) -> list[Any]:
     return [*value, *value.values()] if isinstance(value, dict) else [*value]
 
 
+def items_of(value: Any) -> list[Any]:
+    """Return the items of an iteration; for a mapping of Python's library, its pairs."""
+    has_pairs = isinstance(value, Mapping) and is_library_container(value)
+    return list(value.items() if has_pairs else value)
+
+
+def is_library_container(value: Any) -> bool:
+    """True for an object whose items Python's library stores, such as a deque, a view of a dict, or
+    a numpy array of objects; not for CONTAINERS.
+
+    False with more than MOST_ITEMS items.
+    """
+    kind = type(value)
+    if kind in NUMBERS or isinstance(value, (*CONTAINERS, str, bytes, type, Enum)):
+        return False
+    if is_array_of_numpy(value):
+        return bool(value.dtype.hasobject) and value.size <= MOST_NUMBERS
+    if not hasattr(kind, "__len__") or hasattr(kind, "__next__"):
+        return False
+    holder = next((c for c in kind.__mro__ if "__iter__" in vars(c)), kind)
+    if holder.__module__.partition(".")[0] not in sys.stdlib_module_names - {"__main__"}:
+        return False
+    try:
+        return len(value) <= MOST_ITEMS
+    except local(Exception):  # of a user's subclass
+        return False
+
+
+def is_own_number(value: Any) -> bool:
+    """True for a number or string of a class outside of the builtin ones, which is immutable: a
+    Fraction, or an object of a subclass of `int`. It may have attributes too."""
+    kind = type(value)
+    return kind not in NUMBERS and (isinstance(value, VALUES) or kind.__module__ in SHOWN)
+
+
 def has_parts(value: Any) -> bool:
     """True if a value is compared by contents that may change."""
     if type(value) in NUMBERS:
@@ -314,22 +356,34 @@ def has_parts(value: Any) -> bool:
 
 
 def reference(value: Any, gone: list[object]) -> object:
-    """Return a weak reference that is appended to `gone` when the object dies; else its address."""
+    """Return a weak reference that is appended to `gone` when the object dies.
+
+    Of objects without weak references, return one that has only numbers and strings itself: another
+    one must not get its address. Return the address of others.
+    """
     try:
         return weakref.ref(value, gone.append)
     except TypeError:
-        return id(value)
+        return id(value) if any(identity_keys(value_key(value))) else value
 
 
 def same_array(value: Any) -> Test:
     """Return the test for a numpy array: by contents up to MOST_NUMBERS elements, else by identity.
 
-    Beyond that, an array that is another object is compared by digest, once. Arrays of objects are
-    compared by identity.
+    Beyond that, an array that is another object is compared by digest, once, except arrays of
+    objects.
     """
     kind, dtype, shape = type(value), value.dtype, value.shape
-    if value.dtype.hasobject:
-        return same_object(value)
+    if dtype.hasobject:
+        if value.size > MOST_NUMBERS:
+            return same_object(value)
+        has_same_items = same_container(value.ravel().tolist())
+        return lambda now: (
+            type(now) is kind
+            and now.dtype == dtype
+            and now.shape == shape
+            and has_same_items(now.ravel().tolist())
+        )
     if value.size <= MOST_NUMBERS:
         data = value.tobytes()
         return lambda now: (

@@ -28,7 +28,9 @@ from vkchi.frontend.state.captured_values import (
     PathRoot,
     Step,
     is_leaf,
+    is_library_container,
     is_object,
+    is_own_number,
     parts_of,
     repeatable_reads,
 )
@@ -371,7 +373,8 @@ class Dependencies:
         if isinstance(value, CONTAINERS):
             return not all(part is None or isinstance(part, CONSTANTS) for part in parts_of(value))
         kind = type(value)
-        return is_object(value) and (hasattr(kind, "__iter__") or hasattr(kind, "__getitem__"))
+        is_open = is_object(value) and (hasattr(kind, "__iter__") or hasattr(kind, "__getitem__"))
+        return is_open or is_library_container(value)
 
     def _tests(self, path: Path, note: ValueUse) -> Iterator[tuple[How, Any]]:
         """Yield the comparisons of a value at a path, as pairs (how, value) for `test_of`."""
@@ -386,7 +389,7 @@ class Dependencies:
                 yield "unshadowed", path.steps[-1][1]
         elif is_object(value):
             yield "kind", type(value)
-            if note.is_compared:
+            if note.is_compared or is_own_number(value):
                 yield "value", value
         else:
             yield "value", value

@@ -12,10 +12,15 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Iterable
-from types import FunctionType, MethodType, ModuleType
+from types import BuiltinMethodType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from vkchi.frontend.state.captured_values import CONTAINERS, NUMBERS, is_object
+from vkchi.frontend.state.captured_values import (
+    CONTAINERS,
+    NUMBERS,
+    is_library_container,
+    is_object,
+)
 from vkchi.frontend.state.dependencies import Dependencies, is_of_program, is_users, referred_names
 from vkchi.frontend.state.methods_seen import names_in
 
@@ -39,7 +44,7 @@ def record_reachable(deps: Dependencies, callee: Any, args: Iterable[Any]) -> No
     walk = ReachabilityWalk(deps)
     fn = callee.__func__ if isinstance(callee, MethodType) else callee
     with deps.in_python():
-        if isinstance(callee, MethodType):
+        if isinstance(callee, MethodType | BuiltinMethodType):
             walk.look(callee.__self__)
         if isinstance(fn, FunctionType):
             walk.enter(fn)
@@ -76,6 +81,8 @@ class ReachabilityWalk:
         if isinstance(value, MethodType):
             self.look(value.__self__)
             value = value.__func__
+        if is_library_container(value):
+            self.deps.iterated(value)
         if isinstance(value, FunctionType):
             self.enter(value)
         elif id(value) in self.objects or len(self.objects) >= MOST:
