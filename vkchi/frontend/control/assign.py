@@ -15,11 +15,8 @@ from vkchi.errors import KernelNameError, KernelSyntaxError
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.control.iteration import items_of
 from vkchi.frontend.control.places import lvalue
-from vkchi.frontend.ops import operator_lowering
-from vkchi.frontend.ops.conversions import coerce
-from vkchi.frontend.ops.debug_checks import watch_atomic
 from vkchi.frontend.state.pending import UNNAMED, ConversionTarget
-from vkchi.frontend.state.scope import CHANGING, CONSTANT, SHARED, VARIABLE
+from vkchi.frontend.state.scope import CONSTANT, SHARED, VARIABLE
 from vkchi.frontend.syntax.syntax_facts import bottom_names
 from vkchi.frontend.values.kinds import check_supported, kind_of
 from vkchi.frontend.values.objects import add_member, is_makeable
@@ -37,13 +34,6 @@ from vkchi.frontend.values.trees import (
     StructValue,
 )
 from vkchi.ir.core import Value
-from vkchi.types import scalar_of
-
-# Augmented operator -> atomic op.
-_ATOMIC = {
-    "+": "atomic_add", "-": "atomic_add", "&": "atomic_and", "|": "atomic_or", "^": "atomic_xor",
-}  # fmt: skip
-_ON_BITS = ("&", "|", "^")
 
 
 def has_parts(x: Any) -> bool:
@@ -178,33 +168,12 @@ def unpack(cx: Lowering, n: ast.Tuple | ast.List, x: Any) -> Sequence[Any]:
 
 
 def augment(cx: Lowering, n: ast.expr, target: Any, op: str, x: Any) -> None:
-    """Lower `n op= x` for the target of n.
-
-    `+ - & | ^` are atomic on memory that other invocations may access. Exceptions are `+ -` of
-    bools. Otherwise it is a read, an op and a write. Raises KernelTypeError.
-    """
-    held = kind_of(target).held(target)
-    check_supported(cx, held, "number")
-    if cx.act.is_plain and type(target) is VariableTarget and target.var.kind in CHANGING:
-        assign_variable(cx, target.var, operator_lowering.operate(cx, op, held, x))
-        return
-    if held is not target and not isinstance(held, Value):
-        store_target(cx, target, operator_lowering.operate(cx, op, held, x))
-        return
-    t = target.type
-    elem = scalar_of(t)
-    if op not in _ATOMIC or elem.kind == ("f" if op in _ON_BITS else "b"):
-        store_target(cx, target, operator_lowering.binary(cx, op, target.load(cx), x))
-        return
+    """Lower `n op= x` for the target of n. Raises KernelTypeError."""
+    found = kind_of(target)
+    check_supported(cx, found.held(target), "number")
     var = cx.act.find(n.id) if isinstance(n, ast.Name) else None
     into = into_variable(cx, var) if var is not None else ConversionTarget(n)
-    v = coerce(cx, x, t, n.id if isinstance(n, ast.Name) else "", into=into)
-    if target.is_shared(cx):
-        old = target.atomic(cx, _ATOMIC[op], cx.b.emit("neg", v) if op == "-" else v)
-        if cx.options.debug:
-            watch_atomic(cx, op, old, v)
-    else:
-        store_target(cx, target, operator_lowering.binary(cx, op, target.load(cx), v))
+    found.update(cx, target, op, x, into)
 
 
 def augmented_target(cx: Lowering, n: ast.expr) -> Any:

@@ -33,7 +33,6 @@ from vkchi.frontend.state.scope import CONSTANT, Var
 from vkchi.frontend.values.kinds import (
     check_supported,
     describe,
-    function_kind,
     is_static,
     kind_of,
 )
@@ -49,12 +48,11 @@ _BINARY: dict[type[ast.AST], str] = {
     ast.LShift: "<<", ast.RShift: ">>",
 }  # fmt: skip
 _UNARY: dict[type[ast.AST], str] = {
-    ast.USub: "-", ast.UAdd: "+", ast.Invert: "~", ast.Not: "not",
+    ast.USub: "-", ast.UAdd: "+", ast.Invert: "~",
 }  # fmt: skip
 _COMPARE: dict[type[ast.AST], str] = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
 }  # fmt: skip
-_NUMBERS = (Value, int, float)
 _WORDS = {ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in"}
 
 
@@ -74,59 +72,29 @@ def lower_constant(cx: Lowering, n: ast.Constant) -> Any:
 
 def lower_binop(cx: Lowering, n: ast.BinOp) -> Any:
     left, right = cx.expr(n.left), cx.expr(n.right)
-    op = _BINARY[type(n.op)]
-    if not isinstance(left, _NUMBERS) or not isinstance(right, _NUMBERS):
-        found = operator_lowering.overloaded(cx, op, left, right)
-        if found is not NotImplemented:
-            return found
-        check_operand(cx, n.left, left)
-        check_operand(cx, n.right, right)
-    return operator_lowering.binary(cx, op, left, right)
-
-
-def check_operand(cx: Lowering, n: ast.expr, x: Any, *, is_truth: bool = False) -> None:
-    """Check that an operand's kind supports numbers, and that it is neither a function nor None.
-
-    With `is_truth`, its kind must support truth; functions and None are valid. Raises
-    KernelTypeError.
-    """
-    cx.at(n, lambda cx: check_supported(cx, x, "truth" if is_truth else "number"))
-    if is_truth:
-        return
-    if function_kind(x) is not None:
-        name = getattr(x, "__name__", "f")
-        raise cx.at(
-            n, lambda cx: cx.fail("a function is not a number", help=f"call it: {name}(...)")
-        )
-    if x is None:
-        is_call = isinstance(n, ast.Call)
-        help = "the function has no `return`" if is_call else "compare it first: x is not None"
-        raise cx.at(n, lambda cx: cx.fail("this is None, not a number", help=help))
+    return operator_lowering.operate(cx, _BINARY[type(n.op)], left, right, (n.left, n.right))
 
 
 def lower_unary(cx: Lowering, n: ast.UnaryOp) -> Any:
     x = cx.expr(n.operand)
-    if not isinstance(x, _NUMBERS):
-        found = kind_of(x).unary(cx, _UNARY[type(n.op)], x)
-        if found is not NotImplemented:
-            return found
-        check_operand(cx, n.operand, x, is_truth=isinstance(n.op, ast.Not))
     if isinstance(n.op, ast.Not):
-        x = operator_lowering.value(cx, x) if isinstance(x, Matrix) else x
-        if not isinstance(x, Value):
-            return not condition_of(cx, x)
-        refuse_not(cx, x)
-    return operator_lowering.unary(cx, _UNARY[type(n.op)], x)
+        return lower_not(cx, n.operand, x)
+    return operator_lowering.operate_on(cx, _UNARY[type(n.op)], x, n.operand)
 
 
-def refuse_not(cx: Lowering, x: Value) -> None:
-    """Check that the operand of `not` is not a run-time float. Raises KernelTypeError."""
+def lower_not(cx: Lowering, n: ast.expr, x: Any) -> Any:
+    """Lower `not x`; n is the expression of x. Raises KernelTypeError, also for run-time floats."""
+    cx.at(n, lambda cx: check_supported(cx, x, "truth"))
+    x = operator_lowering.value(cx, x) if isinstance(x, Matrix) else x
+    if not isinstance(x, Value):
+        return not condition_of(cx, x)
     if scalar_of(x.type).kind == "f":
         raise cx.fail(
             "`not` takes bools and integers",
             label=describe(x.type),
             help="compare it: x == 0.0",
         )
+    return operator_lowering.unary(cx, "not", x)
 
 
 # --- conditions ----------------------------------------------------------------------------------
@@ -184,19 +152,10 @@ def _chain(cx: Lowering, left: Any, ops: list[ast.cmpop], rights: list[ast.expr]
 def compare(cx: Lowering, op: ast.cmpop, x: Any, y: Any) -> Any:
     """Lower one comparison. Raises KernelTypeError or KernelSyntaxError."""
     text = _COMPARE.get(type(op))
-    is_numbers = isinstance(x, _NUMBERS) and isinstance(y, _NUMBERS)
-    if text is not None and is_numbers:
-        return operator_lowering.compare(cx, text, x, y)
+    if text is not None:
+        return operator_lowering.operate(cx, text, x, y)
     cx.looked_into(x, y)
-    if text is None:
-        return _search(cx, op, x, y)
-    found = operator_lowering.overloaded(cx, text, x, y)
-    if found is not NotImplemented:
-        return found
-    if x is not None and y is not None:
-        check_supported(cx, x, "compare")
-        check_supported(cx, y, "compare")
-    return operator_lowering.compare(cx, text, x, y)
+    return _search(cx, op, x, y)
 
 
 def _search(cx: Lowering, op: ast.cmpop, x: Any, y: Any) -> bool:

@@ -1,17 +1,21 @@
 """Operators on compile-time values: type promotion, broadcasting, constant folding.
 
+`operate` and `operate_on` lower an operator on any operands: a kind of values may define it. The
+other functions are for numbers, vectors and matrices.
+
 Two Python operands give a Python result, by Python's rules. Otherwise both become IR values, of a
 common type except for shifts and integer powers, and a scalar is broadcast to the other's shape.
 `value`, `cast` and `is_static` are re-exported from `operands`.
 
-    binary(cx, "+", v, 1.5)        # v: i32 -> cast to f32, added to a constant of f32
+    operate(cx, "+", v, 1.5)        # v: i32 -> cast to f32, added to a constant of f32
 """
 
 from __future__ import annotations
 
+import ast
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +26,15 @@ from vkchi.frontend.ops.power import constant_power, power
 from vkchi.frontend.state.captured_values import is_object
 from vkchi.frontend.state.reachable_values import record_reachable
 from vkchi.frontend.state.user_code_errors import access_error, foreign_traceback
-from vkchi.frontend.values.kinds import describe, is_static, kind_of, name_of, unsupported_use
+from vkchi.frontend.values.kinds import (
+    check_supported,
+    describe,
+    function_kind,
+    is_static,
+    kind_of,
+    name_of,
+    unsupported_use,
+)
 from vkchi.frontend.values.operands import (
     Operand,
     WeakNumbers,
@@ -118,6 +130,66 @@ OVERLOADS = {
 UNARY_METHODS = {op: f"__{fn.__name__}__" for op, fn in UNARY.items() if op != "not"}
 
 
+_NUMBERS = (Value, int, float)
+
+
+def operate(
+    cx: Any, op: str, x: Any, y: Any, nodes: Sequence[ast.expr | None] = (None, None)
+) -> Any:
+    """Lower `x op y`, for a key of OVERLOADS: as the kind of x defines it, or that of y, otherwise
+    on numbers.
+
+    Errors about an operand of arithmetic are at its expression in `nodes`, if given. Raises
+    KernelTypeError.
+    """
+    lower, use = (compare, "compare") if op in COMPARISONS else (binary, "number")
+    if isinstance(x, _NUMBERS) and isinstance(y, _NUMBERS):
+        return lower(cx, op, x, y)
+    if use == "compare":
+        cx.looked_into(x, y)
+    found = kind_of(x).binary(cx, op, x, y, is_reflected=False)
+    if found is NotImplemented:
+        found = kind_of(y).binary(cx, op, y, x, is_reflected=True)
+    if found is not NotImplemented:
+        return found
+    if use == "number":
+        check_number(cx, x, nodes[0])
+        check_number(cx, y, nodes[1])
+    elif x is not None and y is not None:
+        check_supported(cx, x, use)
+        check_supported(cx, y, use)
+    return lower(cx, op, x, y)
+
+
+def operate_on(cx: Any, op: str, x: Any, n: ast.expr | None = None) -> Any:
+    """Lower `op x`, for a key of UNARY_METHODS, as `operate`."""
+    if not isinstance(x, _NUMBERS):
+        found = kind_of(x).unary(cx, op, x)
+        if found is not NotImplemented:
+            return found
+        check_number(cx, x, n)
+    return unary(cx, op, x)
+
+
+def check_number(cx: Any, x: Any, n: ast.expr | None = None) -> None:
+    """Check that an operand's kind supports numbers, and that it is neither a function nor None.
+
+    Errors are at its expression n, if given. Raises KernelTypeError.
+    """
+
+    def check(cx: Any) -> None:
+        check_supported(cx, x, "number")
+        if function_kind(x) is not None:
+            name = getattr(x, "__name__", "f")
+            raise cx.fail("a function is not a number", help=f"call it: {name}(...)")
+        if x is None:
+            is_call = isinstance(n, ast.Call)
+            help = "the function has no `return`" if is_call else "compare it first: x is not None"
+            raise cx.fail("this is None, not a number", help=help)
+
+    check(cx) if n is None else cx.at(n, check)
+
+
 def binary(cx: Context, op: str, x: Any, y: Any) -> Any:
     """Lower `x op y` on numbers, vectors and matrices, for a key of PYTHON.
 
@@ -144,21 +216,6 @@ def binary(cx: Context, op: str, x: Any, y: Any) -> Any:
         if op not in RULES or not is_watched(cx, folded, x, y):
             return folded
     return apply(cx, op, operand(cx, x), operand(cx, y))
-
-
-def overloaded(cx: Context, op: str, x: Any, y: Any) -> Any:
-    """Return `x op y` as the kind of x defines it, or that of y, for a key of OVERLOADS.
-
-    Otherwise return NotImplemented.
-    """
-    found = kind_of(x).binary(cx, op, x, y, is_reflected=False)
-    return kind_of(y).binary(cx, op, y, x, is_reflected=True) if found is NotImplemented else found
-
-
-def operate(cx: Context, op: str, x: Any, y: Any) -> Any:
-    """Lower `x op y` for a key of PYTHON, also if a kind defines it. Raises KernelTypeError."""
-    found = overloaded(cx, op, x, y)
-    return binary(cx, op, x, y) if found is NotImplemented else found
 
 
 def refuse_repetition(cx: Context, count: Any) -> None:
@@ -520,8 +577,7 @@ def floating(cx: Context, x: Any) -> Value:
 # Special method of a class -> the function that lowers it, its operator, and whether the operands
 # are exchanged.
 SPECIAL_METHODS: dict[str, tuple[Callable[..., Any], str, bool]] = {
-    **{OVERLOADS[op][0]: (compare, op, False) for op in COMPARISONS},
-    **{OVERLOADS[op][0]: (operate, op, False) for op in PYTHON},
+    **{left: (operate, op, False) for op, (left, _) in OVERLOADS.items()},
     **{OVERLOADS[op][1]: (operate, op, True) for op in PYTHON},
-    **{name: (unary, op, False) for op, name in UNARY_METHODS.items()},
+    **{name: (operate_on, op, False) for op, name in UNARY_METHODS.items()},
 }

@@ -134,7 +134,7 @@ def check_arguments(cx: Context, python: Callable[..., Any], args: Any, kwargs: 
 
 
 def _operator(lower: Callable[..., Any], op: str, is_reflected: bool) -> Callable[..., Any]:
-    if lower is operator_lowering.unary:
+    if lower is operator_lowering.operate_on:
         return lambda self: self.give(lower(self.cx, op, self.value))
     if is_reflected:
         return lambda self, other: self.give(lower(self.cx, op, unwrap(other), self.value))

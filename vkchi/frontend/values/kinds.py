@@ -219,6 +219,10 @@ class Kind:
             )
         return old
 
+    def update(self, cx: Any, x: Any, op: str, value: Any, into: ConversionTarget) -> None:
+        """Lower `x op= value` for a Target; `into` describes it. Raises KernelTypeError."""
+        raise NotImplementedError
+
     def join(self, merge: Merge, a: Any, b: Any, name: str) -> Any:
         """Merge a and b, the values of the variable `name` on two paths, of which a is of this
         kind. Raises KernelTypeError."""

@@ -96,7 +96,7 @@ class MembersKind(ContainerKind):
         return self.overload(cx, x, OVERLOADS[op][is_reflected], y)
 
     def unary(self, cx: Any, op: str, x: Any) -> Any:
-        return self.overload(cx, x, UNARY_METHODS.get(op, ""))
+        return self.overload(cx, x, UNARY_METHODS[op])
 
     def overload(self, cx: Any, x: Any, name: str, *args: Any) -> Any:
         """Inline a special method of an object, which cannot change x; struct types have none."""

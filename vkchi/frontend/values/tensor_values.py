@@ -11,10 +11,10 @@ from vkchi.frontend.calls.tables import CALLS, METHODS
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.ops.conversions import coerce
-from vkchi.frontend.ops.debug_checks import guard_component
+from vkchi.frontend.ops.debug_checks import guard_component, watch_atomic
 from vkchi.frontend.ops.tensor_attributes import component_indices, find_attribute
-from vkchi.frontend.state.pending import ConversionTarget
-from vkchi.frontend.state.scope import Var
+from vkchi.frontend.state.pending import UNNAMED, ConversionTarget
+from vkchi.frontend.state.scope import CHANGING, Var
 from vkchi.frontend.values.kinds import (
     Kind,
     all_but,
@@ -39,6 +39,11 @@ from vkchi.ir.core import Op, Param, Result, Value
 from vkchi.lang.matrix import Matrix, Vector
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, shape_of, with_shape
 
+# Augmented operator -> atomic op.
+_ATOMIC = {
+    "+": "atomic_add", "-": "atomic_add", "&": "atomic_and", "|": "atomic_or", "^": "atomic_xor",
+}  # fmt: skip
+_ON_BITS = ("&", "|", "^")
 _NUMBERS = {"f": float, "i": int, "u": int, "b": bool}
 
 
@@ -151,6 +156,23 @@ class TargetKind(TensorKind, of=[Assignable]):
         old.store(cx, coerce(cx, x, old.type, into=into))
         return old
 
+    def update(self, cx: Any, x: Any, op: str, value: Any, into: ConversionTarget) -> None:
+        """Lower `x op= value`: `+ - & | ^` are atomic on memory that other invocations may access.
+
+        Exceptions are `+ -` of bools. Otherwise it is a read, an op and a write.
+        """
+        kind = _ATOMIC.get(op)
+        if kind is None or scalar_of(x.type).kind == ("f" if op in _ON_BITS else "b"):
+            self.fit(cx, x, operator_lowering.binary(cx, op, x.load(cx), value), "item", UNNAMED)
+            return
+        v = coerce(cx, value, x.type, into.name, into=into)
+        if x.is_shared(cx):
+            old = x.atomic(cx, kind, cx.b.emit("neg", v) if op == "-" else v)
+            if cx.options.debug:
+                watch_atomic(cx, op, old, v)
+        else:
+            self.fit(cx, x, operator_lowering.binary(cx, op, x.load(cx), v), "item", UNNAMED)
+
     def roots(self, x: Any) -> list[Var]:
         return x.roots  # type: ignore[no-any-return]
 
@@ -163,8 +185,22 @@ class VariableKind(TargetKind, of=[VariableTarget]):
         assign_variable(cx, old.var, x)
         return old
 
+    def is_rebound(self, cx: Any, x: Any) -> bool:
+        """True if an assignment may change the variable's type: a variable of a plain function."""
+        return bool(cx.act.is_plain and x.var.kind in CHANGING)
+
+    def update(self, cx: Any, x: Any, op: str, value: Any, into: ConversionTarget) -> None:
+        held = x.get()
+        if isinstance(held, Value) and not self.is_rebound(cx, x):
+            super().update(cx, x, op, value, into)
+        else:
+            self.fit(cx, x, operator_lowering.operate(cx, op, held, value), "item", UNNAMED)
+
 
 class ItemKind(VariableKind, of=[ItemTarget]):
+    def is_rebound(self, cx: Any, x: Any) -> bool:
+        return False
+
     def fit(self, cx: Any, old: Any, x: Any, name: str, into: ConversionTarget) -> Any:
         held = old.get()
         found = kind_of(held)
@@ -229,7 +265,7 @@ def operator_method(cx: Any, v: Value, name: str, n: ast.Call) -> Any:
             help=f"did you mean `{close}`?" if close else f"it has {known}, ...",
         )
     lower, op, is_reflected = _SPECIAL[name]
-    takes_one = lower in (operator_lowering.operate, operator_lowering.compare)
+    takes_one = lower is operator_lowering.operate
     args, kwargs = cx.tables.arguments(cx, n)
     if kwargs or len(args) != takes_one:
         raise cx.fail(f"`{name}` takes {'one value' if takes_one else 'nothing'}")
