@@ -85,6 +85,8 @@ from vkchi.lang.argpack import ArgPack as ArgPack
 from vkchi.lang.atomic_functions import (
     atomic_add as atomic_add,
     atomic_and as atomic_and,
+    atomic_cas as atomic_cas,
+    atomic_exchange as atomic_exchange,
     atomic_max as atomic_max,
     atomic_min as atomic_min,
     atomic_mul as atomic_mul,

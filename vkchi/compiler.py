@@ -286,9 +286,9 @@ def _build(fn: Func, options: Options, caps: Caps, log: Log | None = None) -> Ar
         check_nesting(func)
         show_stage("opt", func)
         grid, lowered = plan_grid(func, caps), lower_dispatch(func, caps, memo)
-        shader = emit(
-            lowered, grid, caps, f"{fn.name}.{k}", exact=options.exact, is_fast=options.fast_math
-        )
+        _, mark, label = func.name.partition(":")  # of `ti.loop_config(name=)`
+        name = f"{fn.name}.{k}{mark}{label}"
+        shader = emit(lowered, grid, caps, name, exact=options.exact, is_fast=options.fast_math)
         record(log, Decision("shader", func.span, shader.name, name=func.name))
         fills, size = program.fills.get(func.name, ()), program.sizes[func.name]
         dispatches.append(Dispatch(shader, *memory_access(func), fills, size))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from time import perf_counter
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from vkchi import env
 from vkchi.compile_state import compiling
@@ -568,6 +568,7 @@ class UserFunc:
     """A function that kernels inline. A call from Python raises KernelSyntaxError."""
 
     __vkchi_kind__ = "func"
+    requires_top_level = False
 
     def __init__(self, fn: FunctionType) -> None:
         functools.update_wrapper(self, fn)
@@ -651,31 +652,67 @@ def looks_like_method(fn: FunctionType) -> bool:
     return bool(outer) and not outer.endswith("<locals>")
 
 
-def kernel(fn: FunctionType) -> Kernel:
-    """Make a kernel of a function.
+@overload
+def kernel(fn: Callable[..., object], /) -> Kernel: ...
+@overload
+def kernel(
+    *, fastcache: bool = False, graph: bool = False
+) -> Callable[[Callable[..., object]], Kernel]: ...
+def kernel(
+    fn: Callable[..., object] | None = None, *, fastcache: bool = False, graph: bool = False
+) -> Kernel | Callable[[Callable[..., object]], Kernel]:
+    """Make a kernel of a function: `@ti.kernel`, or `@ti.kernel(...)` with options.
 
     Its top-level `for` loops run in parallel on the device, unless they are serialized or unrolled.
 
     Args:
         fn: a plain function, or a method of a class under `@ti.data_oriented`. Its parameters have
             types, such as `ti.f32`, `ti.types.ndarray()` or `ti.template()`.
+        fastcache: accepted without effect; the disk cache has all kernels.
+        graph: the kernel returns nothing. All dispatches of a launch are submitted together in any
+            case.
 
     Returns:
         The kernel, called like the function. `kernel.grad` runs its gradient.
 
     Raises:
         KernelSyntaxError: for anything but a plain function, for `*args` and `**kwargs`, and for a
-            parameter without a type of kernels (string annotations: at the first call).
+            parameter without a type of kernels (string annotations: at the first call). With
+            `graph`, also for a return annotation other than None.
     """
-    return Kernel(checked_function(fn, "kernel"))
+
+    def make(fn: Callable[..., object]) -> Kernel:
+        plain = checked_function(fn, "kernel")
+        made = Kernel(plain)
+        if graph and plain.__annotations__.get("return") not in (None, "None"):
+            raise KernelSyntaxError(
+                f"kernel {plain.__name__}() with graph=True has a return type",
+                span_of_function(plain),
+                help="write the result to an array of one element, or leave graph=True out",
+            )
+        return made
+
+    return make if fn is None else make(fn)
 
 
-def func(fn: FunctionType, is_real_function: bool = False) -> UserFunc:
-    """Make a function that kernels and other funcs can call. It is inlined.
+@overload
+def func(fn: Callable[..., object], is_real_function: bool = False) -> UserFunc: ...
+@overload
+def func(
+    *, is_real_function: bool = False, requires_top_level: bool = False
+) -> Callable[[Callable[..., object]], UserFunc]: ...
+def func(
+    fn: Callable[..., object] | None = None, is_real_function: bool = False, *,
+    requires_top_level: bool = False,
+) -> UserFunc | Callable[[Callable[..., object]], UserFunc]:  # fmt: skip
+    """Make a function that kernels and other funcs can call: `@ti.func`, or `@ti.func(...)` with
+    options. It is inlined.
 
     Args:
         fn: a plain function.
         is_real_function: if True, the result is that of `real_func`.
+        requires_top_level: if True, a call in a loop or a branch of run time raises
+            KernelSyntaxError: the parallel loops of the function would be serial there.
 
     Returns:
         The function, for kernels and other funcs.
@@ -683,7 +720,15 @@ def func(fn: FunctionType, is_real_function: bool = False) -> UserFunc:
     Raises:
         KernelSyntaxError: for anything but a plain function.
     """
-    return real_func(fn) if is_real_function else UserFunc(checked_function(fn, "func"))
+
+    def make(fn: Callable[..., object]) -> UserFunc:
+        if is_real_function:
+            return RealFunc(checked_function(fn, "real_func"))
+        made = UserFunc(checked_function(fn, "func"))
+        made.requires_top_level = requires_top_level
+        return made
+
+    return make if fn is None else make(fn)
 
 
 def real_func(fn: FunctionType) -> RealFunc:

@@ -13,7 +13,7 @@ from here.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from typing_extensions import Self, dataclass_transform
 
@@ -63,8 +63,24 @@ class Launched(Kernel, Generic[P, R_co]):
         self: Launched[Concatenate[S_contra, Q], R_co], obj: S_contra, owner: type
     ) -> Launched[Q, R_co]: ...
 
-def kernel(fn: Callable[P, R]) -> Launched[P, R]: ...
+class Making(Protocol):
+    """`@ti.kernel(...)` with options."""
+
+    def __call__(self, fn: Callable[P, R], /) -> Launched[P, R]: ...
+
+class Keeping(Protocol):
+    """`@ti.func(...)` with options."""
+
+    def __call__(self, fn: Callable[P, R], /) -> Callable[P, R]: ...
+
+@overload
+def kernel(fn: Callable[P, R], /) -> Launched[P, R]: ...
+@overload
+def kernel(*, fastcache: bool = False, graph: bool = False) -> Making: ...
+@overload
 def func(fn: Callable[P, R], is_real_function: bool = False) -> Callable[P, R]: ...
+@overload
+def func(*, is_real_function: bool = False, requires_top_level: bool = False) -> Keeping: ...
 def pyfunc(fn: Callable[P, R]) -> Callable[P, R]: ...
 def real_func(fn: Callable[P, R]) -> Callable[P, R]: ...
 

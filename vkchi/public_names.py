@@ -44,7 +44,8 @@ PUBLIC = {
     "kernel": "data_oriented func kernel pyfunc real_func",
     "lang.argpack": "ArgPack",
     "lang.atomic_functions": """
-        atomic_add atomic_and atomic_max atomic_min atomic_mul atomic_or atomic_sub atomic_xor
+        atomic_add atomic_and atomic_cas atomic_exchange atomic_max atomic_min atomic_mul atomic_or
+        atomic_sub atomic_xor
     """,
     "lang.linear_algebra.decompose": "eig polar_decompose solve stop_grad svd sym_eig",
     "lang.elementwise": """

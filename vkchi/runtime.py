@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
 import os
 import threading
@@ -34,7 +35,6 @@ from vkchi.target.options import (
     options_without_effect,
     read_options,
 )
-from vkchi.tuples import NamedTuple
 from vkchi.types import SCALARS, Defaults, Scalar, cook, f32, f64, i32, i64
 
 if TYPE_CHECKING:
@@ -48,14 +48,25 @@ if TYPE_CHECKING:
     from vkchi.types.hints import ScalarDType
 
 
-class Arch(NamedTuple):
-    """A value of `init(arch=)` in Taichi programs, and the kind of device it selects."""
+class Arch(enum.Enum):
+    """A value of `init(arch=)` in Taichi programs. `kind` is the kind of device it selects; kernels
+    of `python` run as Python, and memory is that of the best device."""
 
-    name: str
-    kind: str
+    x64 = "x64", "cpu"
+    arm64 = "arm64", "cpu"
+    cuda = "cuda", "nvidia"
+    metal = "metal", "gpu"
+    vulkan = "vulkan", "any"
+    opengl = "opengl", "gpu"
+    dx11 = "dx11", "gpu"
+    dx12 = "dx12", "gpu"
+    gles = "gles", "gpu"
+    amdgpu = "amdgpu", "gpu"
+    python = "python", "any"
 
-    def __str__(self) -> str:
-        return f"Arch.{self.name}"
+    @property
+    def kind(self) -> str:
+        return self.value[1]
 
     def __repr__(self) -> str:
         return f"<Arch.{self.name}>"
@@ -70,19 +81,12 @@ class Arches(list[Arch]):
     kind = "gpu"
 
 
-CPUS = {name: Arch(name, "cpu") for name in ("x64", "arm64")}
-HOST_ARCH = CPUS["arm64" if platform.find_machine().lower() in ("arm64", "aarch64") else "x64"]
-GPUS = {
-    "cuda": Arch("cuda", "nvidia"),
-    "metal": Arch("metal", "gpu"),
-    "vulkan": Arch("vulkan", "any"),
-    **{name: Arch(name, "gpu") for name in ("opengl", "dx11", "dx12", "gles", "amdgpu")},
-}
-# A kind of its own: kernels run as Python, and memory is that of the best device.
-python = Arch("python", "any")
-cpu, x64, arm64, x86_64 = HOST_ARCH, CPUS["x64"], CPUS["arm64"], CPUS["x64"]
-gpu, vulkan, cuda, amdgpu = Arches(GPUS.values()), GPUS["vulkan"], GPUS["cuda"], GPUS["amdgpu"]
-metal, opengl, gles, dx11, dx12 = (GPUS[k] for k in ("metal", "opengl", "gles", "dx11", "dx12"))
+HOST_ARCH = Arch.arm64 if platform.find_machine().lower() in ("arm64", "aarch64") else Arch.x64
+CPUS = {arch.name: arch for arch in (Arch.x64, Arch.arm64)}
+GPUS = {arch.name: arch for arch in Arch if arch is not Arch.python and arch.kind != "cpu"}
+cpu, x64, arm64, x86_64, python = HOST_ARCH, Arch.x64, Arch.arm64, Arch.x64, Arch.python
+gpu, vulkan, cuda, amdgpu = Arches(GPUS.values()), Arch.vulkan, Arch.cuda, Arch.amdgpu
+metal, opengl, gles, dx11, dx12 = Arch.metal, Arch.opengl, Arch.gles, Arch.dx11, Arch.dx12
 ARCHES: dict[str, Arch | Arches] = {
     **CPUS, **GPUS, "cpu": cpu, "x86_64": x86_64, "gpu": gpu,
     "python": python,

@@ -350,4 +350,4 @@ def precompute(b: Builder, loop: Op, roots: frozenset[Value], now: dict[Value, V
     rebuilder = Rebuilder(visit)
     rebuilder.map = dict(now)
     body = rebuilder.region(loop.regions[0])
-    b.parallel([now.get(v, v) for v in loop.args], body, loop.attr)
+    b.parallel([now.get(v, v) for v in loop.args], body, loop.attr, loop.name)

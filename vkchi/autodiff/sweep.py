@@ -279,5 +279,5 @@ def run_parallel(
         inner.run(region.ops)
         then(inner)
         b.emit("yield")
-    b.parallel(bounds, body, op.attr)
+    b.parallel(bounds, body, op.attr, op.name)
     return bounds

@@ -93,6 +93,7 @@ class LoopConfig(NamedTuple):
 
     block: int | None = None
     is_serial: bool = False
+    name: str = ""
 
 
 class Lowering:

@@ -279,7 +279,7 @@ def paint_tiles(
                     pixels[i, low + row] = Vector([red[row], green[row], blue[row], alpha[row]])
 
 
-@func  # type: ignore[arg-type]
+@func
 def part_of(
     x: Any, y: Any, shapes: Any, n: Any, kind: template()  # type: ignore[valid-type]
 ) -> Any:  # fmt: skip
@@ -306,7 +306,7 @@ def make_kernel() -> Kernel:
         "pixels": ndarray(vector(4, f32), 2), "shapes": ndarray(f32, 2),
         "starts": ndarray(i32, 1), "rows": i32, "kind": template(), "has_alpha": template(),
     }  # fmt: skip
-    made: Kernel = kernel(paint_tiles)  # type: ignore[arg-type]
+    made: Kernel = kernel(paint_tiles)
     return made
 
 

@@ -171,15 +171,17 @@ class Builder:
         return self._control("while", tuple(first), (cond, body), types)
 
     def parallel(
-        self, bounds: Sequence[Value], body: Region, block: int | tuple[int, ...] | None = None
-    ) -> Op:
+        self, bounds: Sequence[Value], body: Region, block: int | tuple[int, ...] | None = None,
+        name: str = "",
+    ) -> Op:  # fmt: skip
         """Append a `parallel` loop and return it.
 
         - bounds: begin and end of each axis, one after the other.
         - body: one index per axis as parameters; yields nothing.
         - block: workgroup size, in total or per axis; None leaves it open.
+        - name: the user's name of the loop, for the profiler.
         """
-        return self._control("parallel", tuple(bounds), (body,), (), block)
+        return self._control("parallel", tuple(bounds), (body,), (), block, name)
 
     def _control(
         self,
@@ -188,8 +190,9 @@ class Builder:
         regions: tuple[Region, ...],
         result_types: tuple[Type, ...],
         attr: Any = None,
+        name: str = "",
     ) -> Op:
-        op = Op(kind, args, attr, None, self.span, "", regions, result_types)
+        op = Op(kind, args, attr, None, self.span, name, regions, result_types)
         self._stack[-1].ops.append(op)
         return op
 

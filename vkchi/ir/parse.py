@@ -234,6 +234,7 @@ class Parser:
         results = self.results()
         kind = self.read(_KIND, "an op", str)
         literal = self.literal() if kind == "const" else None
+        label = self.read(NAME, "a name", name_of) if self.has("@") else ""
         args = tuple(self.listed(self.use)) if self.next_is("%") else ()
         attr = self.attr()
         types = self.listed(self.type) if self.has(":") else []
@@ -247,7 +248,9 @@ class Parser:
             regions.append(self.region())
         self.need_end()
         single = types[0] if len(types) == 1 and not regions else None
-        op = Op(kind, args, attr, single, span, "", tuple(regions), () if single else tuple(types))
+        op = Op(
+            kind, args, attr, single, span, label, tuple(regions), () if single else tuple(types)
+        )
         if any(isinstance(v, _Unknown) for v in args):
             self.incomplete.append(op)
         for name, v in zip(results, op.results, strict=True):

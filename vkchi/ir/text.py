@@ -14,7 +14,8 @@
     }
 
 All ops have one form: `results = kind args [attr] : result types { regions }`. A `const` has its
-attr, a number or list of numbers, in place of arguments. `;` starts a comment. Spans are not
+attr, a number or list of numbers, in place of arguments. A `parallel` may have a name, `@name`,
+before its arguments. `;` starts a comment. Spans are not
 printed.
 
 Names are the values' hints, or by default the kind. A `const` without a hint is named after its
@@ -148,6 +149,8 @@ class Printer:
     def head(self, op: Op) -> str:
         results = ", ".join(map(self.name, op.results))
         words = [f"{results} =", op.kind] if results else [op.kind]
+        if op.kind == "parallel" and op.name:
+            words.append(f"@{name_text(op.name)}")
         if op.kind == "const":
             words.append(constant_text(op.attr, op.type))
         if op.args:

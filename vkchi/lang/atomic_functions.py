@@ -47,6 +47,17 @@ def atomic_xor(x: Any, y: Any) -> Any:
     """Atomic `x ^= y` for integers; returns the old x."""
 
 
+@kernel_function
+def atomic_exchange(x: Any, y: Any) -> Any:
+    """Atomic `x = y`; returns the old x."""
+
+
+@kernel_function
+def atomic_cas(x: Any, expected: Any, desired: Any) -> Any:
+    """Compare and swap, for integers: atomic `x = desired` if x == expected; returns the old x."""
+
+
 ATOMICS: tuple[Function, ...] = (
     atomic_add, atomic_sub, atomic_mul, atomic_min, atomic_max, atomic_and, atomic_or, atomic_xor,
+    atomic_exchange, atomic_cas,
 )  # fmt: skip

@@ -48,9 +48,11 @@ def loop_config(
     parallelize: int | None = None,
     block_dim_adaptive: bool = True,
     bit_vectorize: bool = False,
+    name: str | None = None,
 ) -> None:
     """Configure the next loop: `block_dim` iterations per workgroup (1 to 1024), or `serialize` for
-    sequential execution. The other options have no effect."""
+    sequential execution. The profiler shows the `name` of a parallel loop. The other options have
+    no effect."""
 
 
 @kernel_function

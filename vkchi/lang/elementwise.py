@@ -267,6 +267,11 @@ clz: Bits = _intrinsic(
     python=_count(lambda v, width: width - v.bit_length()),
     public="ti.math",
 )
+ffs: Bits = _elementwise(
+    "ffs",
+    _count(lambda v, width: (v & -v).bit_length()),
+    "Position of the lowest set bit, counted from 1; 0 if there is none.",
+)
 
 
 def _rounding(name: str, f: Callable[[Any], Any], doc: str, *, numpy: str = "") -> Any:
@@ -402,7 +407,7 @@ _WORDS = {
         abs atan2 bit_cast bit_shr cast frexp ifte logical_and logical_not logical_or max min one
         pow raw_div raw_mod select zero
     """,
-    "ti.math": "atan2 max min mod pow",
+    "ti.math": "atan2 ffs max min mod pow",
 }
 PUBLIC = {
     namespace: [

@@ -10,7 +10,7 @@ In a kernel, bounds may be kernel values. Iteration in Python takes integers onl
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -25,12 +25,25 @@ class ndrange:
 
     `bounds` has a pair per axis, (0, n) for a length n. Raises KernelSyntaxError for other tuples,
     KernelCallError for floats and strings.
+
+    axes: the axes from the slowest to the fastest, in the order of iteration; the last is the
+    fastest without it. Indices keep their order. Raises KernelSyntaxError unless it is a
+    permutation.
+
+        >>> list(ndrange(2, 2, axes=(1, 0)))
+        [(0, 0), (1, 0), (0, 1), (1, 1)]
     """
 
-    __slots__ = ("bounds",)
+    __slots__ = ("axes", "bounds")
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: Any, axes: Sequence[int] | None = None) -> None:
         self.bounds: tuple[tuple[Any, Any], ...] = tuple(_bounds_of(arg) for arg in args)
+        self.axes = tuple(range(len(args)) if axes is None else axes)
+        if sorted(map(str, self.axes)) != sorted(map(str, range(len(args)))):
+            raise KernelSyntaxError(
+                f"axes= of ndrange must be a permutation of the axes, not {axes!r}",
+                help=f"axes={tuple(reversed(range(len(args))))}" if args else "",
+            )
 
     def static_bounds(self) -> list[tuple[int, int]]:
         """Return `bounds` as Python ints. Raises KernelTypeError unless all are integers."""
@@ -42,7 +55,10 @@ class ndrange:
         return [max(0, end - begin) for begin, end in self.static_bounds()]
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
-        return product(*[range(begin, end) for begin, end in self.static_bounds()])
+        ranges = [range(begin, end) for begin, end in self.static_bounds()]
+        at = [self.axes.index(k) for k in range(len(ranges))]
+        for found in product(*[ranges[k] for k in self.axes]):
+            yield tuple([found[k] for k in at])
 
     def grouped(self) -> grouped:
         """The same space, with the indices as one vector."""

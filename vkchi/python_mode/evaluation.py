@@ -177,8 +177,9 @@ class EvaluatingBuilder(Builder):
         regions: tuple[Region, ...],
         result_types: tuple[Type, ...],
         attr: Any = None,
+        name: str = "",
     ) -> Op:
-        op = HeldOp(kind, args, attr, None, self.span, "", regions, result_types)
+        op = HeldOp(kind, args, attr, None, self.span, name, regions, result_types)
         if self.is_direct:
             op._several = self.evaluator.control(op)
         else:

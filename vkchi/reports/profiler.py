@@ -121,13 +121,20 @@ def print_table(title: str, lines: Iterable[str]) -> None:
         print(text * width if text in ("=", "-") else text)
 
 
+def names_of(dispatch: str) -> tuple[str, ...]:
+    """Names of a dispatch `step.0:advect`: itself, the kernel, and the loop's, if it has one."""
+    numbered, _, label = dispatch.partition(":")
+    names = (dispatch, numbered.rpartition(".")[0])
+    return (*names, label) if label else names
+
+
 def query_kernel_profiler_info(name: str) -> KernelProfilerQueryResult | None:
     """Return the times of the dispatches of the kernel called `name`, over all of its loops. All
     are zero if there was none. None if profiling is off."""
     found = _profiler()
     if found is None:
         return None
-    rows = [t for key, t in found.totals.items() if key == name or key.rpartition(".")[0] == name]
+    rows = [t for key, t in found.totals.items() if name in names_of(key)]
     count = sum(t.count for t in rows)
     if not count:
         return KernelProfilerQueryResult(0, 0.0, 0.0, 0.0)

@@ -27,7 +27,7 @@ def make_copy(target_type: Any, source_type: Any, between: Any) -> Any:
     """
     shift = Vector(between) if any(between) else 0
 
-    @kernel  # type: ignore[arg-type]
+    @kernel
     def copy_from(target: target_type, source: source_type):  # type: ignore[no-untyped-def]
         if static(between == ()):
             target[None] = source[None]
@@ -62,7 +62,7 @@ def tensor_type(elem: Any) -> Any:
     return ndarray(dtype=elem)
 
 
-@func  # type: ignore[arg-type]
+@func
 def element_in_order(array, number, first):  # type: ignore[no-untyped-def]
     """Element at a row-major position; `first` is the first index of the array."""
     place = Vector([0] * len(array.shape), i32)
@@ -81,7 +81,7 @@ def make_refill(target_type: Any, source_type: Any, first: tuple[int, ...], part
     element. `first` is the source's first index. Memoized.
     """
 
-    @kernel  # type: ignore[arg-type]
+    @kernel
     def refill(target: target_type, source: source_type):  # type: ignore[no-untyped-def]
         for place in grouped(target):
             number = 0

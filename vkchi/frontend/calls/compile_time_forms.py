@@ -115,7 +115,7 @@ def _iterate(python: Any, gather: Any, begin: Begin = iter, count: int = 1 << 10
 
 
 def _loop_config(cx: Lowering, *args: Any, **kwargs: Any) -> None:
-    known = ("block_dim", "serialize", "parallelize", "block_dim_adaptive", "bit_vectorize")
+    known = ("block_dim", "serialize", "name", "parallelize", "block_dim_adaptive", "bit_vectorize")
     for name, x in kwargs.items():
         if name not in known:
             raise cx.fail(f"ti.loop_config has no option `{name}`", help=f"it has {known[0]}, ...")
@@ -124,7 +124,10 @@ def _loop_config(cx: Lowering, *args: Any, **kwargs: Any) -> None:
     block = kwargs.get("block_dim")
     if args or (block is not None and (not isinstance(block, int) or not 1 <= block <= 1024)):
         raise cx.fail("block_dim of ti.loop_config must be an int from 1 to 1024")
-    cx.config = LoopConfig(block, bool(kwargs.get("serialize")))
+    label = kwargs.get("name")
+    if label is not None and not isinstance(label, str):
+        raise cx.fail("`name` of ti.loop_config must be a string")
+    cx.config = LoopConfig(block, bool(kwargs.get("serialize")), label or "")
 
 
 FORMS: dict[Any, Handler] = {

@@ -150,6 +150,13 @@ def call_function(cx: Lowering, callee: Any, args: Sequence[Any], kwargs: dict[s
     CompilationError for arguments that do not fit, and for errors in the body.
     """
     fn = function_of(callee)
+    if getattr(getattr(callee, "__func__", callee), "requires_top_level", False) and not cx.is_top:
+        raise cx.fail(
+            f"{fn.__name__}() requires the top level of a kernel, and this call is in a loop or "
+            "branch",
+            kind=KernelSyntaxError,
+            help="call it before or after the loop, or in a loop over ti.static(range(n))",
+        )
     signature = signature_of(fn)
     bound = bind_arguments(cx, fn, signature, args, kwargs)
     if is_too_deep(cx, fn, bound, is_real=is_real(callee)):

@@ -56,7 +56,7 @@ _ATOMIC_OPS: dict[Function, str] = {
     fn: "atomic_add" if fn is atomic_functions.atomic_sub else fn.__name__
     for fn in atomic_functions.ATOMICS
 }
-_BITWISE = frozenset(k for k, row in ATOMICS.items() if row.combine in BITWISE)
+_INTEGERS = frozenset(k for k, row in ATOMICS.items() if row.combine in BITWISE) | {"atomic_cas"}
 
 
 def atomic(fn: Function) -> Handler:
@@ -67,6 +67,11 @@ def atomic(fn: Function) -> Handler:
     """
     kind = _ATOMIC_OPS[fn]
 
+    def swap(cx: Context, x: Any, expected: Any, desired: Any) -> Value:
+        target = _check_atomic(cx, fn.__name__, kind, x)
+        values = [convert_value(cx, v, target.type) for v in (expected, desired)]
+        return target.atomic(cx, kind, *values)
+
     def call(cx: Context, x: Any, y: Any) -> Value:
         target = _check_atomic(cx, fn.__name__, kind, x)
         v = convert_value(cx, y, target.type)
@@ -76,7 +81,7 @@ def atomic(fn: Function) -> Handler:
             watch_atomic(cx, "-" if is_difference else "+", old, v)
         return old
 
-    return call
+    return swap if fn is atomic_functions.atomic_cas else call
 
 
 def _check_atomic(cx: Context, name: str, kind: str, x: Any) -> Target:
@@ -90,8 +95,8 @@ def _check_atomic(cx: Context, name: str, kind: str, x: Any) -> Target:
         )
     target: Target = x
     elem = scalar_of(target.type)
-    if elem.kind == ("f" if kind in _BITWISE else "b"):
-        takes = "integers" if kind in _BITWISE else "numbers"
+    if elem.kind == ("f" if kind in _INTEGERS else "b"):
+        takes = "integers" if kind in _INTEGERS else "numbers"
         raise cx.fail(
             f"`{name}` is for {takes}", kind=KernelTypeError, label=describe(target.type), arg=0
         )
@@ -137,12 +142,13 @@ def _nothing(cx: Context, *hints: Any) -> None:
     return None
 
 
-def _ndrange(cx: Context, *args: Any) -> ndrange:
+def _ndrange(cx: Context, *args: Any, axes: Any = None) -> ndrange:
     plain = [kind_of(x).load(cx, x) for x in args]
+    check_constants(cx, [axes])
     try:
-        made = ndrange(*plain)
+        made = ndrange(*plain, axes=axes)
     except CompilationError as e:
-        raise cx.fail(e.sentence, kind=type(e)) from None
+        raise cx.fail(e.sentence, kind=type(e), help=e.help) from None
     for begin, end in made.bounds:
         for bound in (begin, end):
             if isinstance(bound, Value) and scalar_of(bound.type).kind == "f":

@@ -319,7 +319,7 @@ def parallel(
     bounds = parallel_bounds(cx, space)
     if config.block is not None and is_counted_wide(bounds):
         raise cx.fail("block_dim cannot be had in a loop that is counted in 64 bits")
-    params = [Param(v.type, index_name(n, k)) for k, v in enumerate(bounds[::2])]
+    params = [Param(v.type, index_name(n, space.axis(k))) for k, v in enumerate(bounds[::2])]
 
     def lower() -> None:
         found = cx.at(n.target, lambda cx: indices_of(cx, space, params, bounds[0]))
@@ -342,7 +342,7 @@ def parallel(
         cx.b.emit("yield")
     body = arm.region if space.guard is None else space.guard.freeze(cx, arm.region)
     check_count(cx, bounds, body, config.block)
-    cx.b.parallel(bounds, body, config.block)
+    cx.b.parallel(bounds, body, config.block, config.name)
 
 
 def check_count(cx: Lowering, bounds: list[Value], body: Region, block: int | None) -> None:
@@ -407,14 +407,14 @@ def _nest(
 ) -> None:
     axis = len(indices)
     if axis == len(space.axes):
-        lower_body(cx, n, space, indices)
+        lower_body(cx, n, space, indices_of(cx, space, indices))
         return
     cx.locate(n.iter)
     ends = space.axes[axis]
     t = index_type(*ends)
     begin, end = [materialise(cx, bound, t) for bound in ends]
     deeper = lambda k: _nest(cx, n, space, variables, [*indices, k])  # noqa: E731
-    loop_for(cx, begin, end, variables, deeper, index_name(n, axis))
+    loop_for(cx, begin, end, variables, deeper, index_name(n, space.axis(axis)))
 
 
 def serial_leaving(cx: Lowering, n: ast.For, space: LoopSpace) -> None:
@@ -452,7 +452,10 @@ def leaving_nest(cx: Lowering, n: ast.For, space: LoopSpace) -> None:
     types = [index_type(*ends) for ends in space.axes]
     axes = [[materialise(cx, bound, t) for bound in ends] for ends, t in zip(space.axes, types)]
     depth = len(cx.frames)
-    counters = [Var(index_name(n, k), begin, VARIABLE, depth) for k, (begin, _) in enumerate(axes)]
+    counters = [
+        Var(index_name(n, space.axis(k)), begin, VARIABLE, depth)
+        for k, (begin, _) in enumerate(axes)
+    ]
 
     def goes_on() -> Any:
         inside = [cx.b.emit("lt", c.value, end) for c, (_, end) in zip(counters, axes)]
@@ -460,7 +463,7 @@ def leaving_nest(cx: Lowering, n: ast.For, space: LoopSpace) -> None:
 
     def lower() -> LoopScope:
         indices = [c.value for c in counters]
-        loop = lower_body(cx, n, space, indices)
+        loop = lower_body(cx, n, space, indices_of(cx, space, indices))
         cx.locate(n.iter)
         for c, following in zip(counters, following_indices(cx, indices, axes)):
             cx.assign(c, following)

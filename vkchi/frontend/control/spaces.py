@@ -54,7 +54,8 @@ class LoopSpace(NamedTuple):
     """An iteration space: axes (begin, end).
 
     Only a range has a `step`. `name` is range, ndrange or array. `guard` tests if the cell of a
-    sparse block at an index is active.
+    sparse block at an index is active. `axes` are from the slowest to the fastest; `order` has the
+    user's axis of each, if that is another one.
     """
 
     axes: tuple[tuple[Bound, Bound], ...]
@@ -62,6 +63,7 @@ class LoopSpace(NamedTuple):
     step: Bound = 1
     is_grouped: bool = False
     guard: ActivityTest | None = None
+    order: tuple[int, ...] = ()
 
     @property
     def index_type(self) -> Scalar:
@@ -76,6 +78,10 @@ class LoopSpace(NamedTuple):
     def is_plain(self) -> bool:
         """True if the index of the lowered loop is the user's index: one axis with step 1."""
         return len(self.axes) == 1 and isinstance(self.step, int) and self.step == 1
+
+    def axis(self, k: int) -> int:
+        """The user's axis of the k-th one of the lowered loop."""
+        return self.order[k] if self.order else k
 
 
 class RangeOf:
@@ -119,7 +125,9 @@ class NdrangeKind(Kind, of=[ndrange]):
 
     def space(self, cx: Any, x: Any) -> LoopSpace:
         axes = [(as_bound(cx, b, i32), as_bound(cx, e, i32)) for b, e in x.bounds]
-        return LoopSpace(tuple(axes), "ndrange")
+        if x.axes == tuple(range(len(axes))):
+            return LoopSpace(tuple(axes), "ndrange")
+        return LoopSpace(tuple([axes[k] for k in x.axes]), "ndrange", order=x.axes)
 
 
 class GroupedKind(NdrangeKind, of=[grouped]):
@@ -286,10 +294,13 @@ def indices_of(
 ) -> list[Value]:
     """Return the user's indices in one iteration, from the indices of the lowered loop.
 
-    For a range with a step, `begin` is the first value of a parallel loop's counter.
+    For a range with a step, `begin` is the first value of a parallel loop's counter. Axes in
+    another `order` get the user's order.
     """
     if space.name == "range" and not space.is_plain:
         return [stepped_index(cx, space, numbers[0], begin)]
+    if space.order:
+        return [numbers[space.order.index(k)] for k in range(len(space.order))]
     return list(numbers)
 
 

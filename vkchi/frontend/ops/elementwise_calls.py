@@ -78,6 +78,19 @@ def on_bits(fn: Function, kind: str) -> Handler:
     return call
 
 
+def first_set(cx: Context, x: Any) -> Value:
+    """Lower `ti.math.ffs`: the width, less the leading zeros of the lowest set bit."""
+    v = operator_lowering.value(cx, x)
+    elem = scalar_of(v.type)
+    if elem.kind == "f":
+        raise cx.fail("`ffs` takes integers", kind=KernelTypeError, label=describe(v.type))
+    if elem is u1:
+        return operator_lowering.cast(cx, v, i32)
+    zeros = cx.b.emit("clz", cx.b.emit("and", v, cx.b.emit("neg", v)))
+    width = constant(cx, elem.bits, with_scalar(v.type, elem))
+    return operator_lowering.cast(cx, cx.b.emit("sub", width, zeros), i32)
+
+
 def on_class(fn: Function, kind: str) -> Handler:
     """Make the handler of a predicate of floats, such as `isnan`; it is false for integers.
 
@@ -301,6 +314,7 @@ ELEMENTWISE: dict[object, Handler] = {
     **{fn: on_pair(fn, rule) for fn, rule in _PAIR_RULES.items()},
     **{fn: on_many(fn, rule) for fn, rule in _MANY_RULES.items()},
     elementwise.abs: absolute,
+    elementwise.ffs: first_set,
     elementwise.pow: _pow,
     elementwise.neg: lambda cx, x: operator_lowering.unary(cx, "-", x),
     elementwise.logical_and: _logical("and"),

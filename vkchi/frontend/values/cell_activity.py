@@ -51,9 +51,9 @@ class SparseTarget(MemoryTarget):
         activate_cells(cx, self.node, self.indices)
         super().store(cx, v)
 
-    def atomic(self, cx: Context, kind: str, v: Value) -> Op:
+    def atomic(self, cx: Context, kind: str, *values: Value) -> Op:
         activate_cells(cx, self.node, self.indices)
-        return super().atomic(cx, kind, v)
+        return super().atomic(cx, kind, *values)
 
     def changed(self, cx: Context, update: Callable[[Value], Value]) -> Value:
         activate_cells(cx, self.node, self.indices)
@@ -159,7 +159,7 @@ class ListRef(MemoryTarget):
     def store(self, cx: Context, v: Value) -> None:
         raise self._lacks_index(cx)
 
-    def atomic(self, cx: Context, kind: str, v: Value) -> Op:
+    def atomic(self, cx: Context, kind: str, *values: Value) -> Op:
         raise self._lacks_index(cx)
 
     def _lacks_index(self, cx: Context) -> Exception:

@@ -101,8 +101,8 @@ class Target(Protocol):
 
     def store(self, cx: Context, v: Value) -> None: ...
 
-    def atomic(self, cx: Context, kind: str, v: Value) -> Value:
-        """Apply the ops.ATOMICS row `kind`; v has the target's type. Return the old value."""
+    def atomic(self, cx: Context, kind: str, *values: Value) -> Value:
+        """Apply the ops.UPDATES row `kind`; values have the target's type. Return the old value."""
         ...
 
     def component(self, cx: Context, index: int | Value) -> Target:
@@ -172,8 +172,8 @@ class MemoryTarget(Assignable):
     def store(self, cx: Context, v: Value) -> None:
         cx.b.emit("store", self.ptr, v)
 
-    def atomic(self, cx: Context, kind: str, v: Value) -> Op:
-        return cx.b.emit(kind, self.ptr, v)
+    def atomic(self, cx: Context, kind: str, *values: Value) -> Op:
+        return cx.b.emit(kind, self.ptr, *values)
 
     def changed(self, cx: Context, update: Callable[[Value], Value]) -> Value:
         """Store `update` of the current value by a compare-and-swap loop; return the old value."""
@@ -206,23 +206,24 @@ class QuantisedTarget(MemoryTarget):
     def store(self, cx: Context, v: Value) -> None:
         self.slots.store(cx, self._encoded(cx, v))
 
-    def atomic(self, cx: Context, kind: str, v: Value) -> Any:
-        """Apply the ops.ATOMICS row `kind`; return the old value.
+    def atomic(self, cx: Context, kind: str, *values: Value) -> Any:
+        """Apply the ops.UPDATES row `kind`; return the old value.
 
         Additions and bitwise ops are applied to the encoded integers if `number.adds_slots`. Other
         results are encoded and stored by compare-and-swap, one component at a time.
         """
-        combine = ATOMICS[kind].combine
+        combine = ATOMICS[kind].combine if kind in ATOMICS else ""
         if self.number.adds_slots and (combine == "add" or combine in BITWISE):
-            return self._decoded(cx, self.slots.atomic(cx, kind, self._encoded(cx, v)))
-        parts = components_of(cx, self, v)
-        olds = [place._swapped(cx, kind, part) for place, part in parts]
+            encoded = [self._encoded(cx, v) for v in values]
+            return self._decoded(cx, self.slots.atomic(cx, kind, *encoded))
+        parts = components_of(cx, self, *values)
+        olds = [place._swapped(cx, kind, *part) for place, part in parts]
         is_tensor = isinstance(self.type, Tensor)
         return cx.b.emit("pack", *olds, type=self.type) if is_tensor else olds[0]
 
-    def _swapped(self, cx: Context, kind: str, v: Value) -> Value:
+    def _swapped(self, cx: Context, kind: str, *values: Value) -> Value:
         def update(slot: Value) -> Value:
-            return self._encoded(cx, updated_value(cx.b, kind, self._decoded(cx, slot), (v,)))
+            return self._encoded(cx, updated_value(cx.b, kind, self._decoded(cx, slot), values))
 
         return self._decoded(cx, self.slots.changed(cx, update))
 
@@ -234,17 +235,17 @@ class QuantisedTarget(MemoryTarget):
 
 
 def components_of(
-    cx: Context, place: QuantisedTarget, v: Value
-) -> list[tuple[QuantisedTarget, Value]]:  # fmt: skip
-    """Return the components of an element, each with that of the value; a scalar gives one pair."""
+    cx: Context, place: QuantisedTarget, *values: Value
+) -> list[tuple[QuantisedTarget, list[Value]]]:  # fmt: skip
+    """Return the components of an element, each with those of the values; one for a scalar."""
     t = place.type
     if not isinstance(t, Tensor):
-        return [(place, v)]
-    found: list[tuple[QuantisedTarget, Value]] = []
+        return [(place, list(values))]
+    found: list[tuple[QuantisedTarget, list[Value]]] = []
     for k in range(t.size):
         part = place.part(cx.b.emit("member", place.ptr, attr=k))
         assert isinstance(part, QuantisedTarget)
-        found.append((part, cx.b.emit("extract", v, attr=k)))
+        found.append((part, [cx.b.emit("extract", v, attr=k) for v in values]))
     return found
 
 

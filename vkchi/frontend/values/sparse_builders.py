@@ -85,14 +85,14 @@ class SparseCell(MemoryTarget):
     def store(self, cx: Context, v: Value) -> None:
         raise _only_added_to(cx)
 
-    def atomic(self, cx: Context, kind: str, v: Value) -> Any:
+    def atomic(self, cx: Context, kind: str, *values: Value) -> Any:
         """Append the triplet (row, column, v). There is no old value: returns v.
 
         Raises KernelTypeError unless `kind` is "atomic_add".
         """
         if kind != "atomic_add":
             raise _only_added_to(cx)
-        builder = self.builder
+        builder, (v,) = self.builder, values
         count = cx.b.emit("elem", builder.count.value, constant(cx, 0, i32))
         slot = cx.b.emit("atomic_add", count, constant(cx, 1, i32))
         row, column = (operator_lowering.cast(cx, x, u32) for x in (self.row, self.column))

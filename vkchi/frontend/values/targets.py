@@ -18,8 +18,8 @@ from vkchi.frontend.values.kinds import describe, kind_of, name_of
 from vkchi.frontend.values.operands import is_number, operand, own_type
 from vkchi.frontend.values.references import Assignable, Context, MemoryTarget, Target, emit_at
 from vkchi.frontend.values.trees import StructValue
+from vkchi.ir.builder import updated_value
 from vkchi.ir.core import Op, Value
-from vkchi.ir.ops import ATOMICS
 from vkchi.types import Scalar, Tensor, i32, scalar_of
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 Component = int | Value  # row-major; a Value is i32
 
 
-def apply_plainly(cx: Context, target: Target, kind: str, v: Value) -> Value:
+def apply_plainly(cx: Context, target: Target, kind: str, *values: Value) -> Value:
     """Read, combine and write without atomicity; return the old value."""
     old = target.load(cx)
-    target.store(cx, cx.b.emit(ATOMICS[kind].combine, old, v))
+    target.store(cx, updated_value(cx.b, kind, old, values))
     return old
 
 
@@ -80,8 +80,8 @@ class VariableTarget(Assignable):
     def store(self, cx: Context, v: Value) -> None:
         self.put(cx, v)
 
-    def atomic(self, cx: Context, kind: str, v: Value) -> Value:
-        return apply_plainly(cx, self, kind, v)
+    def atomic(self, cx: Context, kind: str, *values: Value) -> Value:
+        return apply_plainly(cx, self, kind, *values)
 
 
 def kind_of_variable(x: Any) -> str:
@@ -183,8 +183,8 @@ class ComponentTarget(Assignable):
             check_unshared_value(cx, whole)  # type: ignore[arg-type]
         self.base.store(cx, emit_at(cx, "insert", whole, v, index=self.index))
 
-    def atomic(self, cx: Context, kind: str, v: Value) -> Value:
-        return apply_plainly(cx, self, kind, v)
+    def atomic(self, cx: Context, kind: str, *values: Value) -> Value:
+        return apply_plainly(cx, self, kind, *values)
 
 
 class ComponentsTarget(Assignable):
@@ -214,10 +214,10 @@ class ComponentsTarget(Assignable):
         for part, component in zip(self.parts, operator_lowering.components(cx, v)):
             part.store(cx, component)
 
-    def atomic(self, cx: Context, kind: str, v: Value) -> Value:
-        """Combine each component with that of v; return the old ones."""
-        pairs = zip(self.parts, operator_lowering.components(cx, v))
-        old = [part.atomic(cx, kind, component) for part, component in pairs]
+    def atomic(self, cx: Context, kind: str, *values: Value) -> Value:
+        """Combine each component with those of the values; return the old ones."""
+        each = zip(self.parts, *[operator_lowering.components(cx, v) for v in values])
+        old = [part.atomic(cx, kind, *components) for part, *components in each]
         return cx.b.emit("pack", *old, type=self.type)
 
 

@@ -8,3 +8,6 @@ from vkchi.lang.function import kernel_function
 @kernel_function
 def memfence() -> None:
     """Memory fence for this invocation's accesses, at device scope."""
+
+
+mem_fence = memfence

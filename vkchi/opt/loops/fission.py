@@ -42,7 +42,7 @@ def cut_long_loops(fn: Func) -> Func:
         if len(parts) < 2:
             return None
         for part in parts:
-            b.parallel(args, part, op.attr)
+            b.parallel(args, part, op.attr, op.name)
         return ()
 
     return rebuild_loops(fn, visit)

@@ -127,7 +127,8 @@ def append_body(first: Op, second: Op) -> tuple[Op, list[Op]]:
     walker.map.update(zip(other.params, one.params, strict=True))
     tail = walker.region(Region((), other.ops)).ops
     body = Region(one.params, [*one.ops[:-1], *tail])
-    return Op("parallel", first.args, first.attr, None, first.span, first.name, (body,)), tail
+    name = "+".join(dict.fromkeys(name for name in (first.name, second.name) if name))
+    return Op("parallel", first.args, first.attr, None, first.span, name, (body,)), tail
 
 
 # --- when it is worth it -------------------------------------------------------------------------

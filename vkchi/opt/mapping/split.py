@@ -69,10 +69,15 @@ def split_dispatches(fn: Func) -> tuple[Program, tuple[Param, ...]]:
             built.append(dispatch.build())
     built.reverse()
     names = [fn.name] if len(built) == 1 else [f"{fn.name}.{k}" for k in range(len(built))]
-    funcs = [Func(name, *parts, fn.span) for name, parts in zip(names, built)]
+    funcs = [Func(name + label_of(parts[1]), *parts, fn.span) for name, parts in zip(names, built)]
     own = [p for p in plan.temps.values() if p not in fn.params]
     temps = tuple([*given_temps(fn), *own])
     return Program(fn.name, tuple(funcs)), temps
+
+
+def label_of(body: Region) -> str:
+    """`:NAME` for the name of the dispatch's parallel loop (`ti.loop_config`); else ""."""
+    return next((f":{op.name}" for op in body.ops if op.kind == "parallel" and op.name), "")
 
 
 def given_temps(fn: Func) -> list[Param]:

@@ -1,0 +1,296 @@
+"""Names of Quadrants: options of decorators and loops, arguments, functions of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+from vkchi.runtime import current_runtime
+
+Init = Callable[..., None]
+
+
+# --- decorators ----------------------------------------------------------------------------------
+
+
+def test_kernels_take_options() -> None:
+    x = ti.field(ti.i32, 3)
+
+    @ti.kernel(fastcache=True, graph=True)
+    def fill(y: ti.template(), by: ti.i32):
+        for i in y:
+            y[i] = i * by
+
+    fill(x, 2)
+    assert x.to_numpy().tolist() == [0, 2, 4]
+    with pytest.raises(ti.TaichiSyntaxError, match=r"graph=True has a return type"):
+
+        @ti.kernel(graph=True)
+        def count() -> ti.i32:
+            return 1
+
+    with pytest.raises(TypeError):
+        ti.kernel(graphs=True)
+
+
+def test_functions_that_require_the_top_level() -> None:
+    x = ti.field(ti.i32, 3)
+
+    @ti.func(requires_top_level=True)
+    def step(y: ti.template()):
+        for i in y:
+            y[i] += 1
+
+    @ti.kernel
+    def run():
+        step(x)
+        for _ in ti.static(range(2)):
+            step(x)
+
+    @ti.kernel
+    def conditional(n: ti.i32):
+        if n > 0:
+            step(x)
+
+    @ti.kernel
+    def looped():
+        for _ in range(2):
+            step(x)
+
+    run()
+    assert x.to_numpy().tolist() == [3, 3, 3]
+    for kernel in (lambda: conditional(1), looped):
+        with pytest.raises(ti.TaichiSyntaxError, match=r"step\(\) requires the top level"):
+            kernel()
+
+
+# --- loops ---------------------------------------------------------------------------------------
+
+
+def test_the_profiler_shows_the_names_of_loops(init: Init) -> None:
+    init(kernel_profiler=True)
+    if current_runtime().profiler is None:
+        pytest.skip("the device has no timestamps")
+    x = ti.field(ti.i32, 70)
+
+    @ti.kernel
+    def run():
+        ti.loop_config(name="fill")
+        for i in range(70):
+            x[i] = i
+        ti.loop_config(name="sum up")
+        for i in range(69):
+            x[69] += x[i]
+
+    run()
+    assert x[69] == sum(range(70))
+    profiler = current_runtime().profiler
+    profiler.update()
+    assert [name.partition(":")[2] for name in profiler.runs] == ["fill", "sum up"]
+    counts = [ti.profiler.query_kernel_profiler_info(name).counter for name in ("run", "sum up")]
+    assert counts == [2, 1]
+    with pytest.raises(ti.TaichiCompilationError, match=r"`name` of ti.loop_config must be a str"):
+
+        @ti.kernel
+        def bad():
+            ti.loop_config(name=3)
+            for i in range(3):
+                x[i] = i
+
+        bad()
+
+
+@pytest.mark.parametrize("arch", ["vulkan", "python"])
+def test_ndrange_in_another_order(arch: str, init: Init) -> None:
+    init(arch=getattr(ti, arch))
+    x, seen = ti.field(ti.i32, (3, 4)), ti.field(ti.i32, (12, 2))
+
+    @ti.kernel
+    def fill(n: ti.i32):
+        for i, j in ti.ndrange(3, n, axes=(1, 0)):
+            x[i, j] = 10 * i + j
+
+    @ti.kernel
+    def follow(most: ti.i32):
+        k = 0
+        ti.loop_config(serialize=True)
+        for I in ti.grouped(ti.ndrange((1, 3), 2, axes=(1, 0))):  # noqa: E741
+            if k == most:
+                break
+            seen[k, 0], seen[k, 1] = I[0], I[1]
+            k += 1
+
+    @ti.kernel
+    def unrolled():
+        for i, j in ti.static(ti.ndrange(2, 2, axes=(1, 0))):
+            seen[2 * i + j, 0] = 10 * i + j
+
+    fill(4)
+    assert x.to_numpy().tolist() == [[10 * i + j for j in range(4)] for i in range(3)]
+    follow(3)
+    assert seen.to_numpy()[:4].tolist() == [[1, 0], [2, 0], [1, 1], [0, 0]]
+    unrolled()
+    assert seen.to_numpy()[:4, 0].tolist() == [0, 1, 10, 11]
+    assert list(ti.ndrange(2, 2, axes=(1, 0))) == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    for axes in ((0,), (0, 0), (1, 2)):
+        with pytest.raises(ti.TaichiSyntaxError, match="a permutation of the axes"):
+            ti.ndrange(2, 2, axes=axes)
+
+
+def test_gradients_in_another_order() -> None:
+    x, y = (ti.field(ti.f32, (3, 4), needs_grad=True) for _ in range(2))
+    loss = ti.field(ti.f32, (), needs_grad=True)
+    x.from_numpy(np.arange(12, dtype=np.float32).reshape(3, 4))
+
+    @ti.kernel
+    def run():
+        for i, j in ti.ndrange(3, 4, axes=(1, 0)):
+            y[i, j] = x[i, j] ** 2
+        for i, j in ti.ndrange(3, 4, axes=(1, 0)):
+            loss[None] += y[i, j] * (i + 1)
+
+    with ti.ad.Tape(loss):
+        run()
+    weights = np.arange(1, 4)[:, None]
+    assert np.allclose(x.grad.to_numpy(), 2 * x.to_numpy() * weights)
+
+
+# --- functions -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["i32", "u32", "u8", "i64", "u64"])
+@pytest.mark.parametrize("arch", ["vulkan", "python"])
+def test_ffs(name: str, arch: str, init: Init, need: Callable[..., None]) -> None:
+    init(arch=getattr(ti, arch), debug=True)
+    need(name)
+    t = getattr(ti, name)
+    bits = {"i": 31, "u": 32}[name[0]] * int(name[1:]) // 32
+    values = [0, 1, 2, 12, 1 << (bits - 1)] + ([-1, -(1 << bits)] if name[0] == "i" else [])
+    x, y = ti.field(t, len(values)), ti.field(ti.i32, len(values))
+    x.from_numpy(np.array(values, f"{name[0]}{int(name[1:]) // 8}"))
+
+    @ti.kernel
+    def run():
+        for i in x:
+            y[i] = ti.math.ffs(x[i])
+
+    run()
+    assert y.to_numpy().tolist() == [(v & -v).bit_length() for v in values]
+    assert [ti.math.ffs(v) for v in (0, 12, -1)] == [0, 3, 1]
+
+
+# --- atomics -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arch", ["vulkan", "cpu", "python"])
+def test_atomic_exchange_and_cas(arch: str, init: Init) -> None:
+    init(arch=getattr(ti, arch))
+    x, counts, old = (ti.field(ti.i32, 4) for _ in range(3))
+    f, was = ti.field(ti.f32, 4), ti.field(ti.f32, 4)
+    v, pairs = ti.Vector.field(2, ti.i32, 3), ti.Vector.field(2, ti.i32, 3)
+    last, total = ti.field(ti.i32, ()), ti.field(ti.i32, ())
+
+    @ti.kernel
+    def exchange():
+        for i in range(4):
+            was[i] = ti.atomic_exchange(f[i], 2.0 * i)
+            old[i] = ti.atomic_exchange(x[i], 10 * i)
+        for i in range(100):  # each value is taken out once
+            total[None] += ti.atomic_exchange(last[None], i + 1)
+
+    @ti.kernel
+    def swap():
+        for i in range(4):
+            old[i] = ti.atomic_cas(x[i], 10, 7)
+        for i in range(3):
+            pairs[i] = ti.atomic_cas(v[i], ti.Vector([i, 1]), ti.Vector([8, 9]))
+
+    @ti.kernel
+    def largest():
+        for i in range(100):
+            k = (7 * i) % 100
+            done = False
+            while not done:
+                seen = last[None]
+                done = ti.atomic_cas(last[None], seen, ti.max(seen, k)) == seen
+
+    @ti.kernel
+    def own() -> ti.i32:
+        a = 3
+        b = ti.atomic_exchange(a, 5)
+        c = ti.atomic_cas(a, 5, 6)
+        return 100 * a + 10 * b + c
+
+    x.fill(3), f.fill(1.5), v.fill(1)
+    exchange()
+    assert was.to_numpy().tolist() == [1.5] * 4 and f.to_numpy().tolist() == [0, 2, 4, 6]
+    assert old.to_numpy().tolist() == [3] * 4 and x.to_numpy().tolist() == [0, 10, 20, 30]
+    assert total[None] + last[None] == 5050
+    swap()
+    assert x.to_numpy().tolist() == [0, 7, 20, 30]
+    assert old.to_numpy().tolist() == [0, 10, 20, 30]
+    assert pairs.to_numpy().tolist() == [[1, 1]] * 3
+    assert v.to_numpy().tolist() == [[1, 9], [8, 9], [1, 9]]
+    last[None] = 0
+    largest()
+    assert last[None] == 99 and own() == 635
+
+
+def test_atomic_exchange_of_packed_numbers_and_shared_memory() -> None:
+    q = ti.field(ti.types.quant.int(5, True))
+    pack = ti.BitpackedFields(max_num_bits=32)
+    pack.place(q)
+    ti.root.dense(ti.i, 4).place(pack)
+    x = ti.field(ti.i32, 8)
+
+    @ti.kernel
+    def run():
+        for i in range(4):
+            x[i] = ti.atomic_exchange(q[i], i - 2) + ti.atomic_cas(q[i], -1, 7)
+        ti.loop_config(block_dim=4)
+        for i in range(4):
+            tile = ti.simt.block.SharedArray(4, ti.i32)
+            tile[i] = i
+            ti.simt.block.sync()
+            x[4 + i] = ti.atomic_exchange(tile[3 - i], 9)
+
+    run()
+    assert [q[i] for i in range(4)] == [-2, 7, 0, 1]
+    assert x.to_numpy().tolist() == [-2, -1, 0, 1, 3, 2, 1, 0]
+
+
+def test_gradients_of_exchanges() -> None:
+    x, y = (ti.field(ti.f32, 4, needs_grad=True) for _ in range(2))
+    loss, flags = ti.field(ti.f32, (), needs_grad=True), ti.field(ti.i32, 4)
+    x.from_numpy(np.arange(1, 5, dtype=np.float32))
+
+    @ti.kernel
+    def own():
+        for i in range(4):
+            old = ti.atomic_exchange(y[i], x[i] * 2)
+            if ti.atomic_cas(flags[i], 0, 1) == 0:
+                loss[None] += y[i] ** 2 + old
+
+    @ti.kernel
+    def in_turn():
+        ti.loop_config(serialize=True)
+        for i in range(4):
+            loss[None] += ti.atomic_exchange(y[0], x[i] ** 2)
+
+    @ti.kernel
+    def by_chance():
+        for i in range(4):
+            loss[None] += ti.atomic_exchange(y[0], x[i] ** 2)
+
+    for kernel, slopes in ((own, [8, 16, 24, 32]), (in_turn, [2, 4, 6, 0])):
+        loss[None] = 0
+        y.fill(0)
+        with ti.ad.Tape(loss):
+            kernel()
+        assert x.grad.to_numpy().tolist() == slopes
+    with pytest.raises(ti.TaichiCompilationError, match="depends on the order of iterations"):
+        with ti.ad.Tape(loss):
+            by_chance()
