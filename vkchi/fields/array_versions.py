@@ -47,10 +47,6 @@ class BoxIndex(Generic[T]):
             found = self.groups[point] = {}
         return found
 
-    def put(self, part: T) -> None:
-        """Add a part under its box, in place of an earlier one."""
-        self.group(point_of(part.box))[part.box] = part
-
     def near(self, box: Box) -> list[tuple[int | None, dict[Hashable, T]]]:
         """Return the groups of which a part may intersect a box, with their indices."""
         point = point_of(box)

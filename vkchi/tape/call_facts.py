@@ -22,7 +22,7 @@ from vkchi.calls.repeated import MOST_CASES, RepeatedTapedCall, find_repeated
 from vkchi.fields.array_versions import point_of
 from vkchi.interrupts.weak import insert_bounded
 from vkchi.span import Span, is_ours, user_span
-from vkchi.tape.ledger import Definition, Fills, Ledger, box_at, held_part, used_part
+from vkchi.tape.ledger import Definition, Fills, Ledger, box_at, derivative_at, input_at
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def facts_of(
     for name, span in flows.none.stores.items():
         if name in places:
             box = boxes.get(name) or box_at(call.arrays[name])
-            stores.append((name, held_part(name, who, line_of(span), box)))
+            stores.append((name, derivative_at(name, who, line_of(span), box)))
     written = sorted(call.kernel.written & call.arrays.keys())
     for name in written:
         array = call.arrays[name]
@@ -163,7 +163,8 @@ def lost_parts(
         if name in call.arrays:
             origin = (f"{call.name}() puts {what} with a derivative there", line_of(span))
             box = boxes.get(name) or box_at(call.arrays[name])
-            found.append(Definition(memory_of(call, name), name, origin, box, is_bits, (), fills))
+            lost = Definition("lost", memory_of(call, name), name, origin, box, is_bits)
+            found.append(lost._replace(fills=fills))
     return found
 
 
@@ -183,7 +184,7 @@ def uses_of(
             continue
         if name in tensors or array.companion(kind) is not None:
             find = partial(first_access, launch.kernel, "reads", name)
-            yield name, used_part(name, f"{launch.name}()", box, find)
+            yield name, input_at(name, f"{launch.name}()", box, find)
 
 
 def first_access(kernel: CompiledKernel, kinds: str, name: str) -> Span | None:
@@ -225,7 +226,7 @@ class BoundCall:
         or a constant on a condition."""
         constant = []
         for name, account in self.accounts.items():
-            if account.escapes or account.loss is not None:
+            if account.definitions.is_suspect:
                 return None
             if account.fills is not None:
                 if account.fills:

@@ -1,10 +1,8 @@
 """Memory state of a recording: one account for each array that the recording tracks.
 
     attribute           meaning
-    escapes             lost gradients: no derivative may flow through this memory
-    held, reads         values with a derivative; indices that Python has read
-    uses                inputs that recorded calls have used
-    loss                overwrite of a derivative or used input with an unknown value
+    definitions         what writes left there: derivatives, used inputs, lost and unknown values
+    reads               indices that Python has read
     fills, puts         constants that Python stored
     writes              writes since a call with a custom gradient
     history             number of writes, and the contents that gradients will read
@@ -21,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from vkchi.analysis.memory.boxes import Box
 from vkchi.errors import GradientError
@@ -79,13 +77,19 @@ class PythonFill:
 Fills = frozenset[PythonFill]
 
 
+Kind = Literal["derivative", "input", "lost", "unknown"]
+KINDS: tuple[Kind, ...] = ("derivative", "input", "lost", "unknown")
+
+
 class Definition(NamedTuple):
-    """What the last recorded write left in a part of memory, as far as derivatives are concerned.
+    """What a write left in a part of memory, as far as derivatives are concerned.
 
-    In the account's `held`: a value with a derivative, which has a `grad`. With `is_input`: an
-    input with a `grad` that recorded code has read. Elsewhere: a lost gradient. That is a value
-    with a derivative but without `grad`, or the bits of such a value, or an unknown value.
-
+    - `kind`, one of
+        - `derivative`: a value with a derivative, in memory that has a gradient;
+        - `input`: the contents at the start, in such memory, which recorded code has read;
+        - `lost`: a value with a derivative in memory without gradient, its bits (`is_bits`), or
+          an unknown value there (`by`);
+        - `unknown`: an unknown value in the place of a `derivative` or `input` (`was_input`).
     - `memory`: an array, or a numpy view of host memory; None where the account tells.
     - `origin`: the write or read. `find` returns its source span, if that is not in `origin`.
     - `ways`: host operations that copied the value since.
@@ -96,6 +100,7 @@ class Definition(NamedTuple):
     - `by_gradient`: the call of `kernel.grad` that stored the value.
     """
 
+    kind: Kind
     memory: Any
     name: str
     origin: Note
@@ -106,36 +111,103 @@ class Definition(NamedTuple):
     is_shown: bool = False
     by: str = ""
     by_gradient: str = ""
-    is_input: bool = False
+    was_input: bool = False
     find: Callable[[], Span | None] | None = None
 
     @property
     def is_constant(self) -> bool:
         return bool(self.fills) and all(fill.lost for fill in self.fills)
 
-    @property
-    def key(self) -> Any:
-        return self.box, self.is_bits, self.fills
-
-    def lost(self, memory: Any, by: str, span: Span | None, box: Box = ()) -> Definition:
-        """The lost gradient after `by` stored an unknown value over this part."""
+    def overwritten(self, memory: Any, by: str, span: Span | None, box: Box = ()) -> Definition:
+        """The unknown value that `by` stored over this part."""
         what, found = self.origin
-        ways = (("it was overwritten here", span),) if span is not None else ()
         origin = (what, self.find() if self.find is not None else found)
-        return self._replace(memory=memory, origin=origin, box=box, ways=ways, by=by, find=None)
+        ways = (("it was overwritten here", span),) if span is not None else ()
+        return Definition(
+            "unknown", memory, self.name, origin, box, ways=ways, by=by,
+            was_input=self.kind == "input",
+        )  # fmt: skip
 
 
-def held_part(name: str, who: str, span: Span | None, box: Box = ()) -> Definition:
+def derivative_at(name: str, who: str, span: Span | None, box: Box = ()) -> Definition:
     """A part where `who` stored values with a derivative."""
-    return Definition(None, name, (f"{who} puts a value with a derivative there", span), box)
+    origin = (f"{who} puts a value with a derivative there", span)
+    return Definition("derivative", None, name, origin, box)
 
 
-def used_part(
+def input_at(
     name: str, who: str, box: Box, find: Callable[[], Span | None] | None, span: Span | None = None
 ) -> Definition:
     """A part of a differentiable array that `who` has read."""
     origin = (f"{who} has used what it held before", span)
-    return Definition(None, name, origin, box, is_input=True, find=find)
+    return Definition("input", None, name, origin, box, find=find)
+
+
+class Definitions:
+    """The definitions in one memory, by kind and part."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[Kind, BoxIndex[Definition]] = {kind: BoxIndex() for kind in KINDS}
+        self.is_suspect = False  # some are lost or unknown
+
+    def put(self, one: Definition) -> None:
+        """Add a definition in place of that of the same part.
+
+        Of inputs, the first one stays. Two parts with unknown values count as the whole memory.
+        """
+        index = self.kinds[one.kind]
+        if one.kind == "unknown":
+            if any(old.box != one.box for old in self.all("unknown")):
+                one = one._replace(box=())
+            index.groups.clear()
+        group, key = index.group(point_of(one.box)), key_of(one)
+        if one.kind != "input":
+            group[key] = one
+            self.is_suspect = self.is_suspect or one.kind != "derivative"
+        elif key not in group:
+            group[key] = one
+
+    def drop(self, *found: Definition) -> None:
+        for one in found:
+            groups, point = self.kinds[one.kind].groups, point_of(one.box)
+            if point in groups:
+                groups[point].pop(key_of(one), None)
+                if not groups[point]:
+                    del groups[point]
+        self.is_suspect = self.has("lost") or self.has("unknown")
+
+    def find(self, box: Box = ()) -> Definition | None:
+        """Return a derivative or used input that may intersect a box, or None."""
+        return self.kinds["derivative"].find(box) or self.kinds["input"].find(box)
+
+    def has(self, kind: Kind) -> bool:
+        return bool(self.kinds[kind].groups)
+
+    def all(self, kind: Kind) -> list[Definition]:
+        return [one for group in self.kinds[kind].groups.values() for one in group.values()]
+
+    @property
+    def derivative(self) -> Definition | None:
+        """A derivative in any part."""
+        return self.kinds["derivative"].find(())
+
+    @property
+    def lost(self) -> list[Definition]:
+        """Lost gradients, except those by values of Python that count as constants."""
+        return [one for one in self.all("lost") if not one.is_constant]
+
+    @property
+    def unknown(self) -> Definition | None:
+        return next(iter(self.all("unknown")), None)
+
+    def forget_unknown(self) -> None:
+        """Record that the memory was overwritten with known values."""
+        self.drop(*self.all("unknown"))
+
+
+def key_of(one: Definition) -> Any:
+    """Definitions of one kind and part with equal keys replace each other."""
+    return (one.box, one.is_bits, one.fills) if one.kind == "lost" else one.box
 
 
 class LoggedWrite(NamedTuple):
@@ -170,9 +242,6 @@ class ExportedArray:
 class MemoryAccount:
     """Derivative state of an array, or of a range of host memory.
 
-    - `escapes`: lost gradients.
-    - `held`: parts that hold values with a derivative. `uses`: inputs that recorded code has read.
-    - `loss`: the overwrite of a held part or used input with an unknown value, or None.
     - `writes`: the last write to each part, once a call with a custom gradient has ended.
     - `owner`: the array, or the torch tensor whose memory it is; None for numpy arrays.
     """
@@ -181,33 +250,12 @@ class MemoryAccount:
     owner: Any
 
     def __init__(self) -> None:
-        self.escapes: dict[Any, Definition] = {}
-        self.held: BoxIndex[Definition] = BoxIndex()
-        self.uses: BoxIndex[Definition] = BoxIndex()
-        self.loss: Definition | None = None
+        self.definitions = Definitions()
         self.writes: dict[Box, LoggedWrite] = {}
 
-    @property
-    def escaping(self) -> list[Definition]:
-        return [one for one in self.escapes.values() if not one.is_constant]
-
-    def finds(self, box: Box = ()) -> Definition | None:
-        """Return a part that holds a derivative, or a used input, that may intersect the box."""
-        return self.held.find(box) or self.uses.find(box)
-
-    def use(self, part: Definition) -> None:
-        """Record a used input, unless one with this box is known."""
-        self.uses.group(point_of(part.box)).setdefault(part.box, part)
-
-    def lose(self, found: Definition) -> None:
-        """Record that an unknown value overwrote a part. Two different parts count as the whole
-        memory."""
-        is_more = self.loss is not None and self.loss.box != found.box
-        self.loss = found._replace(box=()) if is_more else found
-
     def compare(self) -> Definition | None:
-        """Return the loss by an overwrite that was detected, or None."""
-        return self.loss
+        """Return the unknown value in this memory, or None."""
+        return self.definitions.unknown
 
     def remember(self) -> None:
         """Save the current contents. No effect except in `HostAccount`."""
@@ -249,19 +297,21 @@ class HostAccount(MemoryAccount):
 
     @property
     def is_of_use(self) -> bool:
-        return bool(self.escapes or self.finds() or self.writes or self.slope is not None)
+        found = self.definitions
+        has_state = found.is_suspect or found.find() is not None or self.slope is not None
+        return has_state or bool(self.writes)
 
     def compare(self) -> Definition | None:
-        """Detect writes to a tensor outside kernels; return the loss that they or earlier ones
-        caused.
+        """Detect writes to a tensor outside kernels, over a derivative or used input.
 
-        That is an overwritten derivative or used input. None without one.
+        Return the unknown value that they or earlier ones left, or None.
         """
-        if self.owner is not None and not self.is_known:
-            found = self.finds()
+        definitions = self.definitions
+        if self.owner is not None and definitions.unknown is None and not self.is_known:
+            found = definitions.find()
             assert found is not None
-            self.loss = self.loss or found.lost(self.memory, "torch or numpy", None)
-        return self.loss
+            definitions.put(found.overwritten(self.memory, "torch or numpy", None))
+        return definitions.unknown
 
     def follow(self, tensor: Any) -> None:
         self.owner = tensor
@@ -299,12 +349,12 @@ class Account(MemoryAccount):
         self.is_written, self.last_write, self.fills = True, None, None
         self.history.version += 1
         self.array.overwritten += 1
-        if self.puts and not self.escapes:
+        if self.puts and not self.definitions.has("lost"):
             self.puts.clear()
 
     def forget_constants(self) -> None:
         self.fills = None
-        if not self.escapes:
+        if not self.definitions.has("lost"):
             self.puts.clear()
 
     def note_read(self, at: Index | None, *, has_own: bool) -> None:
@@ -313,8 +363,8 @@ class Account(MemoryAccount):
         With `has_own`, only arrays with lost gradients count: the reader is a custom-gradient
         function, or gradients are running.
         """
-        at = None if at is None else at[: len(self.array.shape)]
-        if self.escapes or (not has_own and self.finds(box_at(self.array, at))):
+        at, found = None if at is None else at[: len(self.array.shape)], self.definitions
+        if found.has("lost") or (not has_own and found.find(box_at(self.array, at))):
             self.reads.add(at)
 
 
@@ -384,7 +434,22 @@ class Ledger:
 
     # --- definitions -----------------------------------------------------------------------------
 
-    def add(self, *losses: Definition) -> None:
+    def define(self, memory: Any, one: Definition) -> None:
+        """Record a definition in an array or in the memory of a torch tensor.
+
+        The box `()` is the whole memory. Of a tensor, the first derivative or used input stays.
+        """
+        if isinstance(memory, Storage):
+            one = one if one.box else one._replace(box=box_at(memory))
+            self.open(memory).definitions.put(one)
+            return
+        account = self.open(host_views.array_of_torch(memory))
+        is_new = account.owner is None
+        if is_new or (one.kind == "derivative" and not account.definitions.has("derivative")):
+            account.definitions.put(one._replace(box=()))
+            account.follow(memory)
+
+    def lose(self, *losses: Definition) -> None:
         """Record lost gradients in their memory."""
         for found in losses:
             account = self.open(found.memory)
@@ -392,7 +457,7 @@ class Ledger:
                 account.puts.clear()
             else:
                 found = found._replace(box=())
-            account.escapes[found.key] = found
+            account.definitions.put(found)
 
     def pass_on(
         self, found: Iterable[Definition], target: Memory, way: str, *, is_shown: bool = False
@@ -405,38 +470,14 @@ class Ledger:
         box = box_at(target) if isinstance(target, Storage) else ()
         for one in found:
             ways = (*one.ways, step)
-            self.add(one._replace(memory=target, box=box, ways=ways, is_shown=is_shown))
+            self.lose(one._replace(memory=target, box=box, ways=ways, is_shown=is_shown))
 
     def lost(self, memory: Memory) -> list[Definition]:
-        return [b for one in self.near(memory) for b in one.escaping]
+        return [b for one in self.near(memory) for b in one.definitions.lost]
 
-    def hold(self, memory: Any, part: Definition) -> None:
-        """Record that a part of an array or of a torch tensor holds values with a derivative.
-
-        The box `()` is the whole memory.
-        """
-        if isinstance(memory, Storage):
-            part = part if part.box else part._replace(box=box_at(memory))
-            self.open(memory).held.put(part)
-            return
-        account = self.open(host_views.array_of_torch(memory))
-        if not account.held.groups:
-            account.held.put(part._replace(box=()))
-            account.follow(memory)
-
-    def use(self, memory: Any, part: Definition) -> None:
-        """Record that recorded code has read a part of an array or of a torch tensor."""
-        if isinstance(memory, Storage):
-            self.open(memory).use(part)
-            return
-        account = self.open(host_views.array_of_torch(memory))
-        if account.owner is None:
-            account.use(part._replace(box=()))
-            account.follow(memory)
-
-    def holds(self, array: Storage) -> Definition | None:
+    def derivative(self, array: Storage) -> Definition | None:
         account = self.find(array)
-        return account.held.find(()) if account is not None else None
+        return account.definitions.derivative if account is not None else None
 
     # --- exported arrays -------------------------------------------------------------------------
 

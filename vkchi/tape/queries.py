@@ -61,7 +61,7 @@ from vkchi.tape.ledger import (
     MemoryAccount,
     PythonFill,
     box_at,
-    held_part,
+    derivative_at,
 )
 from vkchi.tape.log import TapeStep
 from vkchi.tape.plan import plan_gradient
@@ -100,8 +100,7 @@ def check_call(
     found, losses = [(name, seen_by(call, name, b)) for name, b in under(ledger, call)], []
     for name in call.arrays:
         for account in ledger.near(memory_of(call, name)):
-            if account.escapes:
-                found += [(name, seen_by(call, name, b)) for b in account.escaping]
+            found += [(name, seen_by(call, name, b)) for b in account.definitions.lost]
             if name in names and (loss := account.compare()) is not None:
                 losses.append((name, loss))
     found += losses
@@ -127,10 +126,10 @@ def under(ledger: Ledger, call: KernelCall) -> list[tuple[str, Definition]]:
         view = call.hosts[name]
         for array in ledger.exports(view):
             account = ledger.open(array)
-            held = account.held.find(()) if account.fills is None else None
-            origins = [one.origin for one in account.escaping]
+            held = account.definitions.derivative if account.fills is None else None
+            origins = [one.origin for one in account.definitions.lost]
             origins += [held.origin] if held is not None else []
-            found += [(name, Definition(view, name, origin)) for origin in origins]
+            found += [(name, Definition("lost", view, name, origin)) for origin in origins]
     return found
 
 
@@ -152,13 +151,11 @@ def settle_call(ledger: Ledger, call: KernelCall, met: Iterable[MetLoss]) -> Non
         view = call.hosts.get(name)
         is_whole = view is None or host_views.is_same_view(view, one.memory)
         if is_whole and covering(call, name, one.box) is not None:
-            account = ledger.open(one.memory)
-            account.escapes.pop(one.key, None)
-            account.loss = None if one.by else account.loss
+            ledger.open(one.memory).definitions.drop(one)
     for _, one, flow in met:
         if not (one.is_constant or one.by):
-            ledger.add(*lost_parts(call, flow.left, fills=one.fills))
-            ledger.add(*lost_parts(call, flow.bits, is_bits=True, fills=one.fills))
+            ledger.lose(*lost_parts(call, flow.left, fills=one.fills))
+            ledger.lose(*lost_parts(call, flow.bits, is_bits=True, fills=one.fills))
 
 
 # --- constants -----------------------------------------------------------------------------------
@@ -239,37 +236,37 @@ def write_by_python(
         return False  # adding a constant leaves the derivative unchanged
     is_all = access.at is None and account.array is array
     if account.array is array:
-        overwrite_escapes(account, access)
+        overwrite_lost(account, access)
     if not is_ours:
         return False
     at = None if access.at is None else access.at[: len(array.shape)]
     box, reads = box_at(account.array, at), account.reads
-    found = account.finds(box)
+    found = account.definitions.find(box)
     if found is None:
         return False
     if access.kind == "write" and reads and (at is None or at in reads or None in reads):
         who, part = "Python, which had read it", () if at is None else box
-        account.lose(found.lost(account.array, who, user_span(), part))
+        account.definitions.put(found.overwritten(account.array, who, user_span(), part))
         return False
     if is_all:
-        account.loss = None
+        account.definitions.forget_unknown()
     return True
 
 
-def overwrite_escapes(account: Account, access: ArrayAccess) -> None:
+def overwrite_lost(account: Account, access: ArrayAccess) -> None:
     """Drop the lost gradients that a Python write of constants overwrites."""
-    shape, found = account.array.shape, account.escapes
+    shape, lost = account.array.shape, account.definitions.all("lost")
     if access.kind == "fill" or (access.at is None and not account.reads):
-        found.clear()
+        account.definitions.drop(*lost)
     elif access.at is not None and not account.reads and len(access.at) == len(shape):
         account.puts.add(access.at)
-        for key in [k for k, one in found.items() if is_cleared(one.box, shape, account.puts)]:
-            del found[key]
+        gone = [one for one in lost if is_cleared(one.box, shape, account.puts)]
+        account.definitions.drop(*gone)
 
 
 def is_cleared(box: Box, shape: Sequence[int], cleared: set[Index]) -> bool:
     """True if all elements of a box are in `cleared`; unknown axes are 0 … extent - 1."""
-    ends = [b or (0, e - 1) for b, e in zip(box, shape, strict=True)]
+    ends = [b or (0, e - 1) for b, e in zip(box or (None,) * len(shape), shape, strict=True)]
     if math.prod(b[1] - b[0] + 1 for b in ends) > len(cleared):
         return False
     return all(k in cleared for k in product(*(range(b[0], b[1] + 1) for b in ends)))
@@ -284,7 +281,7 @@ def fill_by_python(ledger: Ledger, array: Storage, at: Index | None) -> None:
     if array.whole is not array or array.companion("grad") is None:
         return
     account = ledger.find(array)
-    if account is not None and (account.fills is not None or account.held.find(()) is not None):
+    if account is not None and (account.fills is not None or account.definitions.derivative):
         return
     account = account or ledger.open(array)
     if at is not None and len(at) == len(array.shape):
@@ -309,12 +306,13 @@ def write_unrecorded(
     kinds = facts.kinds_of_writes(given.kernel)
     accounts = [(name, ledger.find(given.written[name])) for name in sorted(given.written)]
     known = [(name, one, found) for name, one in accounts
-             if one is not None and (found := one.finds(boxes.get(name, ())))]  # fmt: skip
+             if one is not None
+             and (found := one.definitions.find(boxes.get(name, ())))]  # fmt: skip
     for name, one, found in known:
         one.compare()
         if kinds.get(name, NONE) != frozenset({"atomic_add"}):
             box = boxes.get(name, ()) if isinstance(one, Account) else ()
-            one.lose(found.lost(one.memory, who, user_span(), box))
+            one.definitions.put(found.overwritten(one.memory, who, user_span(), box))
     return [one for _, one, _ in known]
 
 
@@ -325,8 +323,8 @@ def resets_derivative(ledger: Ledger, given: LaunchRequest) -> bool:
     One of the written arrays holds a derivative, a lost gradient or a used input. Such a kernel is
     recorded even in an undifferentiated function: its gradient clears the derivatives there.
     """
-    near = [one for memory in given.written.values() for one in ledger.near(memory)]
-    is_known = any(one.escapes or one.finds() for one in near)
+    near = [one.definitions for memory in given.written.values() for one in ledger.near(memory)]
+    is_known = any(one.has("lost") or one.find() for one in near)
     return is_known and facts.stores_constants(given.kernel)
 
 
@@ -339,11 +337,11 @@ def lose_results(ledger: Ledger, given: LaunchRequest, kind: str) -> None:
     by = f"{who}, which failed a check or was interrupted"
     for name, memory in given.written.items():
         place = memory.whole if isinstance(memory, Storage) else memory
-        found = held_part(name, who, span).lost(place, by, span)
+        found = derivative_at(name, who, span).overwritten(place, by, span)
         if isinstance(place, Storage) and place.companion(kind) is not None:
-            ledger.open(place).lose(found)
+            ledger.open(place).definitions.put(found)
         else:
-            ledger.add(found)
+            ledger.lose(found._replace(kind="lost"))
 
 
 # --- functions with custom gradients, host computations ------------------------------------------
@@ -399,16 +397,16 @@ def derivatives_in(ledger: Ledger, memory: Memory, kind: str) -> list[Definition
     found = ledger.lost(memory)
     if isinstance(memory, Storage):
         if memory.companion(kind) is not None:
-            held = ledger.holds(memory)
+            held = ledger.derivative(memory)
             origin = (f"{memory!r} has a {WORDS[kind]}", None) if held is None else held.origin
-            found.append(Definition(memory.whole, repr(memory), origin))
+            found.append(Definition("lost", memory.whole, repr(memory), origin))
         return found
-    groups = [group for one in ledger.near(memory) for _, group in one.held.near(())]
-    origins = [held.origin for group in groups for held in group.values()]
+    near = ledger.near(memory)
+    origins = [held.origin for one in near for held in one.definitions.all("derivative")]
     account = ledger.find(memory)
     if account is not None and account.slope is not None:
         origins += [("the matrix is made of values with a derivative", None)]
-    return [*found, *(Definition(memory, "", origin) for origin in origins)]
+    return [*found, *(Definition("lost", memory, "", origin) for origin in origins)]
 
 
 # --- kernel.grad, leftovers, the loss ------------------------------------------------------------
@@ -430,8 +428,8 @@ def note_kernel_grad(
         origin = (f"{call.name}.grad() puts a value with a derivative there", user_span())
         for name, memory in adjoints.items():
             box = box_at(memory) if isinstance(memory, Storage) else ()
-            found = Definition(memory, f"{name}.grad", origin, box)
-            ledger.add(found._replace(by_gradient=f"{call.name}.grad"))
+            found = Definition("lost", memory, f"{name}.grad", origin, box)
+            ledger.lose(found._replace(by_gradient=f"{call.name}.grad"))
 
 
 def varies(ledger: Ledger, array: Storage, kind: str) -> bool:
@@ -506,7 +504,7 @@ def lost_gradient_error(
             "there is unknown: the derivative would be wrong", read,
             notes=one.ways if reader is None else notes,
             help="write to it in a kernel that the tape records"
-            + (", or keep constants in an array without gradient" if one.is_input else ""),
+            + (", or keep constants in an array without gradient" if one.was_input else ""),
         )  # fmt: skip
     if one.is_bits:
         return GradientError(

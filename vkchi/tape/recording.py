@@ -35,8 +35,8 @@ from vkchi.tape.ledger import (
     Index,
     Ledger,
     box_at,
-    held_part,
-    used_part,
+    derivative_at,
+    input_at,
 )
 from vkchi.tape.log import (
     ConstantOverwrite,
@@ -213,10 +213,10 @@ class Recording(SafeContext):
         for name, fills in facts.constants:
             bound.accounts[name].fills = fills
         for name, part in facts.stores:
-            bound.accounts[name].held.put(part)
+            bound.accounts[name].definitions.put(part)
         if id(facts) not in self.used:
             for name, part in facts.uses:
-                bound.accounts[name].use(part)
+                bound.accounts[name].definitions.put(part)
             self.used[id(facts)] = facts
         return result
 
@@ -226,14 +226,12 @@ class Recording(SafeContext):
         places = {**call.arrays, **call.tensors}
         for name, fills in facts.constants:
             self.ledger.open(call.arrays[name]).fills = fills
-        self.ledger.add(*facts.losses)
+        self.ledger.lose(*facts.losses)
         for one in self.ledger.hosts:
             if any(one.owner is call.tensors[k] for k in call.tensors if k in call.kernel.written):
                 one.remember()
-        for name, part in facts.stores:
-            self.ledger.hold(places[name], part)
-        for name, part in facts.uses:
-            self.ledger.use(places[name], part)
+        for name, part in (*facts.stores, *facts.uses):
+            self.ledger.define(places[name], part)
         for view in (call.hosts[name] for name in call.hosts if name in call.kernel.written):
             for array in self.ledger.exports(view):
                 self.note_detached(
@@ -334,7 +332,7 @@ class Recording(SafeContext):
 
     def has_derivative(self, array: Elements) -> bool:
         whole = array.whole
-        return whole.companion("grad") is not None or self.ledger.holds(whole) is not None
+        return whole.companion("grad") is not None or self.ledger.derivative(whole) is not None
 
     def must_note(self, array: Storage) -> bool:
         """True for gradients and the loss, until the recording ends.
@@ -349,7 +347,7 @@ class Recording(SafeContext):
             account.is_used = True
             if array.companion("grad") is not None:
                 who = f"{self.custom.function.__name__}()"
-                self.ledger.hold(account.array, held_part(repr(array), who, user_span()))
+                self.ledger.define(account.array, derivative_at(repr(array), who, user_span()))
 
     def cut(self, array: Storage, at: Index | None) -> None:
         gradient = array.companion("grad")
@@ -401,11 +399,11 @@ class Recording(SafeContext):
         here = user_span()
         if isinstance(output, Storage):
             self.protect([("", ())], {"": self.ledger.open(output)}, function.who)
-            self.ledger.hold(output, held_part(repr(output), function.who, here))
+            self.ledger.define(output, derivative_at(repr(output), function.who, here))
         self.note_detached(inputs, output, f"{function.who} took it from there here", is_all=False)
         for x in inputs:
             if isinstance(x, Storage) and x.companion(self.kind) is not None:
-                self.ledger.open(x).use(used_part(repr(x), function.who, box_at(x), None, here))
+                self.ledger.define(x, input_at(repr(x), function.who, box_at(x), None, here))
         known = [self.computed(x) or x for x in inputs]
         if isinstance(output, Storage):
             step = HostStep(function, known, found, result, output)
@@ -421,8 +419,8 @@ class Recording(SafeContext):
         """Record that a solver with its own gradient step stored its result in this array."""
         account = self.ledger.open(array)
         account.forget_constants()
-        account.loss = None
-        self.ledger.hold(array, held_part(repr(array), who, user_span()))
+        account.definitions.forget_unknown()
+        self.ledger.define(array, derivative_at(repr(array), who, user_span()))
         self.ledger.show((array.whole,))
 
     def lost_in(self, array: Memory) -> list[Definition]:
@@ -457,7 +455,7 @@ class Recording(SafeContext):
         if self.is_paused or not (has_place and self.computed(values)):
             self.note_detached([values], array, "Python put it into an array here")
             return
-        self.ledger.open(array).loss = None  # overwritten with known values
+        self.ledger.open(array).definitions.forget_unknown()
         self.record(IdentityFunction(), [values], [values], values, array)
         if array in self.runtime.exported:
             self.ledger.expect(array, host_views.cast(values, array.compute))
@@ -478,7 +476,9 @@ class Recording(SafeContext):
             copy_tensor(target, tensor)
             return True
         target.from_numpy(host_views.array_of_torch(tensor))
-        lost = Definition(target, "", ("a tensor that requires a gradient was copied", None))
+        lost = Definition(
+            "lost", target, "", ("a tensor that requires a gradient was copied", None)
+        )
         self.ledger.pass_on([lost], target, "it was put into an array here")
         return True
 

@@ -41,7 +41,7 @@ from vkchi.tape.adjoints import CallAdjoints, check_leaves, clear_arrays, make_g
 from vkchi.tape.arguments import check_alone, check_loss, check_place, seed_loss, set_loss
 from vkchi.tape.call_facts import KnownCalls, facts_of, keep_facts, uses_of
 from vkchi.tape.custom import CustomGradientCall
-from vkchi.tape.ledger import held_part
+from vkchi.tape.ledger import derivative_at
 from vkchi.tape.log import (
     CallStep,
     Launch,
@@ -300,7 +300,7 @@ class Tape(Recording):
         if self.custom is not None:
             self.hold(given, f"{self.custom.function.__name__}()", boxes)
             for name, part in uses_of(given, given.case_of(arrays), self.kind):
-                self.ledger.use(given.arrays[name], part)
+                self.ledger.define(given.arrays[name], part)
         return result
 
     def hold(self, given: LaunchRequest, who: str, boxes: Mapping[str, Box]) -> None:
@@ -312,11 +312,11 @@ class Tape(Recording):
         span = given.kernel.func.span
         for name in given.kernel.written & given.arrays.keys():
             if given.arrays[name].companion("grad") is not None:
-                part = held_part(name, who, span, boxes.get(name, ()))
-                self.ledger.hold(given.arrays[name], part)
+                part = derivative_at(name, who, span, boxes.get(name, ()))
+                self.ledger.define(given.arrays[name], part)
         for p, arg in leaf_arguments(given.kernel, given.args):
             if p.name in given.kernel.written and host_views.is_torch(arg) and arg.requires_grad:
-                self.ledger.hold(arg, held_part(p.name, who, span))
+                self.ledger.define(arg, derivative_at(p.name, who, span))
 
     def note_step(self, given: LaunchRequest) -> CallStep | None:
         """Record a call in a custom-gradient or undifferentiated function, for repetition.
