@@ -50,7 +50,7 @@ Given = Mapping[str, Any]  # caps, options, memo, tier, log
 # The Func that each pass last left. A cleanup with one pass of CLEANUP counts for those of them
 # that ran before.
 Left = dict[str, Func]
-CLEANUP = {"simplify", "licm", "forward"}
+CLEANUP = {"simplify", "licm", "forward", "bounds"}
 BRANCHES = LOOPS | {"if"}
 
 
