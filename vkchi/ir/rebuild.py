@@ -11,7 +11,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
@@ -25,10 +25,11 @@ Visit = Callable[[Builder, Op, tuple[Value, ...]], "Sequence[Value] | None"]
 
 
 class Rebuilder:
-    """Rewrites regions by `visit`. `map` maps old values to new ones."""
+    """Rewrites regions by `visit`, which is called for ops of `kinds` (None: for all). `map` maps
+    old values to new ones."""
 
-    def __init__(self, visit: Visit) -> None:
-        self.visit = visit
+    def __init__(self, visit: Visit, kinds: Collection[str] | None = None) -> None:
+        self.visit, self.kinds = visit, kinds
         self.map: dict[Value, Value] = {}
         self.b = Builder()
 
@@ -63,13 +64,14 @@ class Rebuilder:
     def ops(self, ops: Sequence[Op]) -> None:
         """Append the rewritten ops to the open region of `b`, and map their results."""
         b, visit, mapped, append = self.b, self.visit, self.map, self.b.ops.append
-        is_unmapped, get = mapped.keys().isdisjoint, mapped.get
+        is_unmapped, get, kinds = mapped.keys().isdisjoint, mapped.get, self.kinds
         for op in ops:
-            b.span = op.span
-            args = op.args
-            if not is_unmapped(args):
+            args, out = op.args, None
+            if mapped and not is_unmapped(args):
                 args = tuple([get(v, v) for v in args])
-            out = visit(b, op, args)
+            if kinds is None or op.kind in kinds:
+                b.span = op.span
+                out = visit(b, op, args)
             if out is None:
                 if op.regions:
                     self.keep(op, args)
@@ -156,12 +158,13 @@ def with_shapes(fn: Func, shapes: Mapping[str, tuple[int, ...]]) -> Func:
     return with_params(fn, new)
 
 
-def rebuild(fn: Func, visit: Visit) -> Func:
+def rebuild(fn: Func, visit: Visit, kinds: Collection[str] | None = None) -> Func:
     """Return `fn` rewritten by `visit`, or `fn` itself if nothing changed.
 
-    `visit` returns the values that replace an op's results, or None to keep the op.
+    `visit` returns the values that replace an op's results, or None to keep the op. It is called
+    for ops of `kinds`, by default for all.
     """
-    return Rebuilder(visit).run(fn)
+    return Rebuilder(visit, kinds).run(fn)
 
 
 def rebuild_chosen(
@@ -183,7 +186,7 @@ def rebuild_chosen(
         choice = chosen.get(op)
         return build(walker, op, args, choice) if choice else None
 
-    walker = Rebuilder(visit)
+    walker = Rebuilder(visit, (kind,))
     return walker.run(fn)
 
 

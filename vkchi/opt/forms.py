@@ -19,6 +19,7 @@ from vkchi.errors import InternalError
 from vkchi.ir.core import Func, Op, walk, walk_ops
 from vkchi.ir.ops import LOOPS, PLACES, READS, WRITES, Effect, Trait, axes_of, effect_of, kinds_with
 from vkchi.opt.lowering.legalize import expansions, find_expansions
+from vkchi.opt.memo import Memo
 from vkchi.opt.memory.demote import private_atomics, surveys_of
 from vkchi.opt.rewrite.bounds import find_provable
 from vkchi.target.caps import Caps
@@ -127,7 +128,7 @@ def loops_of_unknown_length(fn: Func, caps: Caps) -> Iterator[Op]:
 
 
 def unsupported_ops(fn: Func, caps: Caps) -> Iterator[Op]:
-    return (op for op in find_expansions(fn, expansions(caps)) if op.kind not in KEPT)
+    return (op for op in find_expansions(fn, expansions(caps), Memo()) if op.kind not in KEPT)
 
 
 def ops_to_lower(fn: Func, caps: Caps) -> Iterator[Op]:

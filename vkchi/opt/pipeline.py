@@ -190,11 +190,11 @@ ENTRIES: dict[str, PassEntry] = {
     "wide": PassEntry("mapping.wide:cut_wide_loops"),  # run by the compiler on frontend output
     "bounds": PassEntry("rewrite.bounds:eliminate_bounds_checks"),
     "combine": PassEntry("lowering.combine:combine_lanes", "caps", ATOMICS.keys()),
-    "legalize": PassEntry("lowering.legalize:legalize", "caps, log"),
+    "legalize": PassEntry("lowering.legalize:legalize", "caps, memo"),
     "access": PassEntry("lowering.lower_access:lower_access", "log"),
     "neighbours": PassEntry("memory.neighbours:join_neighbours", "caps", ("address",)),
     "broadcast": PassEntry("loops.broadcast:broadcast_loads", "caps, log", ("for",)),
-    "arithmetic": PassEntry("math.arithmetic:lower_arithmetic", "caps"),
+    "arithmetic": PassEntry("math.arithmetic:lower_arithmetic", "caps, memo"),
     "bases": PassEntry("lowering.bases:mark_constant_offsets", "caps", ("address",)),
     "rounds": PassEntry("lowering.rounds:spell_rounds", "caps", ("for",)),
     "stores_last": PassEntry("memory.stores_last:keep_stores_back", "caps", ("store", *ATOMICS)),
@@ -377,7 +377,13 @@ def run_pass(name: str, fn: Func, given: Given) -> Any:
     entry = ENTRIES[name]
     if given["log"] is None and not may_apply(entry, fn, given["memo"]):
         return fn
-    return load_pass(name)(fn, *[given[name] for name in entry.takes.split(", ") if name])
+    return load_pass(name)(fn, *[given[taken] for taken in arguments_of(name)])
+
+
+@cache
+def arguments_of(name: str) -> tuple[str, ...]:
+    """Return the arguments that a pass takes besides the Func."""
+    return tuple(ENTRIES[name].takes.replace(",", " ").split())
 
 
 def may_apply(entry: PassEntry, fn: Func, memo: Memo) -> bool:
@@ -605,7 +611,8 @@ def run_passes(
                 note_changes(old, fn, name, given["log"])
         if isinstance(step, Cleanup):
             names = (*names, *(CLEANUP & left.keys()))
-        left.update(dict.fromkeys(names, fn))
+        for name in names:
+            left[name] = fn
     return fn
 
 
@@ -620,8 +627,8 @@ def note_changes(old: Func, new: Func, name: str, log: Log) -> None:
 def is_mapped_alone(old: Func, new: Func) -> bool:
     """True if the bodies have the same ops, except that `parallel` ops may differ in arguments,
     attributes and parameters. Their regions must share one list of ops."""
-    if len(old.body.ops) != len(new.body.ops):
-        return False
+    if old is new or len(old.body.ops) != len(new.body.ops):
+        return old is new
     for a, b in zip(old.body.ops, new.body.ops):
         if a is not b and not (
             a.kind == b.kind == "parallel" and a.regions[0].ops is b.regions[0].ops

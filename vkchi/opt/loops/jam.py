@@ -62,9 +62,9 @@ from vkchi.types import Tensor, Type, f16, scalar_of
 def jam(fn: Func, caps: Caps, log: Log | None = None) -> Func:
     """Unroll-and-jam by four, then by two, where profitable. Records in `log` why loops are left
     by both."""
-    old = fn
+    old, variances = fn, AxisVariances()
     for factor in tuning.JAM_FACTORS:
-        fn = jam_by(fn, factor, caps, log if fn is old else None)
+        fn = jam_by(fn, factor, caps, variances, log if fn is old else None)
     return fn
 
 
@@ -76,10 +76,12 @@ def jam_reductions(fn: Func, caps: Caps) -> Func:
     return jam_loops(fn, lambda op: choose_terms(op, caps))
 
 
-def jam_by(fn: Func, factor: int, caps: Caps, log: Log | None = None) -> Func:
+def jam_by(
+    fn: Func, factor: int, caps: Caps, variances: AxisVariances, log: Log | None = None
+) -> Func:
     def choose(op: Op) -> JamPlan | Verdict:
-        plan = choose_axis(op, factor, caps)
-        other = plan or choose_neighbours(op, factor, caps)
+        plan = choose_axis(op, factor, caps, variances)
+        other = plan or choose_neighbours(op, factor, caps, variances)
         return other or (plan if isinstance(plan, Refusal) else other)
 
     return jam_loops(fn, choose, log)
@@ -115,6 +117,15 @@ UNALIGNED = Refusal("its first iteration is not aligned, or its length no known 
 SCATTERED = Refusal("too few of its accesses are contiguous along the last axis")
 
 
+class AxisVariances(dict[tuple[Region, int], AxisVariance]):
+    """Variance along an axis by body and number of the axis, computed once."""
+
+    def __missing__(self, key: tuple[Region, int]) -> AxisVariance:
+        body, k = key
+        found = self[key] = AxisVariance(body, body.params[k])
+        return found
+
+
 class JamPlan(NamedTuple):
     """Plan of an unroll-and-jam: the axis, the values that vary along it, and the unroll factor."""
 
@@ -139,19 +150,19 @@ def has_small_body(op: Op, most: int) -> bool:
     return count <= most
 
 
-def choose_axis(op: Op, factor: int, caps: Caps) -> JamPlan | Verdict:
+def choose_axis(op: Op, factor: int, caps: Caps, variances: AxisVariances) -> JamPlan | Verdict:
     """Return a plan for the axis along which most loads are shared, if there is a profitable one.
 
     On a tie, an axis that shares more of the loads that differ between lanes wins, then an outer
     one. On GPUs, adjacent lanes load adjacent elements along the last axis. So that axis is chosen
     only if no load in a serial loop varies along it.
     """
-    if not has_kind(op.regions[0], ("for",)):
+    body = op.regions[0]
+    if not has_kind(body, ("for",)):
         return False
     if not has_small_body(op, tuning.JAM_OPS):
         return LONG
     axes, refusal = axes_of(op), FEW
-    lanes = AxisVariance(op.regions[0], op.regions[0].params[-1])
     best: tuple[tuple[float, int], JamPlan] | None = None
     for k, axis in enumerate(axes):
         if not has_enough(op, k, factor, caps):
@@ -159,10 +170,10 @@ def choose_axis(op: Op, factor: int, caps: Caps) -> JamPlan | Verdict:
         if factor != tuning.JAM_FACTORS[0] and not is_multiple(axis, factor):
             refusal = UNALIGNED
             continue  # would need a remainder loop
-        variance = AxisVariance(op.regions[0], axis.param)
-        loads = loads_in_loops(op.regions[0], variance)
+        variance, lanes = variances[body, k], variances[body, len(axes) - 1]
+        loads = loads_in_loops(body, variance)
         saved = sum(saving(load, loop, axis.param, variance) for load, loop in loads)
-        if carried_scalars(op.regions[0], variance) * factor > tuning.JAM_CARRIED:
+        if carried_scalars(body, variance) * factor > tuning.JAM_CARRIED:
             refusal = CARRIED
             continue
         refusal = UNSHARED
@@ -174,7 +185,9 @@ def choose_axis(op: Op, factor: int, caps: Caps) -> JamPlan | Verdict:
     return best[1] if best is not None else refusal
 
 
-def choose_neighbours(op: Op, factor: int, caps: Caps) -> JamPlan | Verdict:
+def choose_neighbours(
+    op: Op, factor: int, caps: Caps, variances: AxisVariances
+) -> JamPlan | Verdict:
     """Return a plan for the last axis if most accesses of straight-line code are contiguous along
     it, so that `neighbours` can vectorize them.
 
@@ -182,7 +195,7 @@ def choose_neighbours(op: Op, factor: int, caps: Caps) -> JamPlan | Verdict:
     """
     body, last = op.regions[0], len(op.args) // 2 - 1
     axis = axes_of(op)[last]
-    index, first = axis.param, constant_int(axis.begin)
+    first = constant_int(axis.begin)
     if factor != elements_per_access(op, caps):
         return False
     if not has_enough(op, last, factor, caps):
@@ -195,7 +208,7 @@ def choose_neighbours(op: Op, factor: int, caps: Caps) -> JamPlan | Verdict:
         return LONG
     if not is_mostly_contiguous(op):
         return SCATTERED
-    return JamPlan(last, AxisVariance(body, index), factor)
+    return JamPlan(last, variances[body, last], factor)
 
 
 def elements_per_access(op: Op, caps: Caps) -> int | None:

@@ -60,7 +60,7 @@ class Marker(Rebuilder):
     `nneg`: offsets that an access in this or an enclosing region proves to be non-negative."""
 
     def __init__(self, fn: Func, shared: set[Value]) -> None:
-        super().__init__(self.visit_address)
+        super().__init__(self.visit_address, ("address",))
         self.intervals = Intervals(axes_in(fn.body))
         self.nneg: set[Value] = set()
         self.shared, self.loops = shared, 0  # depth of enclosing loops
@@ -78,7 +78,7 @@ class Marker(Rebuilder):
         return new
 
     def visit_address(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if op.kind != "address" or len(args) != 2 or args[1].type is not u32:
+        if len(args) != 2 or args[1].type is not u32:
             return None
         assert isinstance(op.type, Ptr)
         offset, constant = op.args[1], op.attr

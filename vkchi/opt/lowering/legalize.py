@@ -28,7 +28,7 @@ from importlib import import_module
 
 from vkchi.errors import CompilationError, DeviceError, SubgroupWarning, warn_at
 from vkchi.ir.builder import Builder, emit_cas_loop, updated_value
-from vkchi.ir.core import Func, Op, Param, Value, base_memory, has_kind, walk
+from vkchi.ir.core import Func, Op, Param, Value, base_memory, walk
 from vkchi.ir.num import Num
 from vkchi.ir.op_table.invocation_ops import ARITHMETIC, EXCHANGING, SPANS
 from vkchi.ir.ops import (
@@ -43,6 +43,7 @@ from vkchi.ir.ops import (
     kinds_with,
 )
 from vkchi.ir.rebuild import rebuild
+from vkchi.opt.memo import Memo
 from vkchi.span import Span
 from vkchi.target.caps import Caps
 from vkchi.target.remarks import Decision, Log, record
@@ -81,21 +82,21 @@ class LegalizationRow(NamedTuple):
 EMULATED = "the device lacks the operation, so that it is a loop of compare-and-swap"
 
 
-def legalize(fn: Func, caps: Caps, log: Log | None = None) -> Func:
-    """Expand all ops that the device lacks. Records the atomics on arrays in `log`.
+def legalize(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
+    """Expand all ops that the device lacks. Records the atomics on arrays in the log of `memo`.
 
     Raises DeviceError, with the source line, for types and ops that are neither available nor
     expandable, and for too much shared memory. Warns of subgroup exchanges out of range.
     """
-    table = expansions(caps)
+    table, memo = expansions(caps), memo or Memo()
     check_types(fn, caps, table.types)
-    if has_kind(fn.body, ("shared",)):
+    if memo.has(fn, ("shared",)):
         check_shared(fn, caps)
-    if has_kind(fn.body, EXCHANGING):
+    if memo.has(fn, EXCHANGING):
         check_exchanges(fn, caps)
-    found = find_expansions(fn, table)
-    if log is not None:
-        note_atomics(fn, found, log)
+    found = find_expansions(fn, table, memo)
+    if memo.log is not None:
+        note_atomics(fn, found, memo.log)
     if not found:
         return fn
 
@@ -103,7 +104,7 @@ def legalize(fn: Func, caps: Caps, log: Log | None = None) -> Func:
         expand = found.get(op)
         return None if expand is None else [expand(b, op, args)]
 
-    return rebuild(fn, visit)
+    return rebuild(fn, visit, {op.kind for op in found})
 
 
 def note_atomics(fn: Func, found: dict[Op, Expand], log: Log) -> None:
@@ -115,15 +116,16 @@ def note_atomics(fn: Func, found: dict[Op, Expand], log: Log) -> None:
             record(log, Decision("atomic", op.span, reason, name=base.name))
 
 
-def find_expansions(fn: Func, table: Expansions) -> dict[Op, Expand]:
+def find_expansions(fn: Func, table: Expansions, memo: Memo) -> dict[Op, Expand]:
     """Return the expansion of each op to expand."""
     kinds = table.kinds
-    keys = [(op, expansion_key(op)) for op in walk(fn.body) if op.kind in kinds]
+    ops = walk(fn.body) if memo.has(fn, kinds) else ()
+    keys = [(op, expansion_key(op)) for op in ops if op.kind in kinds]
     found = {op: table[key] for op, key in keys if key in table}
     if not MAY_BE_WHOLE.isdisjoint(op.kind for op in found):
         seen = values_seen_whole(fn)
         found = {op: e for op, e in found.items() if op.kind not in MAY_BE_WHOLE or op in seen}
-    swapped = arrays_swapped(fn, table)
+    swapped = arrays_swapped(fn, table) if memo.has(fn, ("shared",)) else ()
     if swapped:
         atomics = (op for op in walk(fn.body) if op.kind in ATOMICS)
         found.update((op, expand_swap) for op in atomics if base_memory(op.args[0]) in swapped)
@@ -137,7 +139,7 @@ def arrays_swapped(fn: Func, table: dict[Key, Expand]) -> set[Value]:
     `lower_access` stores them as integers, so all their atomics must be expanded.
     """
     found: set[Value] = set()
-    for op in walk(fn.body) if has_kind(fn.body, ("shared",)) else ():
+    for op in walk(fn.body):
         if op.kind in UPDATES and expansion_key(op)[2] == "shared":
             is_bitwise = op.kind not in ATOMICS or table.get(expansion_key(op)) is expand_swap
             if is_bitwise and expansion_key(op)[1] in ("f32", "f64"):

@@ -69,7 +69,7 @@ class AddressLowering(ArithmeticBuilder):
     """
 
     def __init__(self, fn: Func, log: Log | None) -> None:
-        super().__init__(self.visit_op)
+        super().__init__(self.visit_op, VISITED)
         self.log = log
         self.params = {p.name: p for p in fn.params}
         self.kept, self.need_spare = survey(fn)
@@ -77,11 +77,10 @@ class AddressLowering(ArithmeticBuilder):
         self.roots: dict[Value, IndexedArray] = {}
 
     def visit_op(self, b: Builder, op: Op, args: Args) -> Sequence[Value] | None:
-        kind = op.kind
-        handler = HANDLERS.get(kind)
+        handler = HANDLERS.get(op.kind)
         if handler is not None:
             return handler(self, op, args)
-        return self.merge(op, args) if kind in SHARED and op.type in WORDS else None
+        return self.merge(op, args) if op.type in WORDS else None
 
     def root(self, array: Value) -> IndexedArray:
         """Return the description of an array parameter or lowered workgroup array (memoized)."""
@@ -169,6 +168,7 @@ HANDLERS: dict[str, Callable[[AddressLowering, Op, Args], Sequence[Value] | None
     "word": AddressLowering.word,
     "word_shift": AddressLowering.word,
 }
+VISITED = HANDLERS.keys() | SHARED
 
 
 def survey(fn: Func) -> tuple[set[Value], set[Value]]:

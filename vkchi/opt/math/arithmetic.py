@@ -22,11 +22,12 @@ from functools import cache
 from typing import Any
 
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Value, constant_array, constant_int, has_kind, is_constant
+from vkchi.ir.core import Func, Op, Value, constant_array, constant_int, is_constant
 from vkchi.ir.num import Num
 from vkchi.ir.ops import Trait, kinds_with
 from vkchi.ir.rebuild import rebuild
 from vkchi.opt.math.formula import where
+from vkchi.opt.memo import Memo
 from vkchi.target.caps import Caps
 from vkchi.types import SCALARS, i32, scalar_of
 
@@ -36,7 +37,7 @@ DEEPEST = 4  # most ops between a constant and a dividend that contains it
 SIGNED, UNSIGNED = "i8 i16 i32 i64", "u8 u16 u32 u64"
 
 
-def lower_arithmetic(fn: Func, caps: Caps) -> Func:
+def lower_arithmetic(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
     """Expand the ops in FORMULAS whose instruction on the device is missing, broken or slow."""
     formulas = formulas_for(
         chooses_integers=not caps.integer_extremes,
@@ -44,17 +45,15 @@ def lower_arithmetic(fn: Func, caps: Caps) -> Func:
         divides_zero=not caps.zero_dividends,
     )
     kinds = {kind for kind, _ in formulas}
-    if not has_kind(fn.body, kinds):
+    if memo is not None and not memo.has(fn, kinds):
         return fn
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if op.kind not in kinds:
-            return None
         formula = formulas.get((op.kind, scalar_of(args[0].type).name))
         made = formula and formula(op.kind, *[Num(b, v) for v in args])
         return None if made is None else [made.v]
 
-    return rebuild(fn, visit)
+    return rebuild(fn, visit, kinds)
 
 
 def power_of(x: Num) -> int | None:

@@ -45,7 +45,7 @@ def turn_remainders(fn: Func, caps: Caps) -> Func:
         is_natural = (turns.forms.ranges.bound(op.args[1]) or (-1, 0))[0] >= 0
         return [build(b, op, args, found[op], is_natural=is_natural)]
 
-    return rebuild(fn, visit) if found else fn
+    return rebuild(fn, visit, ("mod",)) if found else fn
 
 
 def build(

@@ -90,7 +90,7 @@ def replace_atomics(
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         return [update(b, op, args)] if op in chosen else None
 
-    return rebuild(fn, visit) if chosen else fn
+    return rebuild(fn, visit, UPDATES) if chosen else fn
 
 
 def update(b: Builder, op: Op, args: tuple[Value, ...]) -> Value:

@@ -322,7 +322,7 @@ class AccessVectorizer(ArithmeticBuilder):
     """
 
     def __init__(self, plan: VectorizationPlan, fn: Func) -> None:
-        super().__init__(self.visit_access)
+        super().__init__(self.visit_access, PLAIN_ACCESSES | {"address"})
         self.chunks = plan.chunks
         self.parts: dict[AccessChunk, list[Value]] = {}
         self.waiting: dict[AccessChunk, dict[int, Value]] = {}

@@ -57,7 +57,7 @@ class StoreForwarder:
     """
 
     def __init__(self) -> None:
-        self.walk = Rebuilder(self.visit)
+        self.walk = Rebuilder(self.visit, VISITS)
         self.b = self.walk.b
         self.changes = SideEffectTable()
         self.places: dict[Value, MemoryLocation] = {}
@@ -65,8 +65,7 @@ class StoreForwarder:
         self.pending: dict[MemoryLocation, Op] = {}
 
     def visit(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        visit = VISITS.get(op.kind)
-        return None if visit is None else visit(self, op, args)
+        return VISITS[op.kind](self, op, args)
 
     def place(self, ptr: Value) -> MemoryLocation:
         found = self.places.get(ptr)

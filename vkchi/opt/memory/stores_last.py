@@ -19,6 +19,7 @@ Preconditions: runs after `neighbours`, which merges accesses.
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import cached_property
 
 from vkchi.analysis.memory.alias import EXITS, location_of, may_alias
 from vkchi.analysis.parallel_loops import is_private
@@ -35,15 +36,20 @@ def keep_stores_back(fn: Func, caps: Caps) -> Func:
     """Move stores below loads, unless the device is a CPU."""
     if not caps.loads_block:
         return fn
-    return StoreSinker(used_in(fn.body)).run(fn)
+    return StoreSinker(fn).run(fn)
 
 
 class StoreSinker(Rebuilder):
-    """Reorders regions; `used` holds all operands of ops."""
+    """Reorders regions."""
 
-    def __init__(self, used: Collection[Value]) -> None:
-        super().__init__(lambda b, op, args: None)
-        self.used = used
+    def __init__(self, fn: Func) -> None:
+        super().__init__(lambda b, op, args: None, ())
+        self.fn = fn
+
+    @cached_property
+    def used(self) -> Collection[Value]:
+        """All operands of ops."""
+        return used_in(self.fn.body)
 
     def region(self, region: Region) -> Region:
         new = super().region(region)
@@ -51,9 +57,12 @@ class StoreSinker(Rebuilder):
         return new if ops == new.ops else Region(new.params, ops)
 
     def order(self, ops: list[Op]) -> list[Op]:
-        out = dict.fromkeys(ops[:0])  # ordered; ops that move are removed and inserted again
+        first = next((k for k, op in enumerate(ops) if op.kind in WRITES), len(ops))
+        if all(op.kind != "load" for op in ops[first:]):
+            return ops
+        out = dict.fromkeys(ops[:first])  # ordered; ops that move are removed and inserted again
         waiting = list[Op]()
-        for op in ops:
+        for op in ops[first:]:
             if op.kind not in CONCERNED and not op.regions:
                 out[op] = None
                 continue

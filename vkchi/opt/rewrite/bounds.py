@@ -74,7 +74,7 @@ def eliminate_bounds_checks(fn: Func) -> Func:
             return [REWRITES[op.kind].expand(b, op, args)]
         return [b.emit("elem", *args, attr="inbounds", name=op.name)]
 
-    rebuilder = Rebuilder(visit)
+    rebuilder = Rebuilder(visit, {op.kind for op in inside})
     return rebuilder.run(fn)
 
 

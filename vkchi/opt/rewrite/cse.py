@@ -13,7 +13,7 @@ Drivers also do CSE. Here it lets other passes test the equality of addresses by
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -75,8 +75,8 @@ class ScopedRebuilder(Rebuilder):
     """A Rebuilder with a table of the available expressions, from which each region removes its own
     at its end."""
 
-    def __init__(self, visit: Visit) -> None:
-        super().__init__(visit)
+    def __init__(self, visit: Visit, kinds: Collection[str] | None = None) -> None:
+        super().__init__(visit, kinds)
         self.available = Available()
 
     def inside(self, *params: Param) -> AbstractContextManager[Region]:
@@ -101,7 +101,7 @@ def merge_equal_ops(fn: Func) -> Func:
     """Replace every pure op that repeats an available one: the pass `cse`."""
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        return walk.merge(op, args) if op.kind in PURE else None
+        return walk.merge(op, args)
 
-    walk = ScopedRebuilder(visit)
+    walk = ScopedRebuilder(visit, PURE)
     return walk.run(fn)

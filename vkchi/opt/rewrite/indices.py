@@ -38,7 +38,7 @@ def order_indices(fn: Func) -> Func:
             return None
         return [b.emit("elem", args[0], *indices, attr=op.attr, name=op.name)]
 
-    walker, sums = Rebuilder(visit), AffinePolynomials()
+    walker, sums = Rebuilder(visit, ("elem",)), AffinePolynomials()
     return walker.run(fn)
 
 

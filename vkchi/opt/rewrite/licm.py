@@ -35,12 +35,10 @@ def hoist_invariants(fn: Func) -> Func:
 
 class InvariantHoister(Rebuilder):
     def __init__(self) -> None:
-        super().__init__(self.visit_loop)
+        super().__init__(self.visit_loop, LOOPS)
         self.changes = SideEffectTable()
 
-    def visit_loop(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if op.kind not in LOOPS:
-            return None
+    def visit_loop(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value]:
         regions = tuple([self.region(r) for r in op.regions])
         changes = self.changes.of(regions)
         slim = tuple([self.hoist_from(r, changes) for r in regions])

@@ -52,14 +52,14 @@ def reduce_strength(fn: Func) -> Func:
 
 class Strengthener(Rebuilder):
     def __init__(self, fn: Func) -> None:
-        super().__init__(self.visit_division)
+        super().__init__(self.visit_division, ROUNDED_DOWN)
         self.left = set(fn.body.ops) if find_parallel(fn) else set()
         self.left |= {op for arm in arms_in(fn) if len(arm.ops) == 2 for op in arm.ops}
         self.intervals = Intervals(axes_in(fn.body))
 
     def visit_division(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        t, kind = op.type, ROUNDED_DOWN.get(op.kind)
-        if kind is None or not isinstance(t, Scalar) or not self.is_cheaper(op):
+        t, kind = op.type, ROUNDED_DOWN[op.kind]
+        if not isinstance(t, Scalar) or not self.is_cheaper(op):
             return None
         if is_constant_power(args[1]):
             return [b.emit(kind, *args, name=op.name)]
