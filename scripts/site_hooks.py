@@ -65,7 +65,8 @@ CHAPTERS = {
         {"ti.simt.block": "lang.simt.block", "ti.algorithms": "algorithms"}),
     "gradients": Chapter("Gradients", ("tape.ad",), {"ti.ad": "tape.ad"}),
     "shipping": Chapter("Graphs, modules, torch operators", (
-        "graph.record", "aot.loaded", "aot.capabilities", "operators.torch_op"),
+        "graph.record", "aot.loaded", "aot.capabilities", "operators.torch_op",
+        "operators.jax_op"),
         {"ti.graph": "graph", "ti.aot": "aot"}),
     "linalg": Chapter("Linear algebra", (
         "linalg.coo_matrix",), {"ti.linalg": "linalg"}),

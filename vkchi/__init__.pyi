@@ -183,6 +183,7 @@ from vkchi.ndarray import (
     ndarray as ndarray,
     vector_ndarray as vector_ndarray,
 )
+from vkchi.operators.jax_op import jax_op as jax_op
 from vkchi.operators.torch_op import torch_op as torch_op
 from vkchi.protocols import (
     dataclass as dataclass,

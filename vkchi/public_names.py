@@ -71,6 +71,7 @@ PUBLIC = {
     "tools.image": "hex_to_rgb rgb_to_hex",
     "gui.gui": "GUI",
     "linalg.coo_matrix": "sparse_matrix_builder",
+    "operators.jax_op": "jax_op",
     "operators.torch_op": "torch_op",
     "interop.cuda.pool": "torch_memory",
     "interop.from_dlpack": "from_dlpack",

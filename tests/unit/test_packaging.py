@@ -108,7 +108,7 @@ def test_the_extra_all_has_the_extras_of_users() -> None:
     names = set(re.findall(r"(?m)^(\w+) = \[", section[1]))
     (listed,) = array("all")
     taken = set(listed.removeprefix("vkchi[").removesuffix("]").split(","))
-    assert names - taken == {"all", "torch", "cuda", "docs", "dev"} and taken <= names
+    assert names - taken == {"all", "torch", "jax", "cuda", "docs", "dev"} and taken <= names
 
 
 def test_files_of_the_sdist_and_the_wheel() -> None:

@@ -1,1 +1,1 @@
-"""Kernels as operators of other libraries; see `torch_op`."""
+"""Kernels as operators of other libraries; see `torch_op`, `jax_op`."""

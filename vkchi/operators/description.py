@@ -86,6 +86,16 @@ class OperatorSpec:
         """Raise DeclarationError for parameters that torch cannot pass, and for outputs and
         gradients that do not fit the kernel."""
         self.schema()  # raises for a parameter that torch has no type for
+        self.check_outputs()
+        if self.gradient is not None:
+            arrays = {p.name for p in self.parameters if isinstance(p, ArrayParameter)}
+            known = {*(p.name for p in self.parameters), *map(slope_of, arrays)}
+            for p in parameters_of(self.gradient):
+                if p.name not in known:
+                    raise DeclarationError(f"gradient=: nothing is called `{p.name}`")
+
+    def check_outputs(self) -> None:
+        """Raise DeclarationError for outputs that do not fit the kernel."""
         arrays = {p.name for p in self.parameters if isinstance(p, ArrayParameter)}
         for name, rule in self.outputs.items():
             if name not in arrays:
@@ -99,11 +109,6 @@ class OperatorSpec:
                 raise DeclarationError(f"outputs=: `{name}` is like `{rule}`, which is no tensor")
         if not self.outputs or not self.tensors:
             raise DeclarationError(f"{self.name}() needs an output and a tensor that it is made of")
-        known = {*(p.name for p in self.parameters), *map(slope_of, arrays)}
-        if self.gradient is not None:
-            for p in parameters_of(self.gradient):
-                if p.name not in known:
-                    raise DeclarationError(f"gradient=: nothing is called `{p.name}`")
 
     def schema(self) -> str:
         """The inputs in torch's schema language. Raises DeclarationError for types that torch

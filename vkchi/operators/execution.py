@@ -125,7 +125,7 @@ def run_operator(spec: OperatorSpec, args: Sequence[Any]) -> list[torch.Tensor]:
     arguments = spec.arrange({**given, **made})
     spec.check_written(arguments)
     spec.kernel(*arguments)
-    wait_for_torch()
+    wait_for_device()
     return list(made.values())
 
 
@@ -148,7 +148,7 @@ def run_gradient(
     given |= {name: detach_tensor(tensor) for name, tensor in kept.items()}
     differentiate = _run_generated if spec.gradient is None else _run_own
     found = differentiate(spec, given, slopes, wanted, memory)
-    wait_for_torch()
+    wait_for_device()
     return found
 
 
@@ -210,8 +210,8 @@ def _slope(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.new_zeros(tensor.shape) if tensor.grad is None else tensor.grad
 
 
-def wait_for_torch() -> None:
-    """Wait for deferred work: torch reads results immediately, whatever
+def wait_for_device() -> None:
+    """Wait for deferred work: other libraries read results immediately, whatever
     `ti.init(host_arrays=...)`."""
     runtime = current_runtime()
     if runtime.deferred:
