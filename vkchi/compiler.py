@@ -27,7 +27,7 @@ from vkchi.analysis.values.host_numbers import (
 from vkchi.cache.compiled import Compiled
 from vkchi.compile_state import compiling
 from vkchi.frontend.state.captured_values import Members
-from vkchi.frontend.state.methods_seen import methods_seen
+from vkchi.frontend.state.reachable_values import methods_seen
 from vkchi.ir.core import Func, Op, Param, Program, base_memory, walk
 from vkchi.ir.op_table.invocation_ops import REPORTS
 from vkchi.ir.ops import READS, WRITES

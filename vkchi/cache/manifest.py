@@ -30,7 +30,7 @@ from vkchi.frontend.state.captured_values import (
     repeatable_reads,
     value_of,
 )
-from vkchi.frontend.state.methods_seen import methods_seen
+from vkchi.frontend.state.reachable_values import methods_seen
 from vkchi.interrupts.local import local
 from vkchi.span import PACKAGE, Span
 from vkchi.target.artifact import Artifact, Interface

@@ -13,7 +13,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator, MappingView
 from itertools import islice
 from operator import is_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vkchi.compile_state import ArrayGuard
 from vkchi.errors import (
@@ -25,10 +25,8 @@ from vkchi.errors import (
     KernelTypeError,
     nearest_name,
 )
-from vkchi.frontend.state.active_cells import ActiveCells
 from vkchi.frontend.state.captured_values import Step, is_object
 from vkchi.frontend.state.dependencies import Dependencies, outer_value
-from vkchi.frontend.state.pending import PendingCaution, PendingDecision
 from vkchi.frontend.state.reachable_values import record_reachable
 from vkchi.frontend.state.reports import ReportBuilder
 from vkchi.frontend.state.scope import (
@@ -39,6 +37,7 @@ from vkchi.frontend.state.scope import (
     SHARED,
     VARIABLE,
     Activation,
+    ActiveCells,
     Var,
 )
 from vkchi.frontend.state.user_code_errors import access_error, foreign_traceback, user_code_error
@@ -55,6 +54,9 @@ from vkchi.target.shader import SEED
 from vkchi.tuples import NamedTuple
 from vkchi.types import u32
 from vkchi.types.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from vkchi.frontend.state.pending import PendingCaution, PendingDecision
 
 Binding = tuple[Any, ...]
 

@@ -31,8 +31,8 @@ from vkchi.frontend.state.dependencies import Dependencies
 from vkchi.frontend.state.pending import PendingCaution, PendingDecision
 from vkchi.frontend.state.scope import ARGUMENT, VARIABLE, Activation, Var
 from vkchi.frontend.state.user_code_errors import foreign_traceback, user_code_error
+from vkchi.frontend.syntax.desugaring import unsupported_node
 from vkchi.frontend.syntax.source import source_of
-from vkchi.frontend.syntax.unsupported_syntax import unsupported_node
 from vkchi.frontend.values.references import ArrayRef
 from vkchi.frontend.values.sparse_builders import SparseRef, names_of
 from vkchi.frontend.values.struct_values import StructOfArrays

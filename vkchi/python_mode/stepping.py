@@ -17,7 +17,6 @@ from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
 from vkchi.errors import InternalError
-from vkchi.frontend.calls.peek import is_static_call
 from vkchi.frontend.context import LoopConfig, Lowering
 from vkchi.frontend.control.carry import share_variables
 from vkchi.frontend.control.expressions import bind_static
@@ -46,6 +45,7 @@ from vkchi.frontend.state.scope import CONDITIONAL, UNSET, VARIABLE, LoopScope, 
 from vkchi.frontend.syntax.source import Source
 from vkchi.frontend.syntax.syntax_facts import bottom_names
 from vkchi.frontend.values.kinds import kind_of
+from vkchi.frontend.values.python_values import is_static_call
 from vkchi.frontend.values.references import ArrayRef, MemoryTarget
 from vkchi.frontend.values.struct_values import StructOfArrays
 from vkchi.frontend.values.targets import ComponentsTarget, ComponentTarget, VariableTarget

@@ -27,7 +27,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
-from vkchi.frontend.calls.peek import look_up
 from vkchi.frontend.calls.tables import CALLS, CallHandler
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.control.flow import lower_block
@@ -35,6 +34,7 @@ from vkchi.frontend.state.dependencies import outer_value
 from vkchi.frontend.state.scope import REFERENCE, Activation, Var
 from vkchi.frontend.syntax.source import Source, source_of
 from vkchi.frontend.syntax.syntax_facts import always_leaves, function_assigns
+from vkchi.frontend.values.python_values import look_up
 from vkchi.interrupts.weak import WeakGroup
 from vkchi.lang import elementwise, math
 from vkchi.lang.function import Function

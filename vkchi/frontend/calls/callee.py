@@ -19,12 +19,10 @@ from typing import Any
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.calls.inline import function_of, signature_of
 from vkchi.frontend.calls.intrinsics import METHODS, call_type
-from vkchi.frontend.calls.peek import is_static_call, peek
 from vkchi.frontend.calls.tables import CallHandler, find_call
 from vkchi.frontend.calls.varying import note_varying
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.control.assign import assign_to
-from vkchi.frontend.control.iteration import items_of
 from vkchi.frontend.control.places import attribute_of, lvalue
 from vkchi.frontend.ops import numpy_calls, operator_lowering
 from vkchi.frontend.ops.conversions import convert_value
@@ -41,6 +39,7 @@ from vkchi.frontend.values.kinds import (
     unsupported_use,
 )
 from vkchi.frontend.values.objects import init_of, is_makeable, make_object
+from vkchi.frontend.values.python_values import is_static_call, items_of, peek
 from vkchi.frontend.values.references import InlineOnly
 from vkchi.frontend.values.struct_values import (
     construct_struct,

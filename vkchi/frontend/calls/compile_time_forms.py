@@ -14,16 +14,16 @@ from typing import Any
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.calls.activity_calls import ACTIVITY_FORMS
-from vkchi.frontend.calls.classes import CLASS_FORMS
+from vkchi.frontend.calls.builtins import CLASS_FORMS
 from vkchi.frontend.calls.tables import Handler
 from vkchi.frontend.context import LoopConfig, Lowering
-from vkchi.frontend.control.iteration import Begin, items_of, lazy_items
 from vkchi.frontend.control.loop_limits import check_step
 from vkchi.frontend.control.spaces import RangeOf
 from vkchi.frontend.ops.trace import traced
 from vkchi.frontend.state.reports import lower_print
 from vkchi.frontend.values.kinds import is_static
 from vkchi.frontend.values.operands import check_constants, is_tensor
+from vkchi.frontend.values.python_values import Begin, items_of, lazy_items
 from vkchi.lang.compile_time import loop_config, static
 from vkchi.lang.ndrange import grouped, rescale_index
 from vkchi.target.shader import range_length

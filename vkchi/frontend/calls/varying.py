@@ -45,7 +45,11 @@ def note_varying(cx: Lowering, callee: Any) -> None:
 
     Calls inside `ti.static` and in vkchi itself have none.
     """
-    kind = "" if cx.in_static or cx.span.file.startswith(PACKAGE) else kind_of(callee, DEEPEST)
+    kind = (
+        ""
+        if cx.in_static or cx.span.file.startswith(PACKAGE)
+        else nondeterminism_of(callee, DEEPEST)
+    )
     if not kind:
         return
     call = cx.call_node
@@ -57,7 +61,7 @@ def note_varying(cx: Lowering, callee: Any) -> None:
     cx.cautions.append(PendingCaution(Caution("constant", sentence, help, cx.span)))
 
 
-def kind_of(callee: Any, depth: int) -> str:
+def nondeterminism_of(callee: Any, depth: int) -> str:
     """Return `random` or `clock` for a nondeterministic function; "" for another, or if unknown.
 
     `depth` is the number of nested calls to look into.
@@ -72,7 +76,7 @@ def kind_of(callee: Any, depth: int) -> str:
         return "clock"
     if f"{module}.{name}" in RANDOM:
         return "random"
-    return kind_inside(callee, depth - 1) if depth else ""
+    return nondeterminism_inside(callee, depth - 1) if depth else ""
 
 
 def is_generator(x: Any) -> bool:
@@ -83,7 +87,7 @@ def is_generator(x: Any) -> bool:
     return False
 
 
-def kind_inside(callee: Any, depth: int) -> str:
+def nondeterminism_inside(callee: Any, depth: int) -> str:
     """Return the kind of a user's function or method, by the calls in its source; "" if unknown."""
     fn, receiver = unbound(callee)
     if not isinstance(fn, FunctionType):
@@ -101,7 +105,7 @@ def kind_inside(callee: Any, depth: int) -> str:
     called = [resolved(n.func, names) for n in ast.walk(node) if isinstance(n, ast.Call)]
     if any(getattr(x, "__name__", "") == "seed" for x in called):
         return ""
-    return next(filter(None, (kind_of(x, depth) for x in called if x is not None)), "")
+    return next(filter(None, (nondeterminism_of(x, depth) for x in called if x is not None)), "")
 
 
 def resolved(n: ast.expr, names: dict[str, Any]) -> Any:

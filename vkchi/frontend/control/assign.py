@@ -13,7 +13,6 @@ from typing import Any
 
 from vkchi.errors import KernelNameError, KernelSyntaxError
 from vkchi.frontend.context import Lowering
-from vkchi.frontend.control.iteration import items_of
 from vkchi.frontend.control.places import lvalue
 from vkchi.frontend.state.pending import UNNAMED, ConversionTarget
 from vkchi.frontend.state.scope import CONSTANT, SHARED, VARIABLE
@@ -23,6 +22,7 @@ from vkchi.frontend.values.objects import add_member, is_makeable
 from vkchi.frontend.values.operands import (
     is_tensor,
 )
+from vkchi.frontend.values.python_values import items_of
 from vkchi.frontend.values.struct_values import StructMethod
 from vkchi.frontend.values.targets import (
     VariableTarget,

@@ -15,7 +15,6 @@ from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.calls.callee import lower_call
 from vkchi.frontend.calls.compile_time_forms import lower_iterable, unrolled_items
 from vkchi.frontend.calls.lambdas import lower_lambda
-from vkchi.frontend.calls.peek import is_static_call
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.control.assign import assign_to, mark_shared, unpack
 from vkchi.frontend.control.flow import (
@@ -26,7 +25,6 @@ from vkchi.frontend.control.flow import (
     run_scoped,
     short_circuit,
 )
-from vkchi.frontend.control.iteration import items_of
 from vkchi.frontend.control.places import lower_attribute, lower_name, lower_subscript
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.state.scope import CONSTANT, Var
@@ -37,6 +35,7 @@ from vkchi.frontend.values.kinds import (
     kind_of,
 )
 from vkchi.frontend.values.operands import is_tensor
+from vkchi.frontend.values.python_values import is_static_call, items_of
 from vkchi.frontend.values.texts import Part, RuntimeString, format_parts, joined
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix

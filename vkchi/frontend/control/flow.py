@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vkchi.errors import CompilationError, KernelSyntaxError
-from vkchi.frontend.calls.peek import is_static_call
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.state.scope import CONDITIONAL, UNSET, Var
@@ -28,6 +27,7 @@ from vkchi.frontend.values.operands import (
     operand_shape,
     own_type,
 )
+from vkchi.frontend.values.python_values import is_static_call
 from vkchi.frontend.values.struct_values import as_record
 from vkchi.frontend.values.trees import (
     map_leaves,

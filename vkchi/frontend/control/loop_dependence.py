@@ -24,7 +24,6 @@ from typing import Any
 from vkchi.frontend.calls.callee import is_callable_object
 from vkchi.frontend.calls.inline import FunctionSignature, function_of, signature_of
 from vkchi.frontend.calls.intrinsics import METHODS
-from vkchi.frontend.calls.peek import look_up, peek
 from vkchi.frontend.calls.tables import find_call
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.state.dependencies import referred_names
@@ -32,6 +31,7 @@ from vkchi.frontend.state.scope import CHANGING, Var
 from vkchi.frontend.syntax.source import source_of
 from vkchi.frontend.syntax.syntax_facts import bottom_names, bottom_nodes, events_in
 from vkchi.frontend.values.kinds import function_kind, kind_of
+from vkchi.frontend.values.python_values import look_up, peek
 from vkchi.frontend.values.references import MemoryTarget
 from vkchi.frontend.values.trees import StructValue, leaves
 from vkchi.tuples import NamedTuple

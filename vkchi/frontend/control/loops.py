@@ -9,6 +9,10 @@
   it is a `while` op that also carries flags.
 - A loop over `ti.static(...)` is unrolled, in Python functions also one over a short constant
   range, a list or a vector.
+
+`cx.decisions` has a decision about each outermost loop: parallel or serial, and the reason. The
+compiler adds trip counts. `kernel.explain` prints them. A long loop that a variable or a condition
+makes serial gives a warning.
 """
 
 from __future__ import annotations
@@ -21,7 +25,6 @@ from typing import Any
 
 from vkchi.errors import CompilationError, KernelSyntaxError
 from vkchi.frontend.calls.compile_time_forms import lower_iterable, unrolled_items
-from vkchi.frontend.calls.peek import is_static_call
 from vkchi.frontend.context import LoopConfig, Lowering
 from vkchi.frontend.control.carry import (
     carried_variables,
@@ -32,18 +35,6 @@ from vkchi.frontend.control.carry import (
 )
 from vkchi.frontend.control.expressions import bind_static
 from vkchi.frontend.control.flow import condition_of, lower_block, lower_unless, run_region
-from vkchi.frontend.control.loop_decisions import (
-    ASKED,
-    HELPS,
-    LEFT,
-    ONCE,
-    RACES,
-    carried_loop,
-    parallel_loop,
-    serial_loop,
-    span_of,
-    while_loop,
-)
 from vkchi.frontend.control.loop_dependence import (
     CarriedVariable,
     assigned_names,
@@ -61,16 +52,17 @@ from vkchi.frontend.control.spaces import (
     space_of,
 )
 from vkchi.frontend.ops import operator_lowering
-from vkchi.frontend.state.pending import PendingCaution
-from vkchi.frontend.state.scope import CONDITIONAL, VARIABLE, LoopScope, Var
+from vkchi.frontend.state.pending import PendingCaution, PendingDecision
+from vkchi.frontend.state.scope import CONDITIONAL, REAL, VARIABLE, LoopScope, Var
 from vkchi.frontend.syntax.syntax_facts import first_break, returns
+from vkchi.frontend.values.python_values import is_static_call
 from vkchi.ir.core import Op, Param, Region, Value, has_kind, walk, walk_ops
 from vkchi.ir.iteration_space import INT_MAX, checked_iteration_count
 from vkchi.ir.iteration_space import space_of as space_of_axes
 from vkchi.ir.ops import GROUPED, SYNCS, TABLE, Effect, Trait
 from vkchi.lang.matrix import Matrix
-from vkchi.span import PACKAGE
-from vkchi.target.remarks import Caution, fill_line
+from vkchi.span import PACKAGE, Span, is_ours
+from vkchi.target.remarks import Caution, Decision, fill_line
 from vkchi.target.shader import range_length
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, i32
@@ -583,3 +575,61 @@ def note_unrolled(cx: Lowering, n: ast.For, rounds: int, count: int) -> None:
         )
         help = "leave ti.static out, so that it loops at run time"
         cx.cautions.append(PendingCaution(Caution("unroll", sentence, help, span)))
+
+
+# --- decisions ------------------------------------------------------------------------------------
+
+
+ASKED = "ti.loop_config(serialize=True) is written before it"
+LEFT = "a `break` or `return` of the function ends it"
+ONCE = "its range has at most one item"
+RACES = "its iterations conflict, and under ti.cpu such loops run in order"
+WHILE = "each iteration of a `while` loop depends on the one before"
+ORDERED = "if the order is meant, write ti.loop_config(serialize=True) before the loop"
+REMEDIES = {
+    CONDITIONAL: "put the condition inside the loop, or decide in Python which kernel to call",
+    LEFT: "move the loop to the kernel",
+    RACES: "let each iteration store to elements of its own",
+    REAL: "move the loop to the kernel",
+}  # by reason
+HELPS = {
+    "reduction": "write {update}: sums, products, minima and maxima stay parallel",
+    "inside": "assign `{name}` first in the loop's body, so that each iteration has its own; "
+    + ORDERED,
+    "after": "store what is read later in an array; " + ORDERED,
+}
+
+
+def parallel_loop(cx: Lowering, n: ast.For, space: LoopSpace) -> PendingDecision:
+    made = Decision("parallel", span_of(cx, n.iter), is_sparse=space.guard is not None)
+    return PendingDecision(made, space.axes, space.step)
+
+
+def serial_loop(
+    cx: Lowering, n: ast.For, space: LoopSpace, reason: str, is_warned: bool = False
+) -> PendingDecision:
+    help, is_sparse = REMEDIES.get(reason, ""), space.guard is not None
+    made = Decision("serial", span_of(cx, n.iter), reason, help, is_sparse=is_sparse)
+    return PendingDecision(made, space.axes, space.step, is_warned and not is_ours(made.span))
+
+
+def carried_loop(
+    cx: Lowering, n: ast.For, space: LoopSpace, found: CarriedVariable
+) -> PendingDecision:
+    """Return the record of a loop that is serial because a variable carries values between
+    iterations."""
+    help = HELPS[found.kind].format(name=found.name, update=found.update)
+    origin = span_of(cx, found.node)
+    made = Decision(
+        "serial", span_of(cx, n.iter), found.sentence, help, origin, name=found.name,
+        is_sparse=space.guard is not None,
+    )  # fmt: skip
+    return PendingDecision(made, space.axes, space.step, is_warned=not is_ours(made.span))
+
+
+def while_loop(cx: Lowering, n: ast.While) -> PendingDecision:
+    return PendingDecision(Decision("serial", span_of(cx, n.test), WHILE))
+
+
+def span_of(cx: Lowering, n: ast.AST) -> Span:
+    return cx.act.source.span(n, cx.act.caller)

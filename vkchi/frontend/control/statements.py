@@ -13,7 +13,6 @@ from typing import Any, TypeGuard
 
 from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.calls.inline import check_count, convert_result, into_result
-from vkchi.frontend.calls.peek import is_static_call
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.control.assign import assign_to, augment, augmented_target, mark_shared
 from vkchi.frontend.control.expressions import operator_text
@@ -23,6 +22,7 @@ from vkchi.frontend.ops.conversions import coerce
 from vkchi.frontend.ops.methods import has_all, has_any
 from vkchi.frontend.values.kinds import describe
 from vkchi.frontend.values.operands import dtype_of, is_tensor
+from vkchi.frontend.values.python_values import is_static_call
 from vkchi.frontend.values.struct_values import fit_member
 from vkchi.frontend.values.texts import print_parts
 from vkchi.frontend.values.trees import StructValue, leaves, map_leaves

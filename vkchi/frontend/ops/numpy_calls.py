@@ -11,11 +11,11 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from vkchi.frontend.calls.peek import peek
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.values.kinds import is_static
 from vkchi.frontend.values.operands import WeakNumbers, constant, weak_scalar
+from vkchi.frontend.values.python_values import peek
 from vkchi.types import scalar_of_dtype
 from vkchi.types.lazy_numpy import np
 

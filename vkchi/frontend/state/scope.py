@@ -1,20 +1,22 @@
 """Scopes: variables, the lexical blocks that hold them, and one activation per inlined call.
 
 A name first assigned in an `if` or loop ends with that block. An activation also has the flags that
-`break`, `continue` and `return` set.
+`break`, `continue` and `return` set. `ActiveCells` are facts about cells of sparse blocks.
 
     act.declare(Var("x", v, VARIABLE, depth, span)); act.find("x")
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
 
 from vkchi.frontend.syntax.source import Source
+from vkchi.ir.core import Value
 from vkchi.span import Span
+from vkchi.tuples import NamedTuple
 
 VARIABLE = "variable"
 ARGUMENT = "kernel argument"
@@ -140,3 +142,57 @@ class Activation:
         if not self.loops:
             return [self.returned]
         return [self.returned, self.loops[-1].broken, self.loops[-1].continued]
+
+
+# --- cells of sparse blocks -----------------------------------------------------------------------
+
+
+class ActiveElement(NamedTuple):
+    """An element of a sparse block whose cells are active because a loop over its node is at it.
+
+    `spot` is equal for nodes whose elements at equal indices are in the same cells. `depth` is the
+    loop depth: iterations of an inner loop may come after a deactivation, so the fact does not hold
+    there.
+    """
+
+    spot: Any
+    indices: tuple[Value, ...]
+    act: Activation
+    depth: int
+
+
+class ActiveCells:
+    """Activity facts of the current loop.
+
+    - `known`: elements that are known to be active
+    - `marked`: blocks whose activity numbers the loop may change
+    - `is_own`: true in code about cells itself, which neither checks nor marks cells
+    """
+
+    __slots__ = ("is_own", "known", "marked")
+
+    def __init__(self) -> None:
+        self.is_own = False
+        self.known: tuple[ActiveElement, ...] = ()
+        self.marked: set[Any] = set()
+
+    def is_known(self, act: Activation, node: Any, indices: Sequence[Value]) -> bool:
+        return ActiveElement(node.spot, tuple(indices), act, len(act.loops)) in self.known
+
+    @contextmanager
+    def at(self, act: Activation, node: Any, indices: Sequence[Value]) -> Iterator[None]:
+        """Assume this element's cells active while the body of a loop over the node is lowered.
+
+        Facts of outer loops hold again afterwards, unless the body dropped all facts.
+        """
+        outer = self.known
+        self.known = inner = (*outer, ActiveElement(node.spot, tuple(indices), act, len(act.loops)))
+        yield
+        self.known = outer if self.known is inner else ()
+
+    @contextmanager
+    def own(self) -> Iterator[None]:
+        """Neither check nor mark cells inside this context."""
+        outer, self.is_own = self.is_own, True
+        yield
+        self.is_own = outer

@@ -1,4 +1,4 @@
-"""Rewriting of `match` and the `else` of loops as `if` statements.
+"""Rewriting of `match` and the `else` of loops as `if` statements; syntax without support.
 
     for i in range(n):          is_complete = True
         if f(i):                for i in range(n):
@@ -21,8 +21,13 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
+from vkchi.errors import CompilationError, KernelSyntaxError
 from vkchi.tuples import NamedTuple
+
+if TYPE_CHECKING:
+    from vkchi.frontend.context import Lowering
 
 
 class UnsupportedPattern(Exception):
@@ -268,3 +273,48 @@ def _is_instance(x: ast.expr, cls: str, n: ast.AST) -> ast.expr:
 
 def _joined(op: ast.boolop, tests: list[ast.expr], n: ast.AST) -> ast.expr:
     return tests[0] if len(tests) == 1 else ast.copy_location(ast.BoolOp(op, tests), n)
+
+
+# --- unsupported syntax ---------------------------------------------------------------------------
+
+
+_NO_EXCEPTIONS = "return a flag, or store one in a field"
+_MOVE = "move it out of the kernel"
+
+# AST class -> (unsupported syntax, alternative)
+REFUSED: dict[str, tuple[str, str]] = {
+    "FunctionDef": ("functions inside functions", "define it outside, with @ti.func"),
+    "AsyncFunctionDef": ("coroutines", _MOVE),
+    "ClassDef": ("classes inside functions", _MOVE),
+    "Delete": ("`del`", "variables end with their block"),
+    "AsyncFor": ("`async for`", "use `for`"),
+    "With": ("`with`", _MOVE),
+    "AsyncWith": ("`async with`", _MOVE),
+    "Raise": ("exceptions", _NO_EXCEPTIONS),
+    "Try": ("exceptions", _NO_EXCEPTIONS),
+    "TryStar": ("exceptions", _NO_EXCEPTIONS),
+    "Import": ("`import`", "import at the top of the file"),
+    "ImportFrom": ("`import`", "import at the top of the file"),
+    "Global": ("`global`", "keep what kernels change in a field: ti.field(ti.f32, shape=())"),
+    "Nonlocal": ("`nonlocal`", "keep what kernels change in a field: ti.field(ti.f32, shape=())"),
+    "Set": ("sets", "use a tuple"),
+    "SetComp": ("set comprehensions", "use a list: [...]"),
+    "GeneratorExp": ("generator expressions", "use a list: [...]"),
+    "Await": ("`await`", _MOVE),
+    "Yield": ("`yield`", "store the values in a field"),
+    "YieldFrom": ("`yield`", "store the values in a field"),
+    "Starred": ("`*` here", "name every value"),
+    "TypeAlias": ("`type`", _MOVE),
+    "TemplateStr": ("template strings", "use an f-string in ti.static_print"),
+}
+
+
+def unsupported_node(cx: Lowering, n: ast.AST) -> CompilationError:
+    if isinstance(n, ast.Match):
+        found = unsupported_pattern(n)
+        n, what, help = found.node, f"patterns of {found.words}", "use `if` and `elif`"
+    else:
+        what, help = REFUSED.get(type(n).__name__, (f"Python's `{type(n).__name__}`", ""))
+    if hasattr(n, "lineno"):
+        cx.locate(n)
+    return cx.fail(f"kernels have no {what}", kind=KernelSyntaxError, help=help)

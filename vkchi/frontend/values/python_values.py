@@ -1,9 +1,17 @@
-"""Attributes and items of Python objects, and items of containers."""
+"""Python objects and containers at compile time: attributes, items, iteration, lookup of names.
+
+In an iteration, vectors give their components, matrices their rows, structs their members. Other
+Python objects give the items of Python's iteration.
+
+    items_of(cx, v, "unpack")       # the components of a vector
+    is_static_call(cx, n)           # True if n is `ti.static(...)`
+"""
 
 from __future__ import annotations
 
+import ast
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -42,6 +50,8 @@ from vkchi.frontend.values.operands import Operand, tensor_of
 from vkchi.frontend.values.targets import ItemTarget, VariableTarget
 from vkchi.frontend.values.texts import Part, print_parts
 from vkchi.frontend.values.trees import TreeKind, refilled
+from vkchi.interrupts.local import local
+from vkchi.lang.compile_time import static
 from vkchi.lang.struct import Struct
 from vkchi.types.lazy_numpy import np
 
@@ -341,3 +351,92 @@ def _instead_of_index(held: Any) -> str:
     if isinstance(held, list | tuple) and len(held) > FEW:
         return "pass np.asarray(a) as an argument, a: ti.types.ndarray(), or copy it into a field"
     return f"make it a ti.Vector, or {IN_STATIC_LOOP}"
+
+
+# --- iteration at compile time --------------------------------------------------------------------
+
+
+Begin = Callable[[Any], Iterable[Any]]
+
+
+def items_of(cx: Lowering, x: Any, use: str = "items", most: int | None = None) -> list[Any]:
+    """Return the items of x, at most `most` if given.
+
+    `use` is a key of kinds.USES, for the message. If x is not iterable, raises KernelSyntaxError if
+    `use` is "unpack", else KernelTypeError.
+    """
+    own = own_items(cx, x, use)
+    return cx.items_of(x, most) if own is None else own[:most]
+
+
+def lazy_items(cx: Lowering, x: Any, begin: Begin = iter, use: str = "items") -> Iterable[Any]:
+    """Return the items of x, lazily for a Python object; `begin` is `iter` or `reversed`.
+
+    Raises KernelTypeError if x is not iterable, or cannot be reversed.
+    """
+    own = own_items(cx, x, use)
+    if own is not None:
+        return begin(own)
+    if begin is reversed and not is_reversible(x):
+        raise cx.fail(f"{name_of(x)} has no order to reverse", help="write reversed(list(x))")
+    return cx.iterate(x, begin)
+
+
+def is_reversible(x: Any) -> bool:
+    is_sequence = defines(x, "__len__") and defines(x, "__getitem__")
+    return defines(x, "__reversed__") or (is_sequence and not isinstance(x, Struct))
+
+
+def own_items(cx: Lowering, x: Any, use: str) -> list[Any] | None:
+    """Return the items of a vector, matrix or struct; None if Python iterates over the object.
+
+    Raises KernelTypeError or KernelSyntaxError, as `items_of`, if x is not iterable.
+    """
+    x = kind_of(x).load(cx, x)
+    return check_supported(cx, x, use).items(cx, x, use)
+
+
+# --- lookup without lowering ----------------------------------------------------------------------
+
+
+def peek(cx: Lowering, n: ast.expr) -> Any:
+    """Return the compile-time value that a name or dotted name denotes.
+
+    For a variable it is the value held, possibly of the kernel. None for other expressions, and if
+    unknown.
+    """
+
+    def find(name: str) -> Any:
+        var = cx.act.find(name)
+        return cx.peek_captured(name) if var is None else var.value
+
+    return look_up(n, find)
+
+
+def look_up(n: ast.expr, find: Callable[[str], Any]) -> Any:
+    """Return the value of a dotted name, by the values that `find` gives for names."""
+    if isinstance(n, ast.Name):
+        return find(n.id)
+    return part_seen(look_up(n.value, find), n.attr) if isinstance(n, ast.Attribute) else None
+
+
+def part_seen(base: Any, name: str) -> Any:
+    """Return the value that `base.name` denotes; None if only lowering knows it.
+
+    None also if a property raises.
+    """
+    seen = None if base is None else kind_of(base).peek(base, name)
+    if seen is not NotImplemented:
+        return seen
+    try:
+        if not is_computed(base, name):
+            return getattr(base, name, None)
+        with ArrayGuard() as guard:
+            found = getattr(base, name, None)
+        return None if guard.is_tripped else found
+    except local(Exception):  # a property raised: reported where the name is read
+        return None
+
+
+def is_static_call(cx: Lowering, n: ast.expr) -> bool:
+    return isinstance(n, ast.Call) and peek(cx, n.func) is static
