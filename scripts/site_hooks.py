@@ -55,7 +55,8 @@ CHAPTERS = {
         "fields.trees.fields_builder", "fields.trees.snode", "fields.trees.snode",
         "fields.trees.bitpacked", "lang.sparse_cells")),
     "arrays": Chapter("Arrays and textures", (
-        "ndarray", "texture", "interop.from_dlpack", "interop.cuda.pool")),
+        "ndarray", "fields.storage", "fields.tensors", "texture", "interop.from_dlpack",
+        "interop.cuda.pool")),
     "types": Chapter("Types", ("types", "types.formats", "lang.matrix", "lang.struct")),
     "math": Chapter("Mathematical functions", (
         "lang.elementwise", "lang.linear_algebra.decompose", "lang.random"),

@@ -72,6 +72,8 @@ from vkchi.fields.constructors import (
     matrix_field as matrix_field,
     vector_field as vector_field,
 )
+from vkchi.fields.storage import Storage
+from vkchi.fields.tensors import Backend as Backend, tensor as tensor
 from vkchi.fields.trees.bitpacked import BitpackedFields as BitpackedFields
 from vkchi.fields.trees.snode import SNode as SNode
 from vkchi.fields.struct_arrays import StructField as StructField
@@ -236,9 +238,11 @@ TaichiRuntimeError = KernelRuntimeError
 TaichiSyntaxError = KernelSyntaxError
 TaichiTypeError = KernelTypeError
 Layout = ComponentOrder
+Tensor = Storage
 any_arr = types.ndarray
 ext_arr = types.ndarray
 
+Template: Any  # the same as `template`
 template: Any  # any object that a kernel is specialized for
 
 f16: TypeAlias = float

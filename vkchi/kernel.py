@@ -188,7 +188,7 @@ class Kernel:
 
     def _launch(self, cache: CallCache, args: tuple[Any, ...]) -> Any:
         """Launch outside of tapes, and note the call."""
-        runtime, signer = cache.runtime, cache.signer
+        runtime, signer = cache.runtime, cache.signer.resolved(args)
         args, shared = signer.share(signer.adopt(args), runtime, is_launch=True)
         found = cache.find(args)  # of shared arrays, or of the device that was just changed to
         if found is not None:
@@ -208,9 +208,10 @@ class Kernel:
         is_shared: bool, is_run: bool,
     ) -> Any:  # fmt: skip
         """Slow path for actions other than launches, and for launches under a tape."""
-        args, shared = cache.signer.adopt(args), NOTHING
+        signer = cache.signer.resolved(args)
+        args, shared = signer.adopt(args), NOTHING
         if is_shared and cache.runtime.recording is None:
-            args, shared = cache.signer.share(args, cache.runtime, is_launch=False)
+            args, shared = signer.share(args, cache.runtime, is_launch=False)
         on_device = act is not launch_or_record or cache.runtime.tape is not None
         kernel, args = self._compiled_for(cache, args, on_device=on_device, is_run=is_run)
         given = (args, shared) if shared else (args,)
@@ -225,7 +226,7 @@ class Kernel:
 
         With `on_device`, it does not run as Python.
         """
-        key = cache.signer.sign(args)
+        key = cache.signer.resolved(args).sign(args)
         guarded = cache.compiled.get(key)
         kernel = None if guarded is None else guarded.kernels[0]
         full = None if kernel is None else kernel.accept(args)
@@ -304,7 +305,8 @@ class Kernel:
 
         `is_kept`: use the cache. `in_order`: indices of parallel loops to compile as serial loops.
         """
-        runtime, signer, fn = cache.runtime, cache.signer, self.__vkchi_func__
+        runtime, fn = cache.runtime, self.__vkchi_func__
+        signer = cache.signer.resolved(args)
         began = perf_counter()
         specs = signer.specs(args, key)
         with compiling(fn.__name__):
@@ -334,7 +336,7 @@ class Kernel:
         """Compile the kernel to run as plain Python."""
         make_kernel = _load_python_mode()
 
-        fn, signer = self.__vkchi_func__, cache.signer
+        fn, signer = self.__vkchi_func__, cache.signer.resolved(args)
 
         def compile_for_device(args: tuple[Any, ...]) -> CompiledKernel:
             return self._compile(cache, args, key, is_kept=is_kept)

@@ -18,6 +18,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, over
 from typing_extensions import Self, dataclass_transform
 
 from vkchi.fields.field import MatrixField as MatrixField
+from vkchi.fields.storage import Storage as Storage
 from vkchi.fields.struct_arrays import StructField as StructField
 from vkchi.fields.struct_arrays import StructNdarray as StructNdarray
 from vkchi.fields.trees.snode import SNode as SNode

@@ -28,11 +28,14 @@ PUBLIC = {
     "launch.elsewhere": "device",
     "types": """
         f16 f32 f64 float16 float32 float64 i8 i16 i32 i64 int8 int16 int32 int64 ref template
+        Template=template
         u1 u8 u16 u32 u64 uint1 uint8 uint16 uint32 uint64 any_arr=ndarray ext_arr=ndarray
     """,
     "types.formats": "Format",
     "fields.trees.fields_builder": "FieldsBuilder deactivate_all_snodes root",
     "fields.field": "Field MatrixField ScalarField",
+    "fields.storage": "Tensor=Storage",
+    "fields.tensors": "Backend tensor",
     "fields.constructors": "Layout=ComponentOrder field matrix_field vector_field",
     "fields.trees.bitpacked": "BitpackedFields",
     "fields.trees.snode": "SNode axes i ij ijk ijkl ijl ik ikl il j jk jkl jl k kl l",
@@ -107,6 +110,8 @@ HOOKS = {
     "ndarray": "ndarray.ndarray",
     "vector ndarray": "ndarray.vector_ndarray",
     "matrix ndarray": "ndarray.matrix_ndarray",
+    "vector tensor": "fields.tensors.vector_tensor",
+    "matrix tensor": "fields.tensors.matrix_tensor",
     "struct ndarray": "fields.struct_arrays.struct_ndarray",
     "parameter of structs": "signature.struct_params.struct_parameter",
     "parameter of a pack": "signature.struct_params.pack_parameter",
@@ -179,7 +184,7 @@ MEMBERS = {
     "Matrix": """
         all any cast cols cross determinant diag dot entries field fill get_shape identity inverse m
         max min n ndarray ndim norm norm_inv norm_sqr normalized one outer_product rows shape sum
-        to_list to_numpy trace transpose unit zero
+        tensor to_list to_numpy trace transpose unit zero
     """,
 }
 

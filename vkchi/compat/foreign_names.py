@@ -30,8 +30,6 @@ NAMES: dict[str, str] = {
     "asarray": _FROM,
     "as_tensor": _FROM,
     "from_numpy": _FROM,
-    "tensor": _FROM,
-    "Tensor": f"write {_FIELD}, or ti.ndarray(ti.f32, shape)",
     "zeros": f"write {_FIELD}: fields begin with zeros",
     "empty": f"write {_FIELD}: fields begin with zeros",
     "zeros_like": "write ti.field(x.dtype, shape=x.shape): fields begin with zeros",

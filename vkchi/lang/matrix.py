@@ -35,8 +35,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Unpack
 
-    from vkchi.protocols import Arithmetic, MatrixField, MatrixNdarray, VectorNdarray
-    from vkchi.types.hints import Entry, FieldOptions, Number, Numbers, ScalarDType, Shape
+    from vkchi.protocols import Arithmetic, MatrixField, MatrixNdarray, Storage, VectorNdarray
+    from vkchi.types.hints import (
+        Entry,
+        FieldOptions,
+        Number,
+        Numbers,
+        ScalarDType,
+        Shape,
+        TensorOptions,
+    )
 else:
     Arithmetic = object
 
@@ -50,6 +58,7 @@ class Factories:
 
     vector_field, matrix_field = Hook("vector field"), Hook("matrix field")
     vector_ndarray, matrix_ndarray = Hook("vector ndarray"), Hook("matrix ndarray")
+    vector_tensor, matrix_tensor = Hook("vector tensor"), Hook("matrix tensor")
 
 
 def _numbers(values: Any) -> Any:
@@ -480,6 +489,16 @@ class Matrix(Arithmetic):
         """
         return Factories.matrix_ndarray(n, m, dtype, shape, **options)
 
+    @staticmethod
+    def tensor(
+        n: int, m: int, dtype: ScalarDType, shape: Shape, **options: Unpack[TensorOptions]
+    ) -> Storage:
+        """A field or ndarray of shape `shape` of `n` by `m` matrices of scalars of type `dtype`.
+
+        `options` are those of `ti.tensor`. Raises ArgumentError.
+        """
+        return Factories.matrix_tensor(n, m, dtype, shape, **options)
+
 
 # Numpy dtypes of Python numbers: no declared type.
 _FREE = ("float64", "int64", "bool")
@@ -524,6 +543,16 @@ class Vector(Matrix):
         `options` are those of `ti.ndarray`. Raises ArgumentError.
         """
         return Factories.vector_ndarray(n, dtype, shape, **options)
+
+    @staticmethod
+    def tensor(  # type: ignore[override]
+        n: int, dtype: ScalarDType, shape: Shape, **options: Unpack[TensorOptions]
+    ) -> Storage:
+        """A field or ndarray of shape `shape` of vectors of `n` scalars of type `dtype`.
+
+        `options` are those of `ti.tensor`. Raises ArgumentError.
+        """
+        return Factories.vector_tensor(n, dtype, shape, **options)
 
 
 class Differences(Matrix):

@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 import types as pytypes
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Union, get_args, get_origin
 
 from vkchi.compat.foreign_names import help_for_annotation
 from vkchi.errors import ArgumentError, KernelNameError, KernelSyntaxError
 from vkchi.fields.elements import choose_stored
 from vkchi.fields.storage import Storage
-from vkchi.fields.struct_arrays import StructNdarray
+from vkchi.fields.struct_arrays import StructField, StructNdarray
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.hooks import Hook
 from vkchi.interop import host_views
@@ -39,6 +39,7 @@ from vkchi.span import Span
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
     Array,
+    OptionalArray,
     Scalar,
     Tensor,
     cook,
@@ -344,6 +345,21 @@ class TemplateParameter(Parameter):
         return ArgSpec(self.name, "template", None, arg)
 
 
+class OpenParameter(ArrayParameter):
+    """An array, or a compile-time value: None, and with `takes_fields` a field. A `Signer` replaces
+    it by the handler of the argument of a call."""
+
+    def __init__(self, name: str, annotation: ndarray, *, takes_fields: bool) -> None:
+        super().__init__(name, annotation)
+        self.takes_fields, self._template = takes_fields, TemplateParameter(name, None)
+
+    def chosen(self, arg: Any) -> Parameter:
+        """The handler of an argument: this one, or that of templates."""
+        is_array = isinstance(arg, Ndarray) or not isinstance(arg, Storage | StructField)
+        is_field = self.takes_fields and not is_array
+        return self._template if arg is None or is_field else self
+
+
 class SelfParameter(TemplateParameter):
     """`self` of a method: its attributes are compile-time values. `spec` raises KernelSyntaxError
     if it is an instance of a class that is not data-oriented."""
@@ -461,6 +477,13 @@ def parameter_of(name: str, note: Any) -> Parameter | None:
     Raises KernelSyntaxError for an argpack with a member of unsupported annotation."""
     if note is template or isinstance(note, template):
         return TemplateParameter(name, None)
+    note, is_optional = without_none(note)
+    if note is Storage:  # ti.Tensor
+        return OpenParameter(name, ndarray(), takes_fields=True)
+    if is_optional:
+        is_array = isinstance(note, ndarray) or note is ndarray
+        given = note if isinstance(note, ndarray) else ndarray()
+        return OpenParameter(name, given, takes_fields=False) if is_array else None
     if isinstance(note.dtype if isinstance(note, ndarray) else note, StructType):
         return GroupedParameters.structs(name, note)  # type: ignore[no-any-return]
     if isinstance(note, ArgPackType):
@@ -474,6 +497,17 @@ def parameter_of(name: str, note: Any) -> Parameter | None:
     if isinstance(t, Scalar):
         return ScalarParameter(name, t)
     return TensorParameter(name, t) if isinstance(t, Tensor) else None
+
+
+def without_none(note: Any) -> tuple[Any, bool]:
+    """Return X and True for `X | None`, any other annotation and False."""
+    if isinstance(note, OptionalArray):
+        return note.array, True
+    if isinstance(note, pytypes.UnionType) or get_origin(note) is Union:
+        others = [part for part in get_args(note) if part is not type(None)]
+        if len(others) == 1:
+            return others[0], True
+    return note, False
 
 
 def resolve_annotation(fn: pytypes.FunctionType, note: Any) -> Any:

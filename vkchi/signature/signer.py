@@ -19,7 +19,7 @@ from vkchi.interop.in_place import are_disjoint_arguments, host_arrays
 from vkchi.interrupts.local import local
 from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime, await_host_memory, has_several
-from vkchi.signature import MOST_F32, Parameter
+from vkchi.signature import MOST_F32, OpenParameter, Parameter
 from vkchi.signature.bound import ImportedArray, import_from_cuda
 from vkchi.types import Scalar, integer_range
 from vkchi.types.lazy_numpy import is_array_of_numpy
@@ -42,7 +42,25 @@ class Signer:
     def __init__(self, parameters: list[Parameter]) -> None:
         self.parameters = parameters
         self._arrays = [k for k, p in enumerate(parameters) if p.kind == "array"]
+        self._open = {k: p for k, p in enumerate(parameters) if isinstance(p, OpenParameter)}
+        self._resolved: dict[tuple[int, ...], Signer] = {}  # by the positions of templates
         self.key = key_function(parameters)
+
+    def resolved(self, args: tuple[Any, ...]) -> Signer:
+        """Return the signer for calls with arguments of these kinds, whose parameters are not
+        open: they are arrays or templates."""
+        if not self._open:
+            return self
+        chosen = {k: p.chosen(args[k]) for k, p in self._open.items()}
+        others = tuple(k for k, p in chosen.items() if p is not self.parameters[k])
+        if not others:
+            return self
+        found = self._resolved.get(others)
+        if found is None:
+            parameters = [chosen.get(k, p) for k, p in enumerate(self.parameters)]
+            found = self._resolved[others] = Signer(parameters)
+            found._open = {}
+        return found
 
     def adopt(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the arguments, with arrays of other libraries replaced by numpy views.

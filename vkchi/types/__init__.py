@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from vkchi.errors import ArgumentError
 from vkchi.hooks import open_names
+from vkchi.tuples import NamedTuple
 from vkchi.types.core import SCALARS as SCALARS
 from vkchi.types.core import Array as Array
 from vkchi.types.core import Defaults as Defaults
@@ -181,11 +182,25 @@ class ndarray:
         t: Scalar | Tensor | StructType | None = cook(self._dtype)
         return with_shape(t, self.element_shape or ()) if isinstance(t, Scalar) else t
 
+    def __or__(self, other: None) -> OptionalArray:
+        return OptionalArray(self) if other is None else NotImplemented
+
+    __ror__ = __or__
+
     def __class_getitem__(cls, items: DType | tuple[DType, int]) -> ndarray:
         return cls(*items) if isinstance(items, tuple) else cls(items)
 
     def __repr__(self) -> str:
         return f"ti.types.ndarray(dtype={self.dtype}, ndim={self.ndim})"
+
+
+class OptionalArray(NamedTuple):
+    """The annotation `ndarray(...) | None`."""
+
+    array: ndarray
+
+
+NDArray = ndarray  # Quadrants' name
 
 
 def is_tensor(t: object) -> bool:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from vkchi.fields.constructors import ComponentOrder
 from vkchi.fields.field import Field
+from vkchi.fields.tensors import Backend
 from vkchi.fields.trees.snode import Axes
 from vkchi.lang.matrix import Matrix
 from vkchi.ndarray import Ndarray
@@ -31,6 +32,13 @@ class Placing(TypedDict, total=False):
 
     layout: ComponentOrder
     dynamic_index: bool
+
+class TensorOptions(TypedDict, total=False):
+    """Options of `ti.tensor`."""
+
+    backend: Backend
+    layout: Sequence[int] | None
+    needs_grad: bool
 
 class FieldOptions(Placing, total=False):
     """Options of a field besides its type and shape."""
