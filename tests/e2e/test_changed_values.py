@@ -1135,3 +1135,82 @@ def test_numbers_that_get_the_address_of_an_earlier_one(make: Any) -> None:
         held.held.clear()
         held.held[0] = make(k)
         assert (alone.number(), alone.sum(), held.values()) == (k, k + 1, k)
+
+
+# --- objects and arrays by several ways -----------------------------------------------------------
+
+
+class Part:
+    def __init__(self, k: int) -> None:
+        self.k, self.x = k, ti.ndarray(ti.i32, 1)
+        self.x[0] = k
+
+
+@ti.data_oriented
+class Whole:
+    """One part under several names, in containers and among other parts."""
+
+    def __init__(self) -> None:
+        one = self.one = Part(2)
+        self.row, self.rows, self.all = [one, Part(2)], {"a": one}, {one}
+        self.tail, self.arrays, self.named = [Part(2), one], [one.x, Part(0).x], {"x": one.x}
+        self.p0 = self.p1 = self.p2 = self.p3 = self.p4 = self.p5 = self.p6 = self.p7 = one
+        self.p8 = one
+
+    @ti.kernel
+    def by_values(self) -> ti.i32:
+        s = self.row[-1].k * 0
+        for part in ti.static(self.rows.values()):
+            s += part.k
+        return s
+
+    @ti.kernel
+    def by_slice(self) -> ti.i32:
+        s = self.one.k * 0
+        for part in ti.static(self.tail[1:]):
+            s += part.k
+        return s
+
+    @ti.kernel
+    def by_set(self) -> ti.i32:
+        s = self.one.k * 0
+        for part in ti.static(list(self.all)):
+            s += part.k
+        return s
+
+    @ti.kernel
+    def by_get(self) -> ti.i32:
+        return self.one.k * 0 + self.rows.get("a").k
+
+    @ti.kernel
+    def by_array(self) -> ti.i32:
+        s = self.arrays[-1][0]
+        for x in ti.static(self.named.values()):
+            s += x[0]
+        return s
+
+    @ti.kernel
+    def by_many_names(self) -> ti.i32:
+        first = self.p0
+        second, third, fourth, fifth = self.p1, self.p2, self.p3, self.p4
+        sixth, seventh, eighth, ninth = self.p5, self.p6, self.p7, self.p8
+        s = second.k + third.k + fourth.k + fifth.k + sixth.k + seventh.k + eighth.k + ninth.k
+        return s + first.k * 100
+
+
+@pytest.mark.parametrize("name", ["by_values", "by_slice", "by_set", "by_get", "by_array"])
+def test_a_part_that_loses_one_of_its_names(name: str) -> None:
+    whole = Whole()
+    old = whole.one
+    assert getattr(whole, name)() == 2
+    whole.one, whole.row[0], whole.arrays[0] = Part(2), Part(2), Part(5).x
+    assert getattr(whole, name)() == 2
+    old.k = old.x[0] = 9
+    assert getattr(whole, name)() == 9
+
+
+def test_a_part_of_nine_names() -> None:
+    whole = Whole()
+    assert whole.by_many_names() == 216
+    whole.p0 = Part(7)
+    assert whole.by_many_names() == 716

@@ -41,6 +41,7 @@ from vkchi.types.lazy_numpy import is_array_of_numpy
 
 CONSTANTS = (bool, int, float, str)
 _PURE = ("builtins", "math", "numpy")
+_DICT_VALUES: type = type({}.values())
 FACTS = ("shape", "ndim", "dtype", "size")  # of numpy arrays: independent of the elements
 
 
@@ -85,6 +86,7 @@ class Dependencies:
         # latest path is the last.
         self._origins: dict[int, tuple[Any, tuple[Path, ...]]] = {}
         self._made: set[int] = set()  # ids of objects made at compile time
+        self._unnamed: set[int] = set()  # ids of objects that code also reached without a path
         # Captured ndarrays by id, with the names of their parameters.
         self._members: dict[int, tuple[Any, str]] = {}
         self._gradients: dict[Path, type] = {}  # their classes; NoneType for an absent one
@@ -122,9 +124,15 @@ class Dependencies:
         self.met(value)
 
     def _found(self, value: Any, path: Path) -> None:
-        """Add a path to the latest MOST_PATHS paths of a value; a leaf keeps only the last one."""
+        """Add a path to the latest MOST_PATHS paths of a value; a leaf keeps only the last one.
+
+        What is at a dropped path is compared by identity.
+        """
         others = () if is_leaf(value) else self._paths(value)
         others = tuple([one for one in others if one != path])
+        for dropped in others[: 1 - MOST_PATHS]:
+            if dropped in self.notes:
+                self.notes[dropped].is_compared = True
         self._origins[id(value)] = (value, (*others[1 - MOST_PATHS :], path))
 
     def _paths(self, value: Any) -> tuple[Path, ...]:
@@ -136,8 +144,13 @@ class Dependencies:
         self.classes[value if isinstance(value, type) else type(value)] = None
 
     def outside(self, value: Any) -> None:
-        """Record a value without a path, such as an item of an iterator, and its class."""
+        """Record a value without a path, such as an item of an iterator, and its class.
+
+        An object may have paths already, which later lead to another object than the code reads.
+        """
         self._origins.setdefault(id(value), (value, ()))
+        if is_object(value):
+            self._unnamed.add(id(value))
         self.met(value)
 
     def default(self, fn: FunctionType, name: str, value: Any) -> None:
@@ -168,10 +181,12 @@ class Dependencies:
             if not is_known:
                 self._made.add(id(base))  # kept alive in _origins
             self._origins.setdefault(id(base), (base, ()))
-            root = self._roots.setdefault(id(base), IdentityReference(base))
-            self._note((Path(PathRoot("object", root, step[1])),), value, span)
+            self._note((self._path_in(base, step[1]),), value, span)
         elif not is_known:
             return
+        elif isinstance(base, _DICT_VALUES):  # items of a dict have paths
+            self._origins.setdefault(id(value), (value, ()))
+            self.met(value)
         elif not paths or step is None:
             self.outside(value)
         elif not isinstance(step[1], Hashable):  # a slice: the whole base is used
@@ -188,11 +203,18 @@ class Dependencies:
             )
         else:
             made = tuple([path._replace(steps=(*path.steps, step)) for path in paths])
+            if id(base) in self._unnamed and step[0] == "attr":
+                made = (self._path_in(base, step[1]), *made)
             if is_leaf(base):
                 self._found(value, made[-1])
                 self.met(value)
             else:
                 self._note(made, value, span)
+
+    def _path_in(self, base: Any, name: Any) -> Path:
+        """Return the path of an attribute that begins at an object, whichever paths lead to it."""
+        root = self._roots.setdefault(id(base), IdentityReference(base))
+        return Path(PathRoot("object", root, name))
 
     def _note(self, paths: tuple[Path, ...], value: Any, span: Span | None) -> None:
         self.met(value)
@@ -214,16 +236,18 @@ class Dependencies:
     def _note_items(self, path: Path, value: Any) -> None:
         """Record the paths of a container's items, nested ones included.
 
-        Numbers, and items that already have a path, get none.
+        Numbers get none, nor other items that already have one, except objects.
         """
         if not isinstance(value, list | tuple | dict):
             return
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for key, item in items:
-            if type(item) not in NUMBERS and not self._paths(item):
+            is_new = type(item) not in NUMBERS and not self._paths(item)
+            if is_new or is_object(item):
                 inner = path._replace(steps=(*path.steps, ("item", key)))
                 self._found(item, inner)
-                self._note_items(inner, item)
+                if is_new:
+                    self._note_items(inner, item)
 
     def absent(self, base: Any, name: str) -> None:
         for path in self._paths(base):
@@ -351,21 +375,29 @@ class Dependencies:
         for name, value in self._arguments.items():
             if is_object(value):
                 found.append(PathRead(Path(PathRoot("argument", fn, name)), "kind", type(value)))
+        pinned = self._pinned_arrays()
         for path, note in self.notes.items():
             if path.root.kind == "object" or is_users(path.root.fn):
-                found += [PathRead(path, *given, note.span) for given in self._tests(path, note)]
+                is_free = id(note.value) in self._members and id(note.value) not in pinned
+                if not is_free or note.by_python:
+                    found += [PathRead(path, *test, note.span) for test in self._tests(path, note)]
+        for array in pinned.values():
+            first = self.array_path(array)
+            if first is not None and first not in self.notes:  # an item of a container
+                found.append(PathRead(first, "value", array))
         found += [PathRead(path, "items", value) for path, value in self._iterated.items()]
         found += [PathRead(path, "absent", name) for path, name in self._absent.items()]
         found += [PathRead(path, "kind", cls) for path, cls in self._gradients.items()]
         return repeatable_reads(found, args)
 
-    @property
-    def _has_unnamed_ways(self) -> bool:
-        """True if code may reach a captured ndarray without a path, such as an item of a list in a
-        variable. It must then stay the array that the code was compiled for."""
+    def _pinned_arrays(self) -> dict[int, Any]:
+        """Return the captured ndarrays that must stay those that the code was compiled for, by id:
+        all, if code may reach one without a path, such as an item of a list in a variable."""
         values = [*self._arguments.values(), *(note.value for note in self.notes.values())]
         is_led = self._iterated or self.opaque or self.is_read_by_python
-        return bool(is_led) or any(map(self._may_lead_on, values))
+        if not (is_led or any(map(self._may_lead_on, values))):
+            return {}
+        return {key: array for key, (array, _) in self._members.items()}
 
     def _may_lead_on(self, value: Any) -> bool:
         """True for a container of other values than constants, and for an object that Python may
@@ -379,8 +411,6 @@ class Dependencies:
     def _tests(self, path: Path, note: ValueUse) -> Iterator[tuple[How, Any]]:
         """Yield the comparisons of a value at a path, as pairs (how, value) for `test_of`."""
         value = note.value
-        if id(value) in self._members and not (note.by_python or self._has_unnamed_ways):
-            return
         has_parts = isinstance(value, CONTAINERS) or is_array_of_numpy(value)
         if isinstance(value, ModuleType) or (has_parts and note.uses <= 0):
             return
