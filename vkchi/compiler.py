@@ -294,7 +294,7 @@ def _build(fn: Func, options: Options, caps: Caps, log: Log | None = None) -> Ar
         dispatches.append(Dispatch(shader, *memory_access(func), fills, size))
     return Artifact(
         fn.name, tuple(dispatches), array_types(fn.params), array_types(temps),
-        reporting_sites(program), limits_of(program), work=work_of(fn), has_next=program.has_next,
+        reporting_sites(program), limits_of(program), work=work_of(fn),
     )  # fmt: skip
 
 

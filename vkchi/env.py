@@ -34,7 +34,7 @@ FLAGS: dict[str, tuple[str, str]] = {
     "VKCHI_SHAPES": (
         "1",
         "0: kernels are compiled once, for any extents of arrays; first: for those of their first "
-        "launches, and in the last form, at once, not when launches have repeated them",
+        "launches at once, not when launches have repeated them",
     ),
     "VKCHI_PASSES": ("", "comma list of passes to leave out, as in -jam,-commoning"),
     "VKCHI_VERIFY": ("", "1: check the IR behind every pass, and its form behind every stage"),

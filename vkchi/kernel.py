@@ -32,7 +32,7 @@ from vkchi.interrupts.imports import run_in_thread
 from vkchi.interrupts.weak import insert_bounded
 from vkchi.lang.value_keys import has_dead_key, identity_keys
 from vkchi.launch.call_cache import CallCache, GuardedKernels
-from vkchi.launch.compiled_kernel import Accepted, CompiledKernel, counts_launches, path_of
+from vkchi.launch.compiled_kernel import Accepted, CompiledKernel, path_of
 from vkchi.runtime import Runtime, current_runtime
 from vkchi.signature import (
     VARARGS,
@@ -140,9 +140,7 @@ class Kernel:
         signer, runtime = kernel.signer, kernel.runtime
         args = args[: len(signer.parameters)]
         specs = signer.specs(args, signer.sign(args))
-        options = runtime.options._replace(
-            first_tier=counts_launches(runtime), in_order=kernel.in_order, cache=None
-        )
+        options = runtime.options._replace(in_order=kernel.in_order, cache=None)
         compile_kernel, _ = _load_compiler()
         return compile_kernel(self.__vkchi_func__, specs, options, runtime.device.caps, log)
 
@@ -310,9 +308,7 @@ class Kernel:
         began = perf_counter()
         specs = signer.specs(args, key)
         with compiling(fn.__name__):
-            options = runtime.options._replace(
-                first_tier=counts_launches(runtime), in_order=in_order
-            )
+            options = runtime.options._replace(in_order=in_order)
             options = options if is_kept else options._replace(cache=None)
             compiled = find_compiled(fn, specs, options, runtime.device.caps)
             kernel = CompiledKernel(runtime, compiled, signer, args, fn)

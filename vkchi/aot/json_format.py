@@ -33,7 +33,7 @@ from vkchi.types.formats import Format, rw_texture, texture
 from vkchi.types.lazy_numpy import np
 from vkchi.types.struct_types import ArgPackType, StructType
 
-NAME, FORMAT = "vkchi module", 15  # bump FORMAT when a record changes (tested)
+NAME, FORMAT = "vkchi module", 16  # bump FORMAT when a record changes (tested)
 METADATA = "module.json"
 SPIRV_MAGIC = b"\x03\x02\x23\x07"
 CODE = "tuple[Artifact, Interface]"

@@ -140,18 +140,16 @@ class Program:
 
     - fills: memory fills that are equivalent to a Func, by its name. Funcs without are absent.
     - sizes: iterations and bytes of each Func, by its name.
-    - has_next: True if a second compile may produce better code (tier 2).
     """
 
-    __slots__ = ("fills", "funcs", "has_next", "name", "sizes")
+    __slots__ = ("fills", "funcs", "name", "sizes")
 
     def __init__(
         self, name: str, funcs: tuple[Func, ...],
-        fills: Mapping[str, tuple[MemoryFill, ...]] = NO_FILLS, *, has_next: bool = False,
+        fills: Mapping[str, tuple[MemoryFill, ...]] = NO_FILLS,
         sizes: Mapping[str, DispatchSize] = NO_SIZES,
     ) -> None:  # fmt: skip
-        self.name, self.funcs, self.fills, self.has_next = name, funcs, fills, has_next
-        self.sizes = sizes
+        self.name, self.funcs, self.fills, self.sizes = name, funcs, fills, sizes
 
 
 def walk(region: Region) -> Iterator[Op]:

@@ -185,19 +185,17 @@ class CompiledKernel(Executable):
         self, executable: Executable, read: Callable[[], Func], build: Build | None = None,
         what: str | None = "",
     ) -> None:  # fmt: skip
-        """Enable shape specialization and tier 2 for an executable of this kernel.
+        """Enable shape specialization for an executable of this kernel.
 
         - read: returns the Func.
         - build: makes an artifact of a Func; None for `compiler.build_artifact`.
         - what: cache key suffix among the executables of this kernel; None disables the disk cache.
 
-        No effect without `may_have_shapes`, with report sites, or if there is neither a tier 2 nor
-        a dynamic extent to specialize.
+        No effect without `may_have_shapes`, with report sites, or if there is no dynamic extent.
         """
-        artifact = executable.artifact
-        if not self.may_have_shapes or artifact.sites:
+        if not self.may_have_shapes or executable.artifact.sites:
             return
-        if artifact.has_next or executable.asks_extents:
+        if executable.asks_extents:
             from vkchi.launch.specialization import (  # lazy: many programs have only fields
                 CodeSource,
                 ShapeSpecializer,

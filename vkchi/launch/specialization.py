@@ -1,14 +1,10 @@
-"""Tiered recompilation and shape specialization of hot kernels.
+"""Shape specialization of hot kernels.
 
 A kernel with array arguments is first compiled for any shape. Launches are counted per shape. When
 launches of a shape have run for about as long as compiling takes, the Func is built again with its
 extents as constants. Both times are estimates. Shapes of little work (SHAPE_SCALARS) are not
 counted. The first MOST_SHAPES shapes that get so far are specialized; all others use the generic
 code. `cache.content` keeps specialized code on disk, where other processes find it.
-
-Tier 1 code leaves out transformations that a few launches do not amortize (`opt.tiers`). If it
-reports a next tier, that is built in the same way: per shape, once if no extents are used, or
-generic beyond MOST_SHAPES.
 
 Variants read the same slots of the flat list and use the same arrays, but have their own
 temporaries. They are equivalent up to the order and rounding of float operations, the sign of NaNs,
@@ -97,10 +93,7 @@ class ShapeSpecializer:
     def __init__(self, executable: Executable, origin: CodeSource) -> None:
         self._runtime, self._origin = executable.runtime, origin
         self._plain, self._make_form = executable.form, executable.make_form
-        self._has_next = executable.artifact.has_next
         arrays, types = executable.dynamic_arrays, executable.artifact.arrays
-        if not executable.asks_extents:
-            arrays = {}
         self._arrays = [(name, len(places), types[name].scalars_per_element)
                         for name, places in arrays.items()]  # fmt: skip
         self._places = [place for places in arrays.values() for place in places]
@@ -137,13 +130,11 @@ class ShapeSpecializer:
         if other is None and len(self.made) < tuning.MOST_SHAPES:
             other = self.made[met.key] = ShapeCounter(met.key, self._make(met.key), 0)
             self._counted.pop(met.key, None)
-        met.form = other.form if other is not None else self._for_any
+        met.form = other.form if other is not None else self._plain
         met.left = 0
 
     def _begin(self, key: Shape, flat: list[Any]) -> ShapeCounter:
-        if len(self.made) >= tuning.MOST_SHAPES:
-            return ShapeCounter(key, self._for_any, 0)
-        if not (self._has_next or self.shapes_of(key)):
+        if len(self.made) >= tuning.MOST_SHAPES or not self.shapes_of(key):
             return ShapeCounter(key, self._plain, 0)
         found = self._look_for(key)
         if found is not None:
@@ -151,16 +142,6 @@ class ShapeSpecializer:
         met = ShapeCounter(key, self._plain, self._launches(key, flat))
         insert_bounded(self._counted, key, met, tuning.MOST_SHAPES_COUNTED)
         return met
-
-    @cached_property
-    def _for_any(self) -> CodeVariant:
-        """Generic code of the next tier, for executables with many hot shapes.
-
-        It is the present code if there is no next tier or its compilation fails.
-        """
-        if not self._has_next:
-            return self._plain
-        return self._or_plain(lambda: self._form_of(self._compile({})))
 
     def shapes_of(self, key: Shape) -> dict[str, Shape]:
         """Return the shapes of the arrays, by name, without empty arrays.
@@ -185,14 +166,7 @@ class ShapeSpecializer:
         if numbers < tuning.SHAPE_SCALARS:
             return 0
         each = numbers * self._runtime.device.caps.choose(tuning.RUN_SCALAR)
-        return max(1, int(self._price() / each))
-
-    def _price(self) -> float:
-        if not self._has_next:
-            return tuning.COMPILE_SHAPE
-        dispatches = len(self._plain.artifact.dispatches) + 1
-        ops = sum([ops for ops, _ in self._work])
-        return max(tuning.COMPILE_TIER_DISPATCH * dispatches, tuning.COMPILE_TIER_OP * ops)
+        return max(1, int(tuning.COMPILE_SHAPE / each))
 
     def _ops(self, flat: list[Any]) -> int:
         each = zip(self._work, self._rounds(flat), strict=True)

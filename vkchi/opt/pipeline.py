@@ -33,7 +33,6 @@ from vkchi.ir.op_table.invocation_ops import REPORTS
 from vkchi.ir.ops import ATOMICS, DIVISIONS, LOOPS, PLAIN_ACCESSES, QUOTIENTS, ROUNDED_DOWN, UPDATES
 from vkchi.ir.verify import verify
 from vkchi.opt.memo import Memo
-from vkchi.opt.tiers import Tier
 from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.target.options import Options
 from vkchi.target.remarks import Decision, Log, record
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from vkchi.target.artifact import DispatchSize, MemoryFill
 
 Change = Callable[[Func], "Func | Program"]
-Given = Mapping[str, Any]  # caps, options, memo, tier, log
+Given = Mapping[str, Any]  # caps, options, memo, log
 # The Func that each pass last left. A cleanup with one pass of CLEANUP counts for those of them
 # that ran before.
 Left = dict[str, Func]
@@ -71,7 +70,7 @@ class PassEntry(NamedTuple):
     """Location and requirements of a pass.
 
     - `where`: `module:function`.
-    - `takes`: arguments besides the Func, of `caps, options, memo, tier, log`.
+    - `takes`: arguments besides the Func, of `caps, options, memo, log`.
     - `needs`: op kinds without which the pass changes nothing.
     - `several`: one such op, outside serial loops, is not enough, unless the Func has a kind of
       `beside`.
@@ -160,7 +159,7 @@ ENTRIES: dict[str, PassEntry] = {
     "reciprocals": PassEntry(
         "math.reciprocals:multiply_instead", "caps", tuple(ROUNDED_DOWN.values())
     ),
-    "peel": PassEntry("loops.peel:peel", "caps, tier, log", ("parallel",)),
+    "peel": PassEntry("loops.peel:peel", "caps, log", ("parallel",)),
     "split": PassEntry("mapping.split:split_dispatches"),
     "coarsen": PassEntry("loops.coarsen:coarsen", "caps, log", ATOMICS.keys()),
     "bins": PassEntry("loops.bins:privatize_histograms", "caps, log", ATOMICS.keys()),
@@ -366,7 +365,7 @@ class Pass:
 
     def __call__(self, fn: Func) -> Any:
         """Return the Func that the pass returns, or the Program of `split`."""
-        given = given_to(fn, self.caps, self.options, Memo())
+        given = given_to(self.caps, self.options, Memo())
         result = run_pass(self.name, fn, given)
         return result[0] if isinstance(result, tuple) else result
 
@@ -432,9 +431,8 @@ PASSES["unroll_words"] = Pass("unroll", CPU)
 PASSES["legalize"] = Pass("legalize", SMALLEST)
 
 
-def given_to(fn: Func, caps: Caps, options: Options, memo: Memo) -> Given:
-    tier = Tier(fn, options)
-    return {"caps": caps, "options": options, "memo": memo, "tier": tier, "log": memo.log}
+def given_to(caps: Caps, options: Options, memo: Memo) -> Given:
+    return {"caps": caps, "options": options, "memo": memo, "log": memo.log}
 
 
 def optimize_kernel(
@@ -445,14 +443,13 @@ def optimize_kernel(
     Dispatches with an empty body are left out. Raises InternalError if a pass breaks the IR. Errors
     of passes propagate, such as the DeviceError of `legalize`.
     """
-    given = given_to(fn, caps, options, memo or Memo())
+    given = given_to(caps, options, memo or Memo())
     clock = PassTimer(fn.name)
     made = run_verified(lambda checks: cut_dispatches(fn, given, checks), given, clock)
     kept = tuple(f for f in made.funcs if len(f.body.ops) > 1)
     used = {p for f in kept for p in f.params}
     clock.show()
-    has_next: bool = given["tier"].has_next
-    program = Program(fn.name, kept, made.fills, has_next=has_next, sizes=made.sizes)
+    program = Program(fn.name, kept, made.fills, made.sizes)
     return program, tuple(p for p in made.temps if p in used)
 
 
@@ -524,7 +521,7 @@ def lower_dispatch(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:
 
     Raises InternalError if a pass breaks the IR.
     """
-    given = given_to(fn, caps, Options(), memo or Memo())
+    given = given_to(caps, Options(), memo or Memo())
     clock = PassTimer(f"{fn.name}, lowered")
     made = run_verified(
         lambda checks: BuiltDispatches([run_stage(fn, "lowering", given, checks, {})]),

@@ -75,7 +75,6 @@ class Artifact(NamedTuple):
     - ir: the source Func, if the caller requested it.
     - work: op counts and how often a launch runs them (`analysis.cost`).
     - own_sites: report sites of code that was added to the Func, numbered from OWN_SITES.
-    - has_next: True if a second-tier compile may produce better code.
     """
 
     name: str
@@ -86,7 +85,6 @@ class Artifact(NamedTuple):
     limits: tuple[Check, ...]
     ir: IrText | None = None
     work: tuple[tuple[int, Count], ...] = ()
-    has_next: bool = False
     own_sites: tuple[ReportSite, ...] = ()
 
     @property

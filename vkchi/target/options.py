@@ -26,7 +26,6 @@ IN_CODE = (
     "exact",
     "debug",
     "check_out_of_bound",
-    "first_tier",
     "in_order",
     "strict",
     "nan",
@@ -45,7 +44,6 @@ class Options(NamedTuple):
     - missing_gradient: `error` or `warn`, if a gradient flows through an array without one.
     - accept_races: kernels (`scatter`, `Solver.scatter`, `fluid.Solver.scatter`) whose races cause
       neither errors in gradients nor warnings.
-    - first_tier: omit optimizations that only repeated launches repay (`opt.tiers`).
     - in_order: numbers of the parallel loops to compile as serial loops (`races.watch`).
     - nan: report stores of NaN and infinities.
     - strict: report warnings about conversions and constants as errors.
@@ -63,7 +61,6 @@ class Options(NamedTuple):
     exact: bool = False
     missing_gradient: str = "error"
     accept_races: tuple[str, ...] = ()
-    first_tier: bool = False
     in_order: tuple[int, ...] = ()
     strict: bool = False
     nan: bool = False

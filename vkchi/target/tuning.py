@@ -52,11 +52,9 @@ RUN_ATOMIC = 3.0  # an atomic float addition on a CPU
 RUN_LOAD = 0.2  # of a lane
 RUN_EXPANDED = 2.0  # a scalar stored by one loop and loaded by the next
 
-# Specialization for shapes and tiers, in nanoseconds. Measured on the programs of
-# `benchmarks/shapes.py`, the time per op on a stencil of 126 ops (15 ms). The value for GPUs is
-# derived from memory bandwidth.
+# Specialization for shapes, in nanoseconds. Measured on the programs of `benchmarks/shapes.py`. The
+# value for GPUs is derived from memory bandwidth.
 COMPILE_SHAPE = 5e7  # most of it in Mesa's lavapipe
-COMPILE_TIER_DISPATCH, COMPILE_TIER_OP = 6e6, 1e5  # the next tier, per dispatch or per op, if more
 RUN_SCALAR = (2.0, 0.02)  # a launch, per scalar of its arrays
 OPS_PER_SCALAR = 50  # ops that count as a scalar
 SHAPE_SCALARS = 2048  # least scalars of a launch; below, launch overhead dominates

@@ -24,7 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VKCHI_FORMAT 15
+#define VKCHI_FORMAT 16
 #define VKCHI_AXES 12
 #define VKCHI_TRASH_BYTES 4096
 

@@ -13,10 +13,9 @@ merged; straight-line code with contiguous accesses is split for that alone.
 
 Iterations of a `parallel` may run in any order, hence also in two loops. GPUs are excluded. Only
 long loops with constant bounds are split, because the driver compiles their body twice. Loops with
-short rows are not split, because each end of a row is another cache line. Splits that tier 1 can do
-without are deferred (`tiers`).
+short rows are not split, because each end of a row is another cache line.
 
-    >>> peel(fn, caps, Tier(fn, options))
+    >>> peel(fn, caps)
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ from vkchi.ir.ops import axes_of, constant_trip_count
 from vkchi.ir.rebuild import Cloner, inline, rebuild_loops
 from vkchi.opt.cost_model import is_worth_splitting
 from vkchi.opt.loops.jam import elements_per_access, has_small_body, is_mostly_contiguous
-from vkchi.opt.tiers import Tier
 from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.target.remarks import Log, Refusal, Verdict, record_refusal
@@ -64,11 +62,10 @@ LONG = Refusal("its body is too long to be compiled twice")
 UNKNOWN = Refusal("its bounds are not compile-time constants")
 SHORT = Refusal("it has too few iterations, or too short rows, to repay a second copy of its code")
 UNDECIDED = Refusal("its conditions on indices are not decided in three quarters of its iterations")
-DEFERRED = Refusal("it is deferred until launches took as long as compiling")
 
 
-def peel(fn: Func, caps: Caps, tier: Tier, log: Log | None = None) -> Func:
-    """Split long loops into interior and edges, if profitable and not deferred to the next tier.
+def peel(fn: Func, caps: Caps, log: Log | None = None) -> Func:
+    """Split long loops into interior and edges, if profitable.
 
     Records in `log` why loops that ask about their indices are not split.
     """
@@ -76,13 +73,12 @@ def peel(fn: Func, caps: Caps, tier: Tier, log: Log | None = None) -> Func:
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         ask = may_split(op, caps) and DecidableOps(op)
         spans = ask and find_middle(op, ask, caps)
-        verdict = DEFERRED if spans and tier.leaves(op, fn) else spans
         if log is not None and any(map(is_question, walk(op.regions[0]))):
-            record_refusal(log, "index-set splitting", op.span, verdict)
-        if not (isinstance(ask, DecidableOps) and isinstance(verdict, tuple)):
+            record_refusal(log, "index-set splitting", op.span, spans)
+        if not (isinstance(ask, DecidableOps) and isinstance(spans, tuple)):
             return None
-        build_middle(b, op, ask, verdict)
-        build_edges(b, op, verdict)
+        build_middle(b, op, ask, spans)
+        build_edges(b, op, spans)
         return ()
 
     return rebuild_loops(fn, visit)
