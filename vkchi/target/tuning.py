@@ -115,7 +115,6 @@ COOPERATIVE_LOADS = 2  # uniform loads per lane from which they are cooperative
 
 FLATTEN_OPS = 6  # without constants, that may run unconditionally
 PREDICATE_LOADS, PREDICATE_OPS = 4, 16  # in both regions
-THREADING_OPS = 4  # copied, without constants
 PROMOTE_ACCESSES = 3  # least accesses of an element for a gain
 VECTOR_DISTANCE = 128  # ops between merged accesses; bounds register pressure
 VECTOR_WORDS = (8, 4)  # bytes per word

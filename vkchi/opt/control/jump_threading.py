@@ -11,8 +11,8 @@ pass, values loaded by the condition are available in the branch, and no conditi
 Conditions:
 
 - One region of the first `if` yields a constant condition. The region of the second `if` that it
-  selects is copied there. So the copy must be small, and contain no control op. Nor may it contain
-  an op that communicates between invocations: copies would split these into two groups.
+  selects is copied there, so it may only contain constants. Hence `if a or b` stays: a CPU that
+  executes masked lanes would run its body twice.
 - Ops between the two `if`s move before both. So they must be pure, and independent of the first
   `if`.
 - GPUs skip a condition whose loads `predicate` speculates. Speculated loads overlap, which loads in
@@ -26,10 +26,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vkchi.ir.core import Func, Op, Region, Result, Value, is_constant
-from vkchi.ir.ops import SYNCS, TABLE, Effect
+from vkchi.ir.ops import TABLE, Effect
 from vkchi.ir.rebuild import Cloner, Rebuilder
 from vkchi.opt.control.predicate import will_be_if_converted
-from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 
@@ -59,7 +58,7 @@ class Threader(Rebuilder):
     """Rewrites chains to one `if`. `is_straight`: `predicate` speculates loads, as on GPUs."""
 
     def __init__(self, *, is_straight: bool) -> None:
-        super().__init__(lambda b, op, args: None)
+        super().__init__(lambda b, op, args: None, ())
         self.is_straight = is_straight
 
     def ops(self, ops: Sequence[Op]) -> None:
@@ -132,7 +131,7 @@ def longest_chain(ops: Sequence[Op], k: int, known: int) -> Chain:
     for length, op in enumerate(ops[k + 1 :], 2):
         if op.kind == "if" and is_result_of(op.args[0], found.ifs[-1]):
             region = selected_region(op, values)
-            if region is None or copied([*found.chosen, region]) > tuning.THREADING_OPS:
+            if region is None:
                 break
             values.update((r, values.get(v, v)) for r, v in zip(op.results, region.yielded))
             found = Chain([*found.ifs, op], known, [*found.chosen, region], [*between], length)
@@ -152,16 +151,10 @@ def is_apart(op: Op, ifs: Sequence[Op]) -> bool:
 
 
 def selected_region(op: Op, values: dict[Value, Value]) -> Region | None:
+    """Return the region of an `if` that a constant in `values` selects; None if there is no such
+    constant, or the region contains other ops than constants."""
     cond = values.get(op.args[0])
     if cond is None or not is_constant(cond):
         return None
-    return op.regions[0 if cond.attr else 1]
-
-
-def copied(regions: Sequence[Region]) -> int:
-    """Return the number of ops to copy, without constants; THREADING_OPS + 1 if one of them has
-    regions or synchronizes."""
-    ops = [op for r in regions for op in r.ops[:-1] if op.kind != "const"]
-    return (
-        tuning.THREADING_OPS + 1 if any(op.regions or op.kind in SYNCS for op in ops) else len(ops)
-    )
+    region = op.regions[0 if cond.attr else 1]
+    return region if all(x.kind == "const" for x in region.ops[:-1]) else None
