@@ -41,6 +41,7 @@ from vkchi.frontend.state.scope import (
     Var,
 )
 from vkchi.frontend.state.user_code_errors import access_error, foreign_traceback, user_code_error
+from vkchi.frontend.syntax.syntax_facts import name_in
 from vkchi.frontend.values.kinds import kind_of
 from vkchi.frontend.values.references import ArrayRef, member_of
 from vkchi.frontend.values.trees import refilled
@@ -224,8 +225,7 @@ class Lowering:
     @property
     def called(self) -> str:
         """Name of the function in the call being lowered; "" outside calls and for attributes."""
-        called = self.call_node.func if self.call_node is not None else None
-        return called.id if isinstance(called, ast.Name) else ""
+        return "" if self.call_node is None else name_in(self.call_node.func)
 
     # --- variables ---------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ class Type:
     _interned: WeakTable[tuple[Any, ...], Type] = WeakTable()
     _text: str
     _make: Any
+    kind: str = ""  # of a scalar: i, u, f or b
 
     def __repr__(self) -> str:
         return self._text
@@ -107,6 +108,8 @@ def _make_scalar(name: str, row: tuple[str, str, str, str]) -> Scalar:
     t.numpy_name, t.code, t.arithmetic_cap, t.storage_cap = row
     return t
 
+
+INTEGERS = frozenset("iu")  # kinds
 
 # Name -> `numpy_name`, `code`, `arithmetic_cap`, `storage_cap`.
 _ROWS = {

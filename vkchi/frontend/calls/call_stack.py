@@ -33,7 +33,7 @@ from vkchi.frontend.control.flow import lower_block
 from vkchi.frontend.state.dependencies import outer_value
 from vkchi.frontend.state.scope import REFERENCE, Activation, Var
 from vkchi.frontend.syntax.source import Source, source_of
-from vkchi.frontend.syntax.syntax_facts import always_leaves, function_assigns
+from vkchi.frontend.syntax.syntax_facts import always_leaves, function_assigns, name_in, nodes_of
 from vkchi.frontend.values.python_values import look_up
 from vkchi.interrupts.weak import WeakGroup
 from vkchi.lang import elementwise, math
@@ -97,9 +97,8 @@ def _is_stacked(fn: FunctionType, source: Source, notes: Mapping[str, Any]) -> b
         if call.keywords or len(call.args) != len(names):
             return False
         for name, arg in zip(names, call.args):
-            if not isinstance(cook(notes.get(name)), Scalar) and not (
-                isinstance(arg, ast.Name) and arg.id == name and not function_assigns(source, name)
-            ):
+            is_kept = name_in(arg) == name and not function_assigns(source, name)
+            if not is_kept and not isinstance(cook(notes.get(name)), Scalar):
                 return False
     return all(is_plain(n, fn) for n in body_of(node))
 
@@ -113,7 +112,7 @@ def own_calls(n: ast.AST, fn: FunctionType) -> Iterator[ast.Call]:
     """Yield the calls of fn in the syntax of n, innermost first."""
     for child in ast.iter_child_nodes(n):
         yield from own_calls(child, fn)
-    if isinstance(n, ast.Call) and getattr(meaning(n.func, fn), "__vkchi_func__", None) is fn:
+    if isinstance(n, ast.Call) and is_own(n, fn):
         yield n
 
 
@@ -136,7 +135,7 @@ def is_plain(n: ast.stmt, fn: FunctionType) -> bool:
         return False
     inner = [x for x in ast.iter_child_nodes(n) if isinstance(x, ast.stmt)]
     is_loop = isinstance(n, ast.For | ast.While)
-    leaves = any(isinstance(x, ast.Return) for x in ast.walk(n))
+    leaves = any(nodes_of(n, ast.Return))
     if is_loop and (leaves or [*own_calls(n, fn)]):
         return False
     targets = n.targets if isinstance(n, ast.Assign) else [getattr(n, "target", None)]
@@ -149,7 +148,7 @@ def is_plain(n: ast.stmt, fn: FunctionType) -> bool:
 
 
 def is_names(n: ast.expr) -> bool:
-    return isinstance(n, ast.Name) or (isinstance(n, ast.Tuple) and all(map(is_names, n.elts)))
+    return all(map(is_names, n.elts)) if isinstance(n, ast.Tuple) else name_in(n) != ""
 
 
 def choices(n: ast.expr) -> Iterator[ast.expr]:
@@ -185,7 +184,7 @@ def may_skip(n: ast.AST) -> bool:
 def is_pure_call(n: ast.Call, fn: FunctionType) -> bool:
     """True if a call is of the function itself, a vkchi type, or a function in `_PURE`."""
     callee = meaning(n.func, fn)
-    if getattr(callee, "__vkchi_func__", None) is fn or isinstance(callee, Type):
+    if is_own(n, fn) or isinstance(callee, Type):
         return True
     try:
         return callee in _PURE
@@ -311,13 +310,12 @@ class StackRewriter:
         The statements that make the calls are appended to `made`.
         """
         n = copy.copy(n)
+
+        def hoist(x: Any) -> Any:
+            return self.hoisted(x, made) if isinstance(x, ast.expr) else x
+
         for field, x in ast.iter_fields(n):
-            if isinstance(x, ast.expr):
-                setattr(n, field, self.hoisted(x, made))
-            elif isinstance(x, list):
-                setattr(
-                    n, field, [self.hoisted(i, made) if isinstance(i, ast.expr) else i for i in x]
-                )
+            setattr(n, field, [hoist(i) for i in x] if isinstance(x, list) else hoist(x))
         if not isinstance(n, ast.Call) or not is_own(n, self.fn):
             return n
         name, self.calls = f"Z_call{self.calls}", self.calls + 1

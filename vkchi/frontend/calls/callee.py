@@ -49,12 +49,12 @@ from vkchi.frontend.values.targets import VariableTarget
 from vkchi.frontend.values.tensor_values import constant_method
 from vkchi.frontend.values.trees import StructValue, is_made, leaves, records_in
 from vkchi.hooks import PYTHON_SCOPE
-from vkchi.ir.core import Value
+from vkchi.ir.core import Value, numeric_type_of
 from vkchi.lang.compile_time import static
 from vkchi.lang.function import Function
 from vkchi.lang.matrix import Matrix
 from vkchi.tuples import NamedTuple
-from vkchi.types import DefaultTensor, Tensor, Type
+from vkchi.types import DefaultTensor, Type, shape_of
 from vkchi.types.struct_types import StructType
 
 _MAKERS = ("vkchi.fields.", "vkchi.ndarray", "vkchi.texture")  # modules that create arrays
@@ -186,8 +186,8 @@ def fill_value(cx: Lowering, n: ast.Call, f: ast.Attribute) -> None:
     """Lower `v.fill(x)` of an assignable vector or matrix. Raises KernelTypeError for a scalar."""
     args, _ = lower_arguments(cx, n)
     target = lvalue(cx, f.value)
-    t = operator_lowering.value(cx, target).type
-    if len(args) != 1 or not isinstance(t, Tensor):
+    t = numeric_type_of(operator_lowering.value(cx, target))
+    if len(args) != 1 or not shape_of(t):
         raise cx.fail("`fill` takes one value and is a method of vectors, matrices and arrays")
     assign_to(cx, f.value, convert_value(cx, args[0], t))
 

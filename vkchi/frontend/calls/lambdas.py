@@ -16,7 +16,7 @@ from vkchi.errors import KernelCallError, KernelSyntaxError
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.control.loop_dependence import names_assigned_by
 from vkchi.frontend.state.scope import CONSTANT, PASSED, VARIABLE, Activation, Var
-from vkchi.frontend.syntax.syntax_facts import count_assignments
+from vkchi.frontend.syntax.syntax_facts import count_assignments, nodes_of
 from vkchi.frontend.values.kinds import Kind, all_but, is_static, kind_of
 from vkchi.frontend.values.targets import kind_of_variable
 
@@ -60,7 +60,7 @@ def lower_lambda(cx: Lowering, n: ast.Lambda) -> LambdaFunction:
     Raises KernelSyntaxError for `*args` and `**kwargs`, and for `:=` in the body.
     """
     a = n.args
-    inner = next((x for x in ast.walk(n.body) if isinstance(x, ast.NamedExpr)), None)
+    inner = next(nodes_of(n.body, ast.NamedExpr), None)
     if a.vararg or a.kwarg or a.kwonlyargs or inner is not None:
         what = "`:=` in lambdas" if inner is not None else "lambdas with `*` parameters"
         raise cx.fail(
@@ -82,8 +82,8 @@ def visible(cx: Lowering, n: ast.Lambda, names: Sequence[str]) -> dict[str, Var]
     """
     found: dict[str, Var] = {}
     code = cx.act.fn.__code__
-    for x in ast.walk(n.body):
-        if not isinstance(x, ast.Name) or x.id in names or x.id in found:
+    for x in nodes_of(n.body, ast.Name):
+        if x.id in names or x.id in found:
             continue
         var = cx.act.find(x.id)
         if var is not None:
@@ -161,7 +161,7 @@ def check_captures(cx: Lowering, fn: LambdaFunction) -> None:
             continue
         if changed is None:
             outer, cx.act = cx.act, fn.act
-            calls = [x for x in ast.walk(source.node) if isinstance(x, ast.Call)]
+            calls = nodes_of(source.node, ast.Call)
             changed = {changed for x in calls for changed in names_assigned_by(cx, x)}
             cx.act = outer
         if name in changed or count_assignments(source, name) > 1:

@@ -20,6 +20,7 @@ from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.state.scope import Activation
 from vkchi.frontend.syntax.source import source_of
+from vkchi.frontend.syntax.syntax_facts import nodes_of
 from vkchi.frontend.values.kinds import kind_of
 from vkchi.frontend.values.operands import value, weak
 from vkchi.frontend.values.struct_values import Receiver
@@ -34,7 +35,7 @@ MOST_REPEATS = 2 * MOST_COPIES  # with indirect recursion, or recursion by other
 
 def depth_of(fn: FunctionType) -> int:
     """Return the depth limit of a real function: lower if it has several recursive calls."""
-    calls = [n for n in ast.walk(source_of(fn).node) if isinstance(n, ast.Call)]
+    calls = nodes_of(source_of(fn).node, ast.Call)
     places = sum(ast.unparse(n.func).rpartition(".")[2] == fn.__name__ for n in calls)
     return MOST_DEEP if places < 2 else int(math.log(MOST_COPIES, places))
 

@@ -19,6 +19,7 @@ from vkchi.errors import KernelSyntaxError
 from vkchi.frontend.state.dependencies import referred_names, unbound
 from vkchi.frontend.state.pending import PendingCaution
 from vkchi.frontend.syntax.source import source_of
+from vkchi.frontend.syntax.syntax_facts import nodes_of
 from vkchi.span import PACKAGE
 from vkchi.target.remarks import Caution
 
@@ -102,7 +103,7 @@ def nondeterminism_inside(callee: Any, depth: int) -> str:
     names = referred_names(fn)
     if receiver and node.args.args:
         names[node.args.args[0].arg] = receiver[0]
-    called = [resolved(n.func, names) for n in ast.walk(node) if isinstance(n, ast.Call)]
+    called = [resolved(n.func, names) for n in nodes_of(node, ast.Call)]
     if any(getattr(x, "__name__", "") == "seed" for x in called):
         return ""
     return next(filter(None, (nondeterminism_of(x, depth) for x in called if x is not None)), "")

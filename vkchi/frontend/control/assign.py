@@ -8,7 +8,7 @@ A new variable copies its value: Python numbers become kernel values.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vkchi.errors import KernelNameError, KernelSyntaxError
@@ -16,7 +16,7 @@ from vkchi.frontend.context import Lowering
 from vkchi.frontend.control.places import lvalue
 from vkchi.frontend.state.pending import UNNAMED, ConversionTarget
 from vkchi.frontend.state.scope import CONSTANT, SHARED, VARIABLE
-from vkchi.frontend.syntax.syntax_facts import bottom_names
+from vkchi.frontend.syntax.syntax_facts import bottom_names, name_in
 from vkchi.frontend.values.kinds import check_supported, kind_of
 from vkchi.frontend.values.objects import add_member, is_makeable
 from vkchi.frontend.values.operands import (
@@ -33,7 +33,6 @@ from vkchi.frontend.values.targets import (
 from vkchi.frontend.values.trees import (
     StructValue,
 )
-from vkchi.ir.core import Value
 
 
 def has_parts(x: Any) -> bool:
@@ -47,16 +46,31 @@ def has_parts(x: Any) -> bool:
 def assign_to(cx: Lowering, n: ast.expr, x: Any, *, is_static: bool = False) -> None:
     """Lower `n = x`. With `is_static` (`a = ti.static(...)`), a new name denotes x itself."""
     cx.locate(n)
-    if isinstance(n, ast.Name):
-        assign_name(cx, n.id, x, is_static=is_static)
-    elif isinstance(n, ast.Tuple | ast.List):
-        for item, part in zip(n.elts, unpack(cx, n, x)):
-            assign_to(cx, item, part, is_static=is_static)
-    elif isinstance(n, ast.Attribute | ast.Subscript):
-        if not _adds_member(cx, n, x):
-            store_target(cx, assignable(cx, n), x)
-    else:
+    assign = _ASSIGNED.get(type(n))
+    if assign is None:
         raise cx.tables.refuse(cx, n)
+    assign(cx, n, x, is_static)
+
+
+def _assign_items(cx: Lowering, n: ast.Tuple | ast.List, x: Any, is_static: bool) -> None:
+    for item, part in zip(n.elts, unpack(cx, n, x)):
+        assign_to(cx, item, part, is_static=is_static)
+
+
+def _assign_member(cx: Lowering, n: ast.Attribute, x: Any, is_static: bool) -> None:
+    """Lower `a.b = x`, which may add a member to an object of the kernel."""
+    var = cx.act.find(name_in(n.value))
+    if var is None or not add_member(cx, VariableTarget(var), n.attr, x):
+        store_target(cx, assignable(cx, n), x)
+
+
+_ASSIGNED: dict[type[ast.AST], Callable[[Lowering, Any, Any, bool], None]] = {
+    ast.Name: lambda cx, n, x, is_static: assign_name(cx, n.id, x, is_static=is_static),
+    ast.Tuple: _assign_items,
+    ast.List: _assign_items,
+    ast.Attribute: _assign_member,
+    ast.Subscript: lambda cx, n, x, _: store_target(cx, assignable(cx, n), x),
+}
 
 
 def mark_shared(cx: Lowering, n: ast.expr, given: ast.expr) -> None:
@@ -72,7 +86,7 @@ def mark_shared(cx: Lowering, n: ast.expr, given: ast.expr) -> None:
         for item, one in zip(n.elts, parts if len(parts) == len(n.elts) else [given] * len(n.elts)):
             mark_shared(cx, item, one)
         return
-    var = cx.act.find(n.id) if isinstance(n, ast.Name) else None
+    var = cx.act.find(name_in(n))
     if var is None or var.kind != VARIABLE or not _has_name(given):
         return
     is_object = isinstance(var.value, StructValue) and bool(var.value.objects)
@@ -85,14 +99,6 @@ def _has_name(n: ast.expr) -> bool:
     if isinstance(n, ast.IfExp):
         return _has_name(n.body) or _has_name(n.orelse)
     return isinstance(n, ast.Name | ast.Attribute | ast.Subscript | ast.Starred | ast.NamedExpr)
-
-
-def _adds_member(cx: Lowering, n: ast.Attribute | ast.Subscript, x: Any) -> bool:
-    """Perform `n = x` if it adds a member to an object of the kernel; return True if it did."""
-    if not isinstance(n, ast.Attribute) or not isinstance(n.value, ast.Name):
-        return False
-    var = cx.act.find(n.value.id)
-    return var is not None and add_member(cx, VariableTarget(var), n.attr, x)
 
 
 def assign_name(cx: Lowering, name: str, x: Any, *, is_static: bool = False) -> None:
@@ -120,7 +126,7 @@ def assignable(cx: Lowering, n: ast.expr) -> Any:
     target = lvalue(cx, n)
     if kind_of(target).is_assignable(target):
         return target
-    is_value = isinstance(target, Value)
+    is_value = kind_of(target).has_type
     raise cx.fail(
         f"`{ast.unparse(n)}` is {'a value' if is_value else 'a compile-time constant'} "
         "and cannot be assigned",
@@ -171,7 +177,7 @@ def augment(cx: Lowering, n: ast.expr, target: Any, op: str, x: Any) -> None:
     """Lower `n op= x` for the target of n. Raises KernelTypeError."""
     found = kind_of(target)
     check_supported(cx, found.held(target), "number")
-    var = cx.act.find(n.id) if isinstance(n, ast.Name) else None
+    var = cx.act.find(name_in(n))
     into = into_variable(cx, var) if var is not None else ConversionTarget(n)
     found.update(cx, target, op, x, into)
 

@@ -19,7 +19,7 @@ from vkchi.frontend.control.flow import Arm, run_region, short_circuit
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.state.identity import join_iterations
 from vkchi.frontend.state.scope import CHANGING, UNSET, VARIABLE, LoopScope, Var
-from vkchi.frontend.syntax.syntax_facts import names_assigned, names_of_indices, returns
+from vkchi.frontend.syntax.syntax_facts import name_in, names_assigned, names_of_indices, returns
 from vkchi.frontend.values.kinds import is_same, kind_of
 from vkchi.frontend.values.references import MemoryTarget
 from vkchi.frontend.values.trees import (
@@ -44,9 +44,8 @@ def assigned_variables(cx: Lowering, n: ast.For | ast.While) -> list[Var]:
         if passed.name in names:
             continue
         callee = passed.callee
-        is_hidden = isinstance(callee, ast.Name) and (  # by a name that the loop binds
-            callee.id in found.names or callee.id in names_of_indices(cx.act.source, n)
-        )
+        hidden = (*found.names, *names_of_indices(cx.act.source, n))  # by names that the loop binds
+        is_hidden = name_in(callee) in hidden
         if is_hidden or may_refer(cx, callee, passed.position):
             names[passed.name] = None
     variables: dict[Var, None] = {}
@@ -249,10 +248,8 @@ def _lower_test(
         arm = run_region(cx, tuple(params), lower)
     if arm.value is False:
         return None
-    if not isinstance(arm.value, Value):
-        with cx.b.within(arm.region):
-            arm = arm._replace(value=cx.b.const(True, u1))
-    return arm
+    with cx.b.within(arm.region):
+        return arm._replace(value=operator_lowering.as_condition(cx, arm.value))
 
 
 class _Flags:
@@ -274,12 +271,11 @@ class _Flags:
                 stop = flag if stop is not True else stop
             elif flag is not False and stop is not True:
                 stop = cx.b.emit("or", stop, flag)
-        runs = cx.b.emit("not", stop) if isinstance(stop, Value) else cx.b.const(not stop, u1)
-        cx.assign(self.runs, runs)
+        runs = operator_lowering.negated(cx, stop)
+        cx.assign(self.runs, operator_lowering.as_condition(cx, runs))
         if self.returned is not None:
-            flag = cx.act.returned.value
-            value = flag if isinstance(flag, Value) else cx.b.const(flag, u1)
-            cx.assign(self.returned, value)
+            returned = operator_lowering.as_condition(cx, cx.act.returned.value)
+            cx.assign(self.returned, returned)
 
     def finish(self, cx: Lowering, result: Any, values: Sequence[Value]) -> None:
         """Set the function's `returned` flag and result from the results of the loop's op."""

@@ -39,7 +39,7 @@ from vkchi.frontend.values.python_values import is_static_call, items_of
 from vkchi.frontend.values.texts import Part, RuntimeString, format_parts, joined
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import Matrix
-from vkchi.types import Tensor, scalar_of, shape_of
+from vkchi.types import scalar_of, shape_of
 
 _BINARY: dict[type[ast.AST], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
@@ -114,7 +114,7 @@ def _combine(cx: Lowering, values: list[ast.expr], *, is_and: bool) -> Any:
     if not isinstance(first, Value):
         decides = bool(condition_of(cx, first)) is not is_and
         return first if decides else _combine(cx, values[1:], is_and=is_and)
-    if isinstance(first.type, Tensor):
+    if shape_of(first.type):
         second = _combine(cx, values[1:], is_and=is_and)
         return cx.at(
             values[0], lambda cx: operator_lowering.logical(cx, first, second, is_and=is_and)
@@ -142,7 +142,7 @@ def _chain(cx: Lowering, left: Any, ops: list[ast.cmpop], rights: list[ast.expr]
         return first
     if not isinstance(first, Value):
         return _chain(cx, right, ops[1:], rights[1:]) if condition_of(cx, first) else first
-    if isinstance(first.type, Tensor):
+    if shape_of(first.type):
         return operator_lowering.binary(cx, "&", first, _chain(cx, right, ops[1:], rights[1:]))
     head = operator_lowering.as_condition(cx, first)
     return short_circuit(cx, head, lambda: _chain(cx, right, ops[1:], rights[1:]), is_and=True)

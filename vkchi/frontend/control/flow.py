@@ -32,10 +32,10 @@ from vkchi.frontend.values.struct_values import as_record
 from vkchi.frontend.values.trees import (
     map_leaves,
 )
-from vkchi.ir.core import Param, Region, Value
+from vkchi.ir.core import Param, Region, Value, numeric_type_of
 from vkchi.ir.ops import TABLE, Effect
 from vkchi.tuples import NamedTuple
-from vkchi.types import Scalar, Tensor, u1, with_shape
+from vkchi.types import Scalar, Tensor, shape_of, u1, with_shape
 
 GoOn = Callable[[], None]
 MOST_NESTED = 1_000  # regions; each takes about 7 of compiling.RECURSION_LIMIT Python frames
@@ -180,8 +180,7 @@ class PathMerge:
         used."""
         if not isinstance(v, Value):
             return v
-        t = v.type
-        assert isinstance(t, Scalar | Tensor)
+        t = numeric_type_of(v)
         return self._hole(v, 0, t, name) if is_first else self._hole(0, v, t, name)
 
     def _hole(self, a: Any, b: Any, t: Scalar | Tensor, name: str) -> Hole:
@@ -191,8 +190,7 @@ class PathMerge:
     def _common_type(self, a: Any, b: Any) -> Scalar | Tensor:
         cx = self.cx
         if isinstance(a, Value) and isinstance(b, Value) and a.type is b.type:
-            assert isinstance(a.type, Scalar | Tensor)
-            return a.type
+            return numeric_type_of(a)
         x, y = operand(cx, a), operand(cx, b)
         shapes = {s for s in (operand_shape(x), operand_shape(y)) if s}
         if len(shapes) > 1:
@@ -318,7 +316,7 @@ def decisive(cx: Lowering, x: Any) -> Any:
 
     Bools become u1. Raises KernelTypeError for vectors, structs and arrays.
     """
-    if isinstance(x, Value) and not isinstance(x.type, Tensor):
+    if isinstance(x, Value) and not shape_of(x.type):
         return x
     if isinstance(x, int | float) and not isinstance(x, bool):
         return x

@@ -29,7 +29,17 @@ from vkchi.frontend.context import Lowering
 from vkchi.frontend.state.dependencies import referred_names
 from vkchi.frontend.state.scope import CHANGING, Var
 from vkchi.frontend.syntax.source import source_of
-from vkchi.frontend.syntax.syntax_facts import bottom_names, bottom_nodes, events_in
+from vkchi.frontend.syntax.syntax_facts import (
+    Assignment,
+    assignments_of,
+    bottom_names,
+    bottom_nodes,
+    events_in,
+    items_in,
+    name_in,
+    nodes_of,
+    targets_of,
+)
 from vkchi.frontend.values.kinds import function_kind, kind_of
 from vkchi.frontend.values.python_values import look_up, peek
 from vkchi.frontend.values.references import MemoryTarget
@@ -109,7 +119,7 @@ def assigned_here(n: ast.AST, nodes: Iterable[ast.AST]) -> dict[str, None]:
         if isinstance(x, ast.AugAssign) and isinstance(x.op, _COMBINED):
             found |= dict.fromkeys([name for name in assigned_by(x) if name in read])
             continue
-        if isinstance(x, ast.Assign | ast.AugAssign | ast.NamedExpr | ast.AnnAssign):
+        if isinstance(x, Assignment):
             found |= dict.fromkeys(assigned_by(x))
     return found
 
@@ -121,12 +131,11 @@ def names_read(n: ast.AST) -> set[str]:
     """
     targets = {
         bottom
-        for x in ast.walk(n)
-        if isinstance(x, ast.Assign | ast.AugAssign | ast.AnnAssign)
-        for target in (x.targets if isinstance(x, ast.Assign) else [x.target])
+        for x in assignments_of(n)
+        for target in targets_of(x)
         for bottom in bottom_nodes(target)
     }
-    loads = (x for x in ast.walk(n) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Load))
+    loads = (x for x in nodes_of(n, ast.Name) if isinstance(x.ctx, ast.Load))
     return {x.id for x in loads if x not in targets}
 
 
@@ -150,8 +159,9 @@ def changed_by(n: ast.Call, see: See, within: tuple[Any, ...]) -> Iterator[str]:
     if callee is None or callee in within:
         return
     signature = signature_of(callee)
-    is_method = isinstance(n.func, ast.Attribute) and is_bound(see(n.func))
-    receiver = [n.func.value] if is_method and isinstance(n.func, ast.Attribute) else []
+    receiver: list[ast.expr] = []
+    if isinstance(n.func, ast.Attribute) and is_bound(see(n.func)):
+        receiver = [n.func.value]
     if is_callable_object(see(n.func)):
         receiver = [n.func]
     if any(isinstance(x, ast.Starred) for x in n.args):
@@ -233,7 +243,7 @@ def changed_parameters(
 
 
 def calls_super(n: ast.Call) -> bool:
-    return any(isinstance(x, ast.Name) and x.id == "super" for x in ast.walk(n.func))
+    return "super" in map(name_in, ast.walk(n.func))
 
 
 # --- privatization -------------------------------------------------------------------------------
@@ -242,10 +252,13 @@ def calls_super(n: ast.Call) -> bool:
 def reads(n: ast.AST, name: str) -> Iterator[ast.Name]:
     """Yield the nodes that read a name; the target of `name += x` is one."""
     for x in ast.walk(n):
-        if isinstance(x, ast.Name) and x.id == name and isinstance(x.ctx, ast.Load):
-            yield x
-        elif isinstance(x, ast.AugAssign) and isinstance(x.target, ast.Name):
-            yield from [x.target] if x.target.id == name else []
+        read = x.target if isinstance(x, ast.AugAssign) else x
+        if (
+            isinstance(read, ast.Name)
+            and read.id == name
+            and (read is not x or isinstance(read.ctx, ast.Load))
+        ):
+            yield read
 
 
 def is_flag(n: ast.For, name: str) -> bool:
@@ -255,16 +268,14 @@ def is_flag(n: ast.For, name: str) -> bool:
     """
     values = {
         ast.dump(x.value) if isinstance(x.value, ast.Constant) else ""
-        for x in ast.walk(n)
-        if isinstance(x, ast.Assign | ast.AugAssign | ast.NamedExpr | ast.AnnAssign)
-        and name in assigned_by(x)
+        for x in assignments_of(n)
+        if name in assigned_by(x)
     }
     return len(values) == 1 and "" not in values and not [*reads(n, name)]
 
 
-def assigned_by(n: ast.Assign | ast.AugAssign | ast.NamedExpr | ast.AnnAssign) -> list[str]:
-    targets = n.targets if isinstance(n, ast.Assign) else [n.target]
-    return [name for t in targets for name in bottom_names(t)]
+def assigned_by(n: Assignment) -> list[str]:
+    return [name for t in targets_of(n) for name in bottom_names(t)]
 
 
 def why_carried(cx: Lowering, n: ast.For, name: str) -> CarriedVariable | None:
@@ -313,7 +324,7 @@ def carried_inside(n: ast.For, name: str) -> CarriedVariable | None:
             return CarriedVariable(
                 name, node, "reduction" if update else "inside", sentence, update
             )
-        uses = (x for x in ast.walk(s) if isinstance(x, ast.Name) and x.id == name)
+        uses = (x for x in nodes_of(s, ast.Name) if x.id == name)
         touched = touched or next(uses, None)
     sentence = f"line {{line}} assigns `{name}` in some iterations only"
     return CarriedVariable(name, touched or n, "inside", sentence)
@@ -329,8 +340,7 @@ def is_whole(s: ast.stmt, name: str) -> bool:
     if len(targets) != 1 or [*reads(s, name)]:
         return False
     (target,) = targets
-    parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
-    return any(isinstance(x, ast.Name) and x.id == name for x in parts)
+    return name in map(name_in, items_in(target))
 
 
 def reads_first(s: ast.stmt, name: str) -> bool:
@@ -345,7 +355,7 @@ def reads_first(s: ast.stmt, name: str) -> bool:
             return True
     inner = [*getattr(s, "body", []), *getattr(s, "orelse", [])]
     for x in inner:
-        if any(isinstance(y, ast.Name) and y.id == name for y in ast.walk(x)):
+        if name in map(name_in, ast.walk(x)):
             return reads_first(x, name)
     return not inner and bool([*reads(s, name)])
 
@@ -363,19 +373,20 @@ def update_of(n: ast.For, s: ast.stmt, name: str) -> str:
     """
     if any([*reads(x, name)] for x in n.body if x is not s):
         return ""
-    if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name):
-        return ATOMIC.get(type(s.op), "").format(name=name) if len([*reads(s, name)]) == 1 else ""
-    is_name = isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name)
-    if not is_name or s.targets[0].id != name or len([*reads(s, name)]) != 1:  # type: ignore
+    if len([*reads(s, name)]) != 1:
         return ""
-    value = s.value  # type: ignore[attr-defined]
+    if isinstance(s, ast.AugAssign) and name_in(s.target):
+        return ATOMIC.get(type(s.op), "").format(name=name)
+    if not isinstance(s, ast.Assign) or name_in(s.targets[0]) != name:
+        return ""
+    value = s.value
     if isinstance(value, ast.BinOp):
         sides = [value.left, value.right] if not isinstance(value.op, ast.Sub) else [value.left]
-        is_side = any(isinstance(x, ast.Name) and x.id == name for x in sides)
+        is_side = name in map(name_in, sides)
         return ATOMIC.get(type(value.op), "").format(name=name) if is_side else ""
     if isinstance(value, ast.Call) and len(value.args) == 2:
         word = ast.unparse(value.func).rpartition(".")[2]
-        is_side = any(isinstance(x, ast.Name) and x.id == name for x in value.args)
+        is_side = name in map(name_in, value.args)
         return f"ti.atomic_{word}({name}, ...)" if word in ("min", "max") and is_side else ""
     return ""
 

@@ -22,7 +22,8 @@ from vkchi.frontend.values.operands import weak
 from vkchi.frontend.values.texts import Part, ReplacementField
 from vkchi.ir.core import Op, Param, Value
 from vkchi.ir.ops import FIXED, Trait, kinds_with
-from vkchi.types import SCALARS, Scalar, i32, i64
+from vkchi.types import SCALARS, Scalar, i32, i64, scalar_of
+from vkchi.types.core import INTEGERS
 
 Bound = int | Value
 INT32 = range(-(1 << 31), 1 << 31)
@@ -47,8 +48,9 @@ def as_bound(cx: Lowering, x: Any, want: Scalar | None = None) -> Bound:
                 raise cx.fail(f"{number} cannot be a bound of a loop", kind=KernelValueError)
             note_constant(cx, number, "f", i64, BOUND)
         return static_bound(cx, int(number))
-    if isinstance(x, Value) and isinstance(x.type, Scalar):
-        t = want or (i64 if x.type.bits == 64 and x.type.kind in "iu" else i32)
+    if isinstance(x, Value) and x.type.kind:
+        is_wide = scalar_of(x.type).bits == 64 and x.type.kind != "f"
+        t = want or (i64 if is_wide else i32)
         if x.type.kind == "f":
             return convert(cx, x, t, BOUND)
         return narrowed(cx, x, t)
@@ -68,15 +70,14 @@ def as_step(cx: Lowering, x: Any) -> Bound:
     Raises KernelValueError for the constant 0. For a run-time 0, the launch fails if the host can
     compute the step; otherwise the kernel reports it.
     """
-    if isinstance(x, Value) and isinstance(x.type, Scalar) and x.type.kind == "u":
-        step: Bound = operator_lowering.cast(cx, x, SCALARS[f"u{max(32, x.type.bits)}"])
+    if isinstance(x, Value) and x.type.kind == "u":
+        step: Bound = operator_lowering.cast(cx, x, SCALARS[f"u{max(32, scalar_of(x.type).bits)}"])
     else:
         step = as_bound(cx, x)
     if isinstance(step, int):
         return check_step(cx, step)
-    assert isinstance(step.type, Scalar)
     is_seen = cx.is_top and is_given(step)
-    moves = None if is_seen else cx.b.emit("ne", step, cx.b.const(0, step.type))
+    moves = None if is_seen else cx.b.emit("ne", step, cx.b.const(0, scalar_of(step.type)))
     demand(cx, step, "n != 0", moves, "the step of a range cannot be 0", is_seen=cx.is_top)
     return step
 
@@ -92,8 +93,7 @@ def narrowed(cx: Lowering, v: Value, t: Scalar) -> Value:
 
     If the type of v exceeds that range, the range becomes a condition (`demand`).
     """
-    old = v.type
-    assert isinstance(old, Scalar)
+    old = scalar_of(v.type)
     if old.kind not in "iu" or old.bits < t.bits + (old.kind == "i"):
         return operator_lowering.cast(cx, v, t)
     held = INDICES[t]
@@ -148,7 +148,7 @@ def is_wide(bound: Bound) -> bool:
     """True if a constant bound does not fit i32, or a value has 64 bits."""
     if isinstance(bound, int):
         return bound not in INT32
-    return isinstance(bound.type, Scalar) and bound.type.bits == 64
+    return scalar_of(bound.type).bits == 64
 
 
 def unsigned(t: Scalar) -> Scalar:
@@ -163,7 +163,7 @@ def is_given(v: Value) -> bool:
     todo, count = [v], 0
     for x in todo:  # grows in the loop
         count += 1
-        if not isinstance(x.type, Scalar) or x.type.kind not in "iu" or count > MOST_GIVEN:
+        if x.type.kind not in INTEGERS or count > MOST_GIVEN:
             return False
         if isinstance(x, Param):
             continue

@@ -54,7 +54,7 @@ from vkchi.frontend.control.spaces import (
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.state.pending import PendingCaution, PendingDecision
 from vkchi.frontend.state.scope import CONDITIONAL, REAL, VARIABLE, LoopScope, Var
-from vkchi.frontend.syntax.syntax_facts import first_break, returns
+from vkchi.frontend.syntax.syntax_facts import first_break, items_in, name_in, nodes_of, returns
 from vkchi.frontend.values.python_values import is_static_call
 from vkchi.ir.core import Op, Param, Region, Value, has_kind, walk, walk_ops
 from vkchi.ir.iteration_space import INT_MAX, checked_iteration_count
@@ -65,7 +65,7 @@ from vkchi.span import PACKAGE, Span, is_ours
 from vkchi.target.remarks import Caution, Decision, fill_line
 from vkchi.target.shader import range_length
 from vkchi.tuples import NamedTuple
-from vkchi.types import Scalar, Tensor, i32
+from vkchi.types import Tensor, i32, scalar_of
 
 MOST_UNROLLED = 2000  # ops without a warning
 SHORT = 16  # longest range that is unrolled in a Python function
@@ -216,16 +216,12 @@ def runs_once(space: LoopSpace) -> bool:
 # --- targets -------------------------------------------------------------------------------------
 
 
-def target_names(n: ast.For) -> list[ast.expr]:
-    return n.target.elts if isinstance(n.target, ast.Tuple | ast.List) else [n.target]
-
-
 def check_targets(cx: Lowering, n: ast.For, space: LoopSpace) -> None:
     """Check that the targets match the space, and do not hide a variable.
 
     Raises KernelSyntaxError or KernelTypeError.
     """
-    targets = target_names(n)
+    targets = items_in(n.target)
     cx.locate(n.target)
     for target in targets:
         if not isinstance(target, ast.Name):
@@ -267,9 +263,8 @@ def bind_indices(cx: Lowering, n: ast.For, space: LoopSpace, indices: list[Value
         places = [k if k.type is elem else operator_lowering.cast(cx, k, elem) for k in indices]
         t = Tensor.of(elem, (len(indices),))
         found = [cx.b.emit("pack", *places, type=t) if places else ()]
-    for target, index in zip(target_names(n), found):
-        assert isinstance(target, ast.Name)
-        cx.declare(target.id, index)
+    for target, index in zip(items_in(n.target), found):
+        cx.declare(name_in(target), index)
 
 
 def as_index(cx: Lowering, k: Value) -> Value:
@@ -277,9 +272,8 @@ def as_index(cx: Lowering, k: Value) -> Value:
 
 
 def index_name(n: ast.For, axis: int = 0) -> str:
-    targets = target_names(n)
-    target = targets[axis] if axis < len(targets) else targets[0]
-    return target.id if isinstance(target, ast.Name) else ""
+    targets = items_in(n.target)
+    return name_in(targets[axis] if axis < len(targets) else targets[0])
 
 
 def lower_body(cx: Lowering, n: ast.For, space: LoopSpace, indices: list[Value]) -> LoopScope:
@@ -358,7 +352,7 @@ def check_count(cx: Lowering, bounds: list[Value], body: Region, block: int | No
 
 def note_iteration(cx: Lowering, n: ast.For, space: LoopSpace, indices: list[Value]) -> None:
     """Record the index names and values, for failure messages from the loop's body."""
-    names = [ast.unparse(target) for target in target_names(n)]
+    names = [ast.unparse(target) for target in items_in(n.target)]
     parts = [tuple(indices)] if space.is_grouped else [(k,) for k in indices]
     cx.reports.iteration = tuple(zip(names, parts))
 
@@ -426,8 +420,7 @@ def serial_leaving(cx: Lowering, n: ast.For, space: LoopSpace) -> None:
         indices = cx.at(n.target, lambda cx: indices_of(cx, space, [k]))
         loop = lower_body(cx, n, space, indices)
         cx.locate(n.iter)
-        assert isinstance(k.type, Scalar)
-        cx.assign(counter, cx.b.emit("add", k, cx.b.const(1, k.type)))
+        cx.assign(counter, cx.b.emit("add", k, cx.b.const(1, scalar_of(k.type))))
         return loop
 
     variables = [counter, *carried_variables(cx, n)]
@@ -475,8 +468,7 @@ def following_indices(cx: Lowering, indices: list[Value], axes: list[list[Value]
     moves: Value | None = None  # True if this axis advances; the last one always does
     for k in reversed(range(len(axes))):
         index, (begin, end) = indices[k], axes[k]
-        assert isinstance(index.type, Scalar)
-        following: Value = b.emit("add", index, b.const(1, index.type))
+        following: Value = b.emit("add", index, b.const(1, scalar_of(index.type)))
         goes_round = b.emit("ge", following, end) if k else None
         if goes_round is not None:
             following = b.emit("select", goes_round, begin, following)
@@ -509,7 +501,7 @@ def lower_iterations(cx: Lowering, n: ast.While) -> None:
         return loop
 
     # the condition assigns variables: `while (left := left - 1) > 0:`
-    if any(isinstance(inner, ast.NamedExpr) for inner in ast.walk(n.test)):
+    if any(nodes_of(n.test, ast.NamedExpr)):
         loop_while(
             cx, n, carried_variables(cx, n), lambda: True, lambda: test_and_run(cx, n, goes_on),
             may_leave=True,
@@ -527,7 +519,7 @@ def test_and_run(cx: Lowering, n: ast.While, goes_on: Callable[[], Any]) -> Loop
     loop = LoopScope(len(cx.frames))
     with cx.act.loop(loop), cx.act.block():
         more = goes_on()
-        cx.assign(loop.broken, cx.b.emit("not", more) if isinstance(more, Value) else not more)
+        cx.assign(loop.broken, operator_lowering.negated(cx, more))
         lower_unless(cx, [loop.broken], lambda: lower_block(cx, n.body))
     return loop
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import operator
+from collections.abc import Callable
 from typing import Any
 
 from vkchi.frontend.context import Lowering
@@ -59,22 +60,36 @@ def lvalue(cx: Lowering, n: ast.expr) -> Any:
 
     An element of an array of structs is a struct of Targets. Other results cannot be assigned.
     """
-    if isinstance(n, ast.Name):
-        var = cx.act.find(n.id)
-        if var is None:
-            return cx.capture(n.id)
-        return var.value if kind_of(var.value).is_target else VariableTarget(var)
-    if isinstance(n, ast.Attribute):
-        if isinstance(n.value, ast.Subscript):
-            inner, array = n.value, lvalue(cx, n.value.value)
-            return cx.at(n, lambda cx: member_of_item(cx, array, inner, n.attr))
-        base = lvalue(cx, n.value)
-        return cx.at(n, lambda cx: attribute_of(cx, base, n.attr))
-    if isinstance(n, ast.Subscript):
-        base, indices = lvalue(cx, n.value), lower_indices(cx, n.slice)
-        check_gradient(cx, base, n.value)
-        return cx.at(n, lambda cx: item_of(cx, base, indices))
-    return cx.expr(n)
+    handler: Callable[[Lowering, Any], Any] = _LVALUES.get(type(n), Lowering.expr)
+    return handler(cx, n)
+
+
+def _name(cx: Lowering, n: ast.Name) -> Any:
+    var = cx.act.find(n.id)
+    if var is None:
+        return cx.capture(n.id)
+    return var.value if kind_of(var.value).is_target else VariableTarget(var)
+
+
+def _attribute(cx: Lowering, n: ast.Attribute) -> Any:
+    if isinstance(n.value, ast.Subscript):
+        inner, array = n.value, lvalue(cx, n.value.value)
+        return cx.at(n, lambda cx: member_of_item(cx, array, inner, n.attr))
+    base = lvalue(cx, n.value)
+    return cx.at(n, lambda cx: attribute_of(cx, base, n.attr))
+
+
+def _item(cx: Lowering, n: ast.Subscript) -> Any:
+    base, indices = lvalue(cx, n.value), lower_indices(cx, n.slice)
+    check_gradient(cx, base, n.value)
+    return cx.at(n, lambda cx: item_of(cx, base, indices))
+
+
+_LVALUES: dict[type[ast.AST], Callable[[Lowering, Any], Any]] = {
+    ast.Name: _name,
+    ast.Attribute: _attribute,
+    ast.Subscript: _item,
+}
 
 
 # --- attributes ----------------------------------------------------------------------------------
@@ -97,9 +112,8 @@ def attribute_of(cx: Lowering, base: Any, name: str) -> Any:
 
 def lower_indices(cx: Lowering, n: ast.expr) -> list[Any]:
     """Lower the indices between brackets; slices become Python slices."""
-    items = n.elts if isinstance(n, ast.Tuple) else [n]
     found: list[Any] = []
-    for item in items:
+    for item in n.elts if isinstance(n, ast.Tuple) else [n]:
         if isinstance(item, ast.Slice):
             parts = (item.lower, item.upper, item.step)
             found.append(slice(*[None if p is None else static_int(cx, p) for p in parts]))

@@ -42,7 +42,7 @@ from vkchi.ir.core import Value, constant_int
 from vkchi.lang.ndrange import grouped, ndrange
 from vkchi.target.shader import range_length
 from vkchi.tuples import NamedTuple
-from vkchi.types import Scalar, i32, i64, u32, u64
+from vkchi.types import Scalar, i32, i64, scalar_of, u32, u64
 
 if TYPE_CHECKING:
     from vkchi.frontend.values.cell_activity import ActivityTest
@@ -162,7 +162,7 @@ def cannot_loop(cx: Lowering, x: Any) -> Exception:
             f"cannot loop over {name_of(x)}",
             help=f"loop over its indices: ti.static(range({x.type.n}))",
         )
-    if isinstance(x, tuple | list) and x and all(isinstance(r, range | RangeOf) for r in x):
+    if kind_of(x).is_sequence and x and all(isinstance(r, range | RangeOf) for r in x):
         return cx.fail(
             f"cannot loop over {len(x)} ranges in one {type(x).__name__}",
             help=f"loop over all pairs of their indices: {_as_ndrange(x)}",
@@ -231,8 +231,7 @@ def count_type(total: Bound, index: Scalar) -> Scalar:
     It is i32 if that can represent the count and the index; otherwise u32, i64 or u64.
     """
     if isinstance(total, Value):
-        assert isinstance(total.type, Scalar)
-        return total.type
+        return scalar_of(total.type)
     if index is i64 or total not in INT32:
         return u64 if total not in INT64 else u32 if index is i32 and total < 1 << 32 else i64
     return i32
@@ -319,6 +318,4 @@ def stepped_index(cx: Lowering, space: LoopSpace, k: Value, begin: Value | None)
 def shift(cx: Lowering, index: Value, begin: Bound) -> Value:
     if isinstance(begin, int) and begin == 0:
         return index
-    t = index.type
-    assert isinstance(t, Scalar)
-    return cx.b.emit("add", index, materialise(cx, begin, t))
+    return cx.b.emit("add", index, materialise(cx, begin, scalar_of(index.type)))

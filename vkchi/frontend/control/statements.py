@@ -18,8 +18,10 @@ from vkchi.frontend.control.assign import assign_to, augment, augmented_target, 
 from vkchi.frontend.control.expressions import operator_text
 from vkchi.frontend.control.flow import condition_of, lower_branch, lower_if
 from vkchi.frontend.control.loops import lower_for, lower_while
+from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.ops.conversions import coerce
 from vkchi.frontend.ops.methods import has_all, has_any
+from vkchi.frontend.syntax.syntax_facts import name_in, nodes_of
 from vkchi.frontend.values.kinds import describe
 from vkchi.frontend.values.operands import dtype_of, is_tensor
 from vkchi.frontend.values.python_values import is_static_call
@@ -63,7 +65,7 @@ def lower_annassign(cx: Lowering, n: ast.AnnAssign) -> None:
 
 def check_declared(cx: Lowering, n: ast.AnnAssign, note: Any) -> None:
     """Check that an annotation keeps the type of an existing variable. Raises KernelSyntaxError."""
-    var = cx.act.find(n.target.id) if isinstance(n.target, ast.Name) else None
+    var = cx.act.find(name_in(n.target))
     held = var.value if var is not None else None
     if var is None or not isinstance(held, Value) or isinstance(note, StructType):
         return
@@ -82,8 +84,7 @@ def lower_augassign(cx: Lowering, n: ast.AugAssign) -> None:
     Exception: a target that is a subscript with calls is evaluated before the value, as in Python.
     """
     op = operator_text(n.op)
-    is_item = isinstance(n.target, ast.Subscript)
-    if is_item and any(isinstance(part, ast.Call) for part in ast.walk(n.target)):
+    if isinstance(n.target, ast.Subscript) and any(nodes_of(n.target, ast.Call)):
         target = augmented_target(cx, n.target)
         augment(cx, n.target, target, op, cx.expr(n.value))
         return
@@ -121,8 +122,8 @@ def is_debugger_call(n: ast.expr) -> TypeGuard[ast.Call]:
     """True for `breakpoint()`, and for `name.set_trace()`, as of the module pdb."""
     f = n.func if isinstance(n, ast.Call) else None
     if isinstance(f, ast.Attribute):
-        return f.attr == "set_trace" and isinstance(f.value, ast.Name)
-    return isinstance(f, ast.Name) and f.id == "breakpoint"
+        return f.attr == "set_trace" and name_in(f.value) != ""
+    return name_in(f) == "breakpoint"
 
 
 def is_stop_grad(cx: Lowering, n: ast.expr) -> bool:
@@ -155,7 +156,7 @@ def lower_assert(cx: Lowering, n: ast.Assert) -> None:
         said = [ast.unparse(n.test)] if n.msg is None else print_parts(cx, cx.expr(n.msg))
         cx.at(n.test, lambda cx: cx.reports.emit(cx, "assertion", ["assertion failed: ", *said]))
 
-    fails = cx.b.emit("not", ok) if isinstance(ok, Value) else cx.b.const(True, u1)
+    fails = operator_lowering.as_condition(cx, operator_lowering.negated(cx, ok))
     lower_branch(cx, fails, tell, lambda: None)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from vkchi.errors import KernelCallError, KernelTypeError
 from vkchi.frontend.state.pending import UNNAMED, ConversionTarget, PendingCaution
+from vkchi.frontend.syntax.syntax_facts import name_in, nodes_of
 from vkchi.frontend.values.kinds import describe
 from vkchi.frontend.values.operands import (
     Operand,
@@ -286,8 +287,7 @@ def literal_of(into: ConversionTarget) -> str:
     if source is None or origin is None or source.file != origin.file:
         return ""
     for target, value in assignments_in(source.node):
-        is_it = isinstance(target, ast.Name) and target.id == into.name
-        is_it = is_it and source.span(target).line == origin.line
+        is_it = name_in(target) == into.name and source.span(target).line == origin.line
         if is_it and isinstance(value, ast.Constant) and type(value.value) is int:
             return str(value.value)
     return ""
@@ -298,10 +298,9 @@ def assignments_in(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
 
     Tuples on both sides are split.
     """
-    for n in ast.walk(node):
-        pairs = [(target, n.value) for target in n.targets] if isinstance(n, ast.Assign) else []
-        for target, value in pairs:
-            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-                yield from zip(target.elts, value.elts)
+    for n in nodes_of(node, ast.Assign):
+        for target in n.targets:
+            if isinstance(target, ast.Tuple) and isinstance(n.value, ast.Tuple):
+                yield from zip(target.elts, n.value.elts)
             else:
-                yield target, value
+                yield target, n.value

@@ -14,10 +14,9 @@ from collections.abc import Callable, Sequence
 from vkchi.frontend.values.kinds import describe
 from vkchi.frontend.values.references import ArrayRef, Context
 from vkchi.frontend.values.texts import Part, ReplacementField
-from vkchi.ir.core import Op, Value, constant_array, constant_int, is_constant
+from vkchi.ir.core import Op, Value, constant_array, constant_int, is_constant, numeric_type_of
 from vkchi.ir.ops import DIVISIONS, REMAINDERS
 from vkchi.types import (
-    Scalar,
     Tensor,
     scalar_named,
     scalar_of,
@@ -66,8 +65,7 @@ def tuple_text(items: Sequence[Value | int]) -> list[Part]:
 
 def is_inside(cx: Context, k: Value, extent: Value | int, origin: int) -> Value | None:
     """Emit the test that an index is in bounds on its axis, a u1; None if constants prove it."""
-    t = k.type
-    assert isinstance(t, Scalar)
+    t = scalar_of(k.type)
     number = constant_int(k)
     if number is not None and isinstance(extent, int) and origin <= number < origin + extent:
         return None
@@ -95,8 +93,7 @@ def guard_component(cx: Context, k: Value, extent: int, t: Tensor) -> None:
 
 def guard_division(cx: Context, kind: str, x: Value, y: Value) -> None:
     """Emit a test that fails for an integer division by zero; none for a nonzero constant."""
-    t = y.type
-    assert isinstance(t, Scalar | Tensor)
+    t = numeric_type_of(y)
     if isinstance(y, Op) and y.kind == "const" and constant_array(y).all():
         return
     ok = all_of(cx, [cx.b.emit("ne", y, cx.b.const(0, t))])
@@ -176,8 +173,7 @@ def _fits_product(cx: Context, x: Value, y: Value, r: Value) -> Value:
 
     A signed x of -1 is tested separately, because the least integer divided by -1 overflows.
     """
-    b, t = cx.b, x.type
-    assert isinstance(t, Scalar | Tensor)
+    b, t = cx.b, numeric_type_of(x)
     is_zero = b.emit("eq", x, zero_like(cx, x))
     one = b.const(1, t)
     divisor: Value = b.emit("select", is_zero, one, x)
@@ -194,8 +190,7 @@ def _fits_product(cx: Context, x: Value, y: Value, r: Value) -> Value:
 
 def _fits_quotient(cx: Context, x: Value, y: Value, r: Value) -> Value:
     """Emit the test that this is not the least integer divided by -1: its quotient is undefined."""
-    t = x.type
-    assert isinstance(t, Scalar | Tensor)
+    t = numeric_type_of(x)
     least = -1 << (scalar_of(t).bits - 1)
     is_least = cx.b.emit("eq", x, cx.b.const(least, t))
     is_minus = cx.b.emit("eq", y, cx.b.const(-1, t))
@@ -212,8 +207,7 @@ def _fits_shift(cx: Context, x: Value, y: Value, r: Value) -> Value:
 
 
 def zero_like(cx: Context, v: Value) -> Value:
-    assert isinstance(v.type, Scalar | Tensor)
-    return cx.b.const(0, v.type)
+    return cx.b.const(0, numeric_type_of(v))
 
 
 Fits = Callable[[Context, Value, Value, Value], Value]

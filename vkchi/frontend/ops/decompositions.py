@@ -60,9 +60,9 @@ def _float_type(cx: Context, dt: Any, *values: Value) -> Scalar:
     else:
         for v in values:
             t = promote(t, scalar_of(v.type)) if scalar_of(v.type).kind == "f" else t
-    if not isinstance(t, Scalar) or t.kind != "f":
+    if t.kind != "f":
         raise cx.fail(f"dt must be a float type, not {t}", kind=KernelTypeError)
-    return t
+    return scalar_of(t)
 
 
 def on_matrix(fn: Function, sizes: decompose.Formulas) -> Handler:

@@ -19,19 +19,19 @@ from vkchi.frontend.ops.tensor_construction import make_like
 from vkchi.frontend.values.kinds import describe
 from vkchi.frontend.values.operands import constant, dtype_of, operand, weak
 from vkchi.frontend.values.references import Context
-from vkchi.ir.core import Value
+from vkchi.ir.core import Value, numeric_type_of
 from vkchi.lang import elementwise
 from vkchi.lang.function import Function
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
     SCALARS,
     Scalar,
-    Tensor,
     f32,
     f64,
     i32,
     i64,
     scalar_of,
+    shape_of,
     u1,
     with_scalar,
 )
@@ -139,8 +139,7 @@ _INTRINSICS: dict[object, Handler] = {
 
 def _halves_away(cx: Context, v: Value) -> Value:
     """Round half away from zero, as C's `round` and Taichi's kernels do."""
-    t = v.type
-    assert isinstance(t, Scalar | Tensor)
+    t = numeric_type_of(v)
     whole = cx.b.emit("trunc", v)
     rest = cx.b.emit("abs", cx.b.emit("sub", v, whole))
     is_far = cx.b.emit("ge", rest, constant(cx, 0.5, t))
@@ -292,13 +291,13 @@ def bit_cast(cx: Context, obj: Any, dtype: Any) -> Value:
     """
     t, v = dtype_of(cx, dtype), operator_lowering.value(cx, obj)
     elem = scalar_of(v.type)
-    if not isinstance(t, Scalar) or t.bits != elem.bits or "b" in (t.kind, elem.kind):
+    if shape_of(t) or scalar_of(t).bits != elem.bits or "b" in (t.kind, elem.kind):
         raise cx.fail(
             "`bit_cast` is between number types of the same width",
             kind=KernelTypeError,
             label=f"{describe(v.type)} to {t}",
         )
-    return v if elem is t else cx.b.emit("bitcast", v, type=with_scalar(v.type, t))
+    return v if elem is t else cx.b.emit("bitcast", v, type=with_scalar(v.type, scalar_of(t)))
 
 
 def select(cx: Context, cond: Any, x1: Any, x2: Any) -> Any:

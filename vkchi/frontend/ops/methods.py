@@ -22,7 +22,7 @@ from vkchi.frontend.values.references import Context
 from vkchi.ir.core import Value
 from vkchi.lang.linear_algebra import linear
 from vkchi.lang.matrix import NO_TRANSPOSE
-from vkchi.types import Tensor, shape_of, u1
+from vkchi.types import scalar_of, shape_of, u1
 
 
 def _tensor(cx: Context, v: Value, name: str, axes: tuple[int, ...] = (1, 2)) -> Value:
@@ -38,8 +38,8 @@ def _tensor(cx: Context, v: Value, name: str, axes: tuple[int, ...] = (1, 2)) ->
 
 def numbers(cx: Context, v: Value) -> Value:
     """Return v with bools converted to default_ip."""
-    assert isinstance(v.type, Tensor)
-    return operator_lowering.cast(cx, v, cx.options.default_ip) if v.type.elem is u1 else v
+    is_bool = scalar_of(v.type) is u1
+    return operator_lowering.cast(cx, v, cx.options.default_ip) if is_bool else v
 
 
 def total(cx: Context, v: Value) -> Value:

@@ -54,7 +54,7 @@ from vkchi.frontend.values.operands import (
 )
 from vkchi.frontend.values.references import Context
 from vkchi.interrupts.local import local
-from vkchi.ir.core import Value
+from vkchi.ir.core import Value, numeric_type_of
 from vkchi.ir.ops import EQUALITIES
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
@@ -69,6 +69,7 @@ from vkchi.types import (
     with_scalar,
     with_shape,
 )
+from vkchi.types.core import INTEGERS
 from vkchi.types.lazy_numpy import np
 
 __all__ = [
@@ -223,7 +224,7 @@ def refuse_repetition(cx: Context, count: Any) -> None:
 
     In Python that repeats the list; as a product of vectors it would be ambiguous.
     """
-    if isinstance(count, Value) and isinstance(count.type, Scalar) and count.type.kind in "iu":
+    if isinstance(count, Value) and count.type.kind in INTEGERS:
         raise cx.fail(
             "the count of a repeated list must be a compile-time constant",
             kind=KernelTypeError,
@@ -301,7 +302,7 @@ def fold(cx: Context, op: str, x: Any, y: Any) -> Any:
     except local(TypeError, ValueError, OverflowError) as e:
         if foreign_traceback(e):
             raise
-        if isinstance(x, list | tuple) or isinstance(y, list | tuple):
+        if kind_of(x).is_sequence or kind_of(y).is_sequence:
             return apply(cx, op, operand(cx, x), operand(cx, y))
         wrong = next((v for v in (x, y) if weak(v) is None), x)
         raise unsupported_use(
@@ -466,7 +467,7 @@ def _fold_unary(cx: Context, op: str, x: Any) -> Any:
     try:
         return by_python(cx, op, UNARY[op], x)
     except TypeError:
-        if isinstance(x, list | tuple):
+        if kind_of(x).is_sequence:
             return unary(cx, op, value(cx, x))
         raise unsupported_use(cx, x, "number", f"`{op}` does not apply to {name_of(x)}") from None
 
@@ -514,9 +515,7 @@ def as_truth(cx: Context, v: Value) -> Value:
     """Return `v != 0` by component: u1 of v's shape."""
     if scalar_of(v.type) is u1:
         return v
-    t = v.type
-    assert isinstance(t, Scalar | Tensor)
-    return cx.b.emit("ne", v, constant(cx, 0, t))
+    return cx.b.emit("ne", v, constant(cx, 0, numeric_type_of(v)))
 
 
 def as_condition(cx: Context, x: Any) -> Value:
@@ -525,13 +524,18 @@ def as_condition(cx: Context, x: Any) -> Value:
     if found is not None and not found.shape:
         return constant(cx, bool(found.numbers), u1)
     v = value(cx, x)
-    if isinstance(v.type, Tensor):
+    if shape_of(v.type):
         raise cx.fail(
             f"a {describe(v.type)} is neither true nor false",
             kind=KernelTypeError,
             help="say .any() or .all()",
         )
     return as_truth(cx, v)
+
+
+def negated(cx: Context, x: bool | Value) -> bool | Value:
+    """Return `not x` of a condition."""
+    return cx.b.emit("not", x) if isinstance(x, Value) else not x
 
 
 def logical(cx: Context, x: Any, y: Any, *, is_and: bool) -> Value:

@@ -22,8 +22,8 @@ from vkchi.frontend.values.operands import (
     own_type,
 )
 from vkchi.frontend.values.references import Context
-from vkchi.ir.core import Param, Value
-from vkchi.types import Scalar, Tensor, i32, scalar_of, u1, with_scalar, with_shape
+from vkchi.ir.core import Param, Value, numeric_type_of
+from vkchi.types import Scalar, i32, scalar_of, shape_of, u1, with_scalar, with_shape
 
 # Beyond it, `pow` is as accurate as 20 rounded multiplications.
 LARGEST_FLOAT_EXPONENT = 1024
@@ -86,8 +86,7 @@ def constant_power(cx: Context, x: Value, exponent: int) -> Value:
 
     Raises KernelTypeError for a negative power of an integer.
     """
-    t = x.type
-    assert isinstance(t, Scalar | Tensor)
+    t = numeric_type_of(x)
     if exponent < 0:
         if scalar_of(t).kind != "f":
             raise cx.fail(
@@ -118,8 +117,7 @@ def integer_power(cx: Context, x: Value, y: Value) -> Value:
     and -1. The undefined negative powers of 0 are 0 too. In debug mode the kernel reports negative
     powers.
     """
-    its = y.type
-    assert isinstance(its, Scalar | Tensor)
+    its = numeric_type_of(y)
     if scalar_of(its).kind == "u":
         return natural_power(cx, x, y)
     zero = constant(cx, 0, its)
@@ -128,8 +126,7 @@ def integer_power(cx: Context, x: Value, y: Value) -> Value:
     negative = cx.b.emit("lt", y, zero)
     odd = cx.b.emit("and", y, constant(cx, 1, its))  # 1 and -1 keep their value at y's parity
     raised = natural_power(cx, x, cx.b.emit("select", negative, odd, y))
-    t = x.type
-    assert isinstance(t, Scalar | Tensor)
+    t = numeric_type_of(x)
     unit = cx.b.emit("eq", x, constant(cx, 1, t))
     if scalar_of(t).kind == "i":
         unit = cx.b.emit("or", unit, cx.b.emit("eq", x, constant(cx, -1, t)))
@@ -139,8 +136,7 @@ def integer_power(cx: Context, x: Value, y: Value) -> Value:
 
 def natural_power(cx: Context, x: Value, y: Value) -> Value:
     """Emit x to a non-negative power, wrapping, by squaring in a loop."""
-    b, t, its = cx.b, x.type, y.type
-    assert isinstance(t, Scalar | Tensor) and isinstance(its, Scalar | Tensor)
+    b, t, its = cx.b, numeric_type_of(x), numeric_type_of(y)
     zero, one = constant(cx, 0, its), constant(cx, 1, its)
     columns = (("result", t), ("square", t), ("left", its))
     seen = tuple(Param(type, name) for name, type in columns)
@@ -163,7 +159,7 @@ def natural_power(cx: Context, x: Value, y: Value) -> Value:
 
 def any_of(cx: Context, v: Value) -> Value:
     """Return a scalar u1: True if some component of a u1 value is true."""
-    if not isinstance(v.type, Tensor):
+    if not shape_of(v.type):
         return v
     count = cx.b.emit("sum", cx.b.emit("cast", v, type=with_scalar(v.type, i32)))
     return cx.b.emit("ne", count, constant(cx, 0, i32))

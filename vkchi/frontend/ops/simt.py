@@ -18,7 +18,8 @@ from vkchi.frontend.values.struct_values import StructOfArrays
 from vkchi.ir.core import Value
 from vkchi.ir.ops import BITWISE
 from vkchi.lang.simt import block, grid, subgroup
-from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, u32
+from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, shape_of, u32
+from vkchi.types.core import INTEGERS
 from vkchi.types.lazy_numpy import np
 from vkchi.types.struct_types import StructType
 
@@ -70,10 +71,11 @@ def _query(kind: str) -> Handler:
 
 def by_components(cx: Context, v: Value, emit: Callable[[Value], Value]) -> Value:
     """Return `emit` of a scalar; for a vector or matrix, apply it to each component."""
-    if not isinstance(v.type, Tensor):
+    shape = shape_of(v.type)
+    if not shape:
         return emit(v)
     parts = [emit(part) for part in operator_lowering.components(cx, v)]
-    return cx.b.emit("pack", *parts, type=Tensor.of(scalar_of(parts[0].type), v.type.shape))
+    return cx.b.emit("pack", *parts, type=Tensor.of(scalar_of(parts[0].type), shape))
 
 
 def _reduction(name: str) -> Handler:
@@ -103,7 +105,7 @@ def exchange(cx: Context, name: str, value: Any, at: Any) -> Value:
     Raises KernelTypeError if `at` is not an integer.
     """
     k, v = operator_lowering.value(cx, at), operator_lowering.value(cx, value)
-    if not isinstance(k.type, Scalar) or k.type.kind not in "iu":
+    if k.type.kind not in INTEGERS:
         raise cx.fail(
             f"the second argument of `{name}` must be an integer",
             kind=KernelTypeError,

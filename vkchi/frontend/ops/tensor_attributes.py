@@ -20,7 +20,7 @@ from vkchi.frontend.values.references import Context
 from vkchi.hooks import PACKAGE
 from vkchi.ir.core import Value
 from vkchi.lang.matrix import components_of, is_swizzle
-from vkchi.types import Tensor, Type
+from vkchi.types import Tensor, Type, shape_of
 
 
 def component_indices(name: str, t: Type) -> tuple[int, ...] | None:
@@ -39,7 +39,7 @@ def swizzle(cx: Context, v: Value, name: str) -> Value:
     if not isinstance(t, Tensor) or len(t.shape) != 1:
         raise cx.fail(
             f"`.{name}` is for vectors", kind=KernelTypeError, label=describe(t),
-            help="index the matrix: m[0, 1]" if isinstance(t, Tensor) else "",
+            help="index the matrix: m[0, 1]" if shape_of(t) else "",
         )  # fmt: skip
     places = components_of(name, t.size)
     if places is None:

@@ -29,6 +29,7 @@ from vkchi.frontend.values.operands import (
 from vkchi.frontend.values.references import Context
 from vkchi.ir.core import Value
 from vkchi.types import DefaultTensor, Scalar, Tensor, Type, shape_of, with_shape
+from vkchi.types.core import INTEGERS
 from vkchi.types.lazy_numpy import np
 
 
@@ -41,7 +42,7 @@ def call_type(cx: Context, t: Type | DefaultTensor, args: tuple[Any, ...], *name
     want = dtype_of(cx, t)
     if names:
         raise cx.fail(f"{want}() takes no keywords, and `{names[0]}=` is one", kind=KernelCallError)
-    if isinstance(want, Scalar) and len(args) != 1:
+    if not shape_of(want) and len(args) != 1:
         raise cx.fail(f"{want}() takes one value, not {len(args)}", kind=KernelCallError)
     return construct(cx, t, args)
 
@@ -52,7 +53,7 @@ def check_literal_kind(cx: Context, t: Type | DefaultTensor, x: Any) -> None:
     Raises KernelTypeError.
     """
     want = dtype_of(cx, t)
-    if isinstance(want, Scalar) and want.kind in "iu" and isinstance(x, float | np.floating):
+    if want.kind in INTEGERS and isinstance(x, float | np.floating):
         raise cx.fail(
             f"{x} is no integer, and ti.{want}() says what a literal is",
             kind=KernelTypeError,
@@ -77,7 +78,7 @@ def construct(cx: Context, t: Type | DefaultTensor, args: tuple[Any, ...]) -> Va
 
 def check_literal(cx: Context, t: Scalar, x: Any) -> None:
     """Check that integer type t can represent a Python int: `ti.u8(-1)`. Raises KernelTypeError."""
-    if t.kind not in "iu" or not isinstance(x, int | np.integer):
+    if t.kind not in INTEGERS or not isinstance(x, int | np.integer):
         return
     low = -(1 << (t.bits - 1)) if t.kind == "i" else 0
     if not low <= x < low + (1 << t.bits):
@@ -88,7 +89,7 @@ def check_literal(cx: Context, t: Scalar, x: Any) -> None:
 
 def _of_one(cx: Context, t: Tensor, x: Any) -> Value:
     """Construct a tensor from one argument: a scalar is broadcast, others need t's components."""
-    if isinstance(x, list | tuple) and not is_static(x):
+    if kind_of(x).is_sequence and not is_static(x):
         return _of_parts(cx, t, _flatten(cx, x))
     a = operand(cx, x)
     shape = operand_shape(a)
@@ -100,7 +101,7 @@ def _of_one(cx: Context, t: Tensor, x: Any) -> Value:
 def _flatten(cx: Context, items: Any) -> list[Operand]:
     flat: list[Operand] = []
     for x in items:
-        flat += _flatten(cx, x) if isinstance(x, list | tuple) else [operand(cx, x)]
+        flat += _flatten(cx, x) if kind_of(x).is_sequence else [operand(cx, x)]
     return flat
 
 
@@ -133,7 +134,7 @@ def make_matrix(cx: Context, arr: Any, dt: Any = None) -> Value:
     type is the common type of its parts. Raises KernelTypeError for other objects.
     """
     elem = None if dt is None else _scalar(cx, dt)
-    if isinstance(arr, list | tuple):
+    if kind_of(arr).is_sequence:
         a: Operand = tensor_of(cx, arr, elem)
     elif isinstance(arr, np.ndarray) and arr.ndim in (1, 2):
         a = tensor_of(cx, arr.tolist(), elem)

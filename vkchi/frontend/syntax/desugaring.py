@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import CompilationError, KernelSyntaxError
 from vkchi.tuples import NamedTuple
@@ -191,26 +191,32 @@ def _all_of(tests: Sequence[ast.expr | None], n: ast.AST) -> ast.expr | None:
 
 def _case_of(p: ast.pattern, x: ast.expr) -> _Case:
     """Return the test of pattern p on expression x. Raises UnsupportedPattern."""
-    if isinstance(p, ast.MatchValue):
-        return _Case(_compare(x, ast.Eq(), p.value, p), {})
-    if isinstance(p, ast.MatchSingleton):
-        value = ast.copy_location(ast.Constant(p.value), p)
-        if p.value is None:
-            return _Case(_compare(x, ast.Is(), value, p), {})
-        is_bool = _is_instance(x, "bool", p)
-        return _Case(_joined(ast.And(), [is_bool, _compare(x, ast.Eq(), value, p)], p), {})
-    if isinstance(p, ast.MatchAs):
-        found = _Case(None, {}) if p.pattern is None else _case_of(p.pattern, x)
-        return found if p.name is None else _Case(found.test, found.bound | {p.name: x})
-    if isinstance(p, ast.MatchOr):
-        return _any_of([_case_of(q, x) for q in p.patterns], p)
-    if isinstance(p, ast.MatchSequence):
-        return _sequence(p, x)
-    words = {ast.MatchClass: "classes", ast.MatchMapping: "mappings"}.get(type(p), "rests")
-    raise UnsupportedPattern(p, words)
+    case = _CASES.get(type(p))
+    if case is None:
+        words = {ast.MatchClass: "classes", ast.MatchMapping: "mappings"}.get(type(p), "rests")
+        raise UnsupportedPattern(p, words)
+    return case(p, x)
 
 
-def _any_of(cases: list[_Case], p: ast.MatchOr) -> _Case:
+def _value(p: ast.MatchValue, x: ast.expr) -> _Case:
+    return _Case(_compare(x, ast.Eq(), p.value, p), {})
+
+
+def _singleton(p: ast.MatchSingleton, x: ast.expr) -> _Case:
+    value = ast.copy_location(ast.Constant(p.value), p)
+    if p.value is None:
+        return _Case(_compare(x, ast.Is(), value, p), {})
+    is_bool = _is_instance(x, "bool", p)
+    return _Case(_joined(ast.And(), [is_bool, _compare(x, ast.Eq(), value, p)], p), {})
+
+
+def _named(p: ast.MatchAs, x: ast.expr) -> _Case:
+    found = _Case(None, {}) if p.pattern is None else _case_of(p.pattern, x)
+    return found if p.name is None else _Case(found.test, found.bound | {p.name: x})
+
+
+def _any_of(p: ast.MatchOr, x: ast.expr) -> _Case:
+    cases = [_case_of(q, x) for q in p.patterns]
     bound = [case.bound for case in cases]
     if any(names for names in bound):
         raise UnsupportedPattern(p, "alternatives with names")
@@ -244,6 +250,15 @@ def _sequence(p: ast.MatchSequence, x: ast.expr) -> _Case:
         tests += [] if found.test is None else [found.test]
         bound |= found.bound
     return _Case(_all_of(tests, p), bound)
+
+
+_CASES: dict[type[ast.pattern], Callable[[Any, ast.expr], _Case]] = {
+    ast.MatchValue: _value,
+    ast.MatchSingleton: _singleton,
+    ast.MatchAs: _named,
+    ast.MatchOr: _any_of,
+    ast.MatchSequence: _sequence,
+}
 
 
 # --- nodes ---------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from vkchi.frontend.syntax.source import Source
 from vkchi.tuples import NamedTuple
@@ -18,6 +18,10 @@ from vkchi.tuples import NamedTuple
 LIST_CHANGES = ("append", "extend")  # methods that change a list in a kernel
 SOMEWHERE = -1  # the position of an argument after a starred one
 RECEIVER = "."  # the position of a method's receiver, or of a called object
+
+
+_N = TypeVar("_N", bound=ast.AST)
+Assignment = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.NamedExpr
 
 
 class PassedName(NamedTuple):
@@ -45,6 +49,32 @@ def _remember(source: Source, key: Any, find: Callable[[], Any]) -> Any:
     except KeyError:
         found = source.memo[key] = find()
         return found
+
+
+# --- nodes ---------------------------------------------------------------------------------------
+
+
+def nodes_of(tree: ast.AST, cls: type[_N]) -> Iterator[_N]:
+    """Yield the nodes of a class in a syntax tree."""
+    return (n for n in ast.walk(tree) if isinstance(n, cls))
+
+
+def name_in(n: ast.AST | None) -> str:
+    """Return the name that an expression is; "" for other expressions."""
+    return n.id if isinstance(n, ast.Name) else ""
+
+
+def items_in(n: ast.expr) -> list[ast.expr]:
+    """Return the items of a tuple or list display; n itself for other expressions."""
+    return n.elts if isinstance(n, ast.Tuple | ast.List) else [n]
+
+
+def assignments_of(tree: ast.AST) -> Iterator[Assignment]:
+    return (n for n in ast.walk(tree) if isinstance(n, Assignment))
+
+
+def targets_of(n: Assignment) -> list[ast.expr]:
+    return n.targets if isinstance(n, ast.Assign) else [n.target]
 
 
 # --- leaving a block -----------------------------------------------------------------------------
@@ -128,9 +158,7 @@ def function_assigns(source: Source, name: str) -> bool:
 def function_rebinds(source: Source, name: str) -> bool:
     """True if the function's body binds `name` itself, also as a loop's index."""
     find = lambda: frozenset(  # noqa: E731
-        x.id
-        for x in ast.walk(source.node)
-        if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)
+        x.id for x in nodes_of(source.node, ast.Name) if isinstance(x.ctx, ast.Store)
     )
     return name in _remember(source, "rebound", find)
 
@@ -208,10 +236,8 @@ def _collect(events: list[ast.AST]) -> AssignedNames:
     names: dict[str, None] = {}
     passed: dict[PassedName, None] = {}
     for s in events:
-        if isinstance(s, ast.Assign):
-            names.update(dict.fromkeys(name for t in s.targets for name in bottom_names(t)))
-        elif isinstance(s, ast.AugAssign | ast.AnnAssign | ast.NamedExpr):
-            names.update(dict.fromkeys(bottom_names(s.target)))
+        if isinstance(s, Assignment):
+            names.update(dict.fromkeys(name for t in targets_of(s) for name in bottom_names(t)))
         elif isinstance(s, ast.Call):
             passed.update(dict.fromkeys(_names_passed(s)))
             if isinstance(s.func, ast.Attribute) and s.func.attr in LIST_CHANGES:

@@ -353,13 +353,13 @@ def array_index(cx: Lowering, k: Any) -> Value:
     if isinstance(k, int):
         return cx.b.const(k, i32 if -(1 << 31) <= k < 1 << 31 else i64)
     t = getattr(k, "type", None)
-    if isinstance(k, Value) and isinstance(t, Scalar) and t.kind in "iub":
-        return k if t.bits >= 32 else operator_lowering.cast(cx, k, i32)
+    if isinstance(k, Value) and k.type.kind in ("i", "u", "b"):
+        return k if scalar_of(k.type).bits >= 32 else operator_lowering.cast(cx, k, i32)
     if isinstance(k, slice):
         raise cx.fail(
             "arrays cannot be sliced in kernels", kind=KernelSyntaxError, help="loop over the axis"
         )
-    is_float = isinstance(k, float) or (isinstance(t, Scalar) and t.kind == "f")
+    is_float = isinstance(k, float) or getattr(t, "kind", "") == "f"
     raise cx.fail(
         "indices of arrays must be integers",
         kind=KernelIndexTypeError,
@@ -373,8 +373,7 @@ def array_index(cx: Lowering, k: Any) -> Value:
 
 def clamp_index(cx: Context, k: Value, extent: Value | int) -> Value:
     """Emit `max(0, min(k, extent - 1))` in the type of k."""
-    t = k.type
-    assert isinstance(t, Scalar)
+    t = scalar_of(k.type)
     if isinstance(extent, int):
         last: Value = cx.b.const(extent - 1, t)
     else:

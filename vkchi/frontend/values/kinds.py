@@ -66,6 +66,7 @@ class Kind:
     is_target = False  # an assignable reference that has not been read yet
     is_deferred = False  # a kernel value, or contains some that functions of `trees` do not find
     is_container = False  # a tree with branches
+    is_sequence = False  # a list or tuple, which is a vector where one is needed
     is_array = False  # a whole array, or an array of structs
     is_field = False  # a Python object that stands for an array
     is_ndarray = False  # an ndarray of Python: a parameter, if a path leads to it

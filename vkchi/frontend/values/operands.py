@@ -22,7 +22,7 @@ from vkchi.frontend.values.kinds import Kind, describe, kind_of, name_of
 from vkchi.frontend.values.references import Context
 from vkchi.frontend.values.texts import Part, as_stored
 from vkchi.interrupts.local import local
-from vkchi.ir.core import Value, bits_of
+from vkchi.ir.core import Value, bits_of, numeric_type_of
 from vkchi.reports.sites import show_number
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
@@ -193,7 +193,7 @@ def is_number(x: Any) -> bool:
 
 def is_tensor(x: Any) -> bool:
     """True for a vector or matrix that is a kernel value."""
-    return isinstance(x, Value) and isinstance(x.type, Tensor)
+    return isinstance(x, Value) and shape_of(x.type) != ()
 
 
 def operand(cx: Context, x: Any) -> Operand:
@@ -318,8 +318,7 @@ def put_into(cx: Context, a: Operand, t: Scalar | Tensor) -> Value:
 def own_type(cx: Context, a: Operand) -> Scalar | Tensor:
     if isinstance(a, WeakNumbers):
         return with_shape(weak_scalar(cx, a), a.shape)
-    assert isinstance(a.type, Scalar | Tensor)
-    return a.type
+    return numeric_type_of(a)
 
 
 def as_type(cx: Context, a: Operand, t: Scalar | Tensor) -> Value:

@@ -160,6 +160,8 @@ class JoinableKind(Kind):
 class SequenceKind(JoinableKind):
     """Lists and tuples, which are vectors where one is needed."""
 
+    is_sequence = True
+
     def operand(self, cx: Any, x: Any) -> Operand:
         return tensor_of(cx, x)
 
@@ -348,7 +350,7 @@ def _not_static(cx: Lowering, held: Any) -> Any:
 def _instead_of_index(held: Any) -> str:
     if isinstance(held, np.ndarray):
         return "pass it as an argument, a: ti.types.ndarray(), or copy it into a field"
-    if isinstance(held, list | tuple) and len(held) > FEW:
+    if kind_of(held).is_sequence and len(held) > FEW:
         return "pass np.asarray(a) as an argument, a: ti.types.ndarray(), or copy it into a field"
     return f"make it a ti.Vector, or {IN_STATIC_LOOP}"
 

@@ -218,8 +218,7 @@ class QuantisedTarget(MemoryTarget):
             return self._decoded(cx, self.slots.atomic(cx, kind, *encoded))
         parts = components_of(cx, self, *values)
         olds = [place._swapped(cx, kind, *part) for place, part in parts]
-        is_tensor = isinstance(self.type, Tensor)
-        return cx.b.emit("pack", *olds, type=self.type) if is_tensor else olds[0]
+        return cx.b.emit("pack", *olds, type=self.type) if shape_of(self.type) else olds[0]
 
     def _swapped(self, cx: Context, kind: str, *values: Value) -> Value:
         def update(slot: Value) -> Value:

@@ -54,7 +54,7 @@ class SparseRef(InlineOnly):
             )
         row, column = (operator_lowering.value(cx, k) for k in indices)
         for k in (row, column):
-            if not isinstance(k.type, Scalar) or k.type.kind == "f":
+            if k.type.kind not in ("i", "u", "b"):
                 raise cx.fail("indices are integers", kind=KernelIndexError)
         return SparseCell(self, row, column)
 

@@ -222,7 +222,7 @@ def fit_member(cx: Lowering, t: Any, x: Any, name: str, *, what: str = MEMBER) -
         return _fit_struct(cx, t, x, name, what)
     if kind_of(x).keys(x) is not None:
         raise _no_fit(cx, t, x, name, what)
-    if isinstance(x, list | tuple) and isinstance(t, Tensor):
+    if kind_of(x).is_sequence and isinstance(t, Tensor):
         return construct(cx, t, (x,))
     a = operand(cx, x)
     own = own_type(cx, a)

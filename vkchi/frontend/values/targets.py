@@ -86,7 +86,8 @@ class VariableTarget(Assignable):
 
 def kind_of_variable(x: Any) -> str:
     """Return a new variable's kind: VARIABLE for kernel values and containers, else CONSTANT."""
-    return VARIABLE if isinstance(x, Value) or kind_of(x).is_container else CONSTANT
+    found = kind_of(x)
+    return VARIABLE if found.has_type or found.is_container else CONSTANT
 
 
 def assign_variable(cx: Lowering, var: Var, x: Any) -> None:
@@ -249,11 +250,11 @@ def check_index_type(cx: Context, k: Value, what: str) -> Value:
     Raises KernelTypeError if it is not a scalar integer or bool.
     """
     t = k.type
-    if not isinstance(t, Scalar) or t.kind not in "iub":
+    if t.kind not in ("i", "u", "b"):
         raise cx.fail(
             f"{what} must be an integer",
             kind=KernelTypeError,
             label=describe(t),
-            help="convert it: ti.cast(i, ti.i32)" if isinstance(t, Scalar) else "",
+            help="convert it: ti.cast(i, ti.i32)" if t.kind else "",
         )
     return k if t is i32 else operator_lowering.cast(cx, k, i32)

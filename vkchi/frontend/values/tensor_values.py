@@ -84,7 +84,7 @@ class ValueKind(TensorKind, of=[Op, Param, Result, Value]):
     tensor_helps = {"call": "", "search": "write (v == x).any()"}
 
     def helps_of(self, x: Any) -> Mapping[str, str]:
-        return self.tensor_helps if isinstance(x.type, Tensor) else self.helps
+        return self.tensor_helps if shape_of(x.type) else self.helps
 
     def name(self, x: Any) -> str:
         return f"a {describe(x.type)}" if isinstance(x.type, Scalar | Tensor) else f"an {x.type}"
@@ -119,7 +119,7 @@ class ValueKind(TensorKind, of=[Op, Param, Result, Value]):
         return extract(cx, x, index)
 
     def indices(self, cx: Any, x: Any) -> list[Any]:
-        is_vector = isinstance(x.type, Tensor) and len(x.type.shape) == 1
+        is_vector = len(shape_of(x.type)) == 1
         return operator_lowering.components(cx, x) if is_vector else [x]
 
     def shown(self, cx: Any, x: Any) -> list[Part]:
@@ -133,10 +133,8 @@ class ValueKind(TensorKind, of=[Op, Param, Result, Value]):
 
     def class_of(self, x: Any) -> type:
         """Return Vector, Matrix, float, int or bool."""
-        t = x.type
-        if isinstance(t, Tensor):
-            return Vector if len(t.shape) == 1 else Matrix
-        return _NUMBERS[t.kind] if isinstance(t, Scalar) else type(x)
+        rank = len(shape_of(x.type))
+        return (Vector, Matrix)[rank - 1] if rank else _NUMBERS.get(x.type.kind, type(x))
 
 
 class TargetKind(TensorKind, of=[Assignable]):
@@ -279,11 +277,11 @@ def tensor_attribute(cx: Lowering, base: Any, name: str) -> Any:
     """Return components (`v.x`, `v.zy`) or a property such as `m.n`. Raises KernelNameError."""
     t = base.type
     places = component_indices(name, t)
-    if places is not None and not isinstance(base, Value):
+    if places is not None and kind_of(base).is_target:
         return pick(cx, base, list(places), (len(places),) if len(places) > 1 else ())
     attribute = find_attribute(name)
     added = vars(Vector if len(shape_of(t)) == 1 else Matrix).get(name) or vars(Matrix).get(name)
-    if attribute is None and isinstance(added, property) and isinstance(t, Tensor):
+    if attribute is None and isinstance(added, property) and shape_of(t):
         return cx.call(added.fget, (kind_of(base).load(cx, base),), {})
     if attribute is None:
         raise cx.fail(
@@ -295,7 +293,7 @@ def tensor_attribute(cx: Lowering, base: Any, name: str) -> Any:
 
 
 def _facts_of(t: Any) -> str:
-    return "it has x, y, z, w, n, m, shape" if isinstance(t, Tensor) else "a number has none"
+    return "it has x, y, z, w, n, m, shape" if shape_of(t) else "a number has none"
 
 
 # --- indices -------------------------------------------------------------------------------------
@@ -384,6 +382,5 @@ def pick(cx: Lowering, base: Any, places: list[Component], shape: tuple[int, ...
     assert isinstance(t, Tensor)
     if not places:
         raise cx.fail("this slice is empty", kind=KernelIndexError)
-    return (
-        cx.b.emit("pack", *parts, type=t) if isinstance(base, Value) else ComponentsTarget(parts, t)
-    )
+    is_target = kind_of(base).is_target
+    return ComponentsTarget(parts, t) if is_target else cx.b.emit("pack", *parts, type=t)

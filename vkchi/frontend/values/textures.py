@@ -25,7 +25,7 @@ from vkchi.lang import texture_sampling as formulas
 from vkchi.lang.function import Function, kernel_function
 from vkchi.lang.matrix import pack
 from vkchi.lang.ndrange import ndrange
-from vkchi.types import Scalar, Tensor, f32, i32, scalar_of, shape_of, with_shape
+from vkchi.types import Scalar, f32, i32, scalar_of, shape_of, with_shape
 from vkchi.types.formats import rw_texture, texel_of, texture
 
 
@@ -148,7 +148,7 @@ class TextureRef(InlineOnly):
         cx, t = self._cx, self._array.type.elem
         parts = [wrap(cx, c) for c in components(cx, colour)]
         raw = unwrap(formulas.encode_texel(texel_of(self._format), parts, scalar_of(t)))
-        texel = cx.b.emit("pack", *raw, type=t) if isinstance(t, Tensor) else raw[0]
+        texel = cx.b.emit("pack", *raw, type=t) if shape_of(t) else raw[0]
         cx.b.emit("store", self.place(index), texel)
 
     def colour(self, parts: list[Any]) -> Value:

@@ -160,8 +160,8 @@ class TreeKind(Kind):
         """A list or tuple fits a list, tuple or vector of the same length."""
         if self.keys(old) is None:
             given = x.to_list() if isinstance(x, Matrix) else x
-            is_sequence = isinstance(given, list | tuple) and len(given) == len(old)
-            pairs = list(zip(old, given)) if is_sequence else None
+            fits = kind_of(given).is_sequence and len(given) == len(old)
+            pairs = list(zip(old, given)) if fits else None
         else:
             pairs = child_pairs(old, x)
         if pairs is None:
