@@ -339,6 +339,7 @@ class Program:
         clears = self.r.random() < 0.7
         memory = 2000 if self.r.random() < 0.15 else None
         grads = {k: self.number() for k in PLACES}
+        is_late = random.Random(self.seed).random() < 0.5
         for k, acts in enumerate(self.sequences()):
             machine = Machine(self.values, "tape", None if clears else grads)
             machine.run(acts)
@@ -346,6 +347,8 @@ class Program:
             def run(acts: list[Act] = acts) -> Any:
                 self.world.start(self.values, grads)
                 loss = self.world.arrays["loss"]
+                if is_late:
+                    return self.run_backward(acts, clears, memory)
                 with ti.ad.Tape(loss, clear_gradients=clears, memory=memory):
                     self.world.run(acts)
                 return self.world.gradients()
@@ -356,6 +359,20 @@ class Program:
                 left = np.array([machine.grads[place].value for place in PLACES])
                 want = left + machine.mem["loss", 0].slope
                 self.compare(found, want, acts, f"tape {k}", loss=machine.mem["loss", 0])
+
+    def run_backward(self, acts: list[Act], clears: bool, memory: int | None) -> Any:
+        """The gradients from a tape without loss, after its arrays have changed."""
+        arrays = self.world.arrays
+        arrays["loss"].fill(0)
+        with ti.ad.Tape(clear_gradients=clears, memory=memory) as tape:
+            self.world.run(acts)
+        for k, name in enumerate((*NAMES, PLAIN, "loss")):
+            if k % 2 or name == "loss":
+                arrays[name].fill(0.25)
+            else:
+                self.world.kernels["scale"](arrays[name], 1.5)
+        tape.backward({arrays["loss"]: 1.0})
+        return self.world.gradients()
 
     def run_forward(self) -> None:
         name, seeds = self.r.choice(NAMES[:3]), [1.0, -0.5, 0.25]

@@ -166,6 +166,7 @@ def test_random_tape_gradient_matches_differences(seed: int, world: World) -> No
     for got, want in zip(gradients(world, values, acts, 5000), found, strict=True):
         np.testing.assert_array_equal(got, want, err_msg=f"seed {seed}: in limited memory")
     check_traces(r, world, values, acts, found)
+    check_backward(world, values, acts, found)
     along = [numbers.normal(size=v.shape) for v in values]
     product = sum(float(np.sum(g * d)) for g, d in zip(found, along, strict=True))
     is_f64 = world.dtype is np.float64
@@ -192,6 +193,25 @@ def check_traces(
         for _ in range(2):
             for got, want in zip(gradients(world, values, others, None), noted, strict=True):
                 np.testing.assert_array_equal(got, want, err_msg=f"another act at {k}")
+
+
+def check_backward(world: World, values: list[Any], acts: list[Act], found: list[Any]) -> None:
+    """Assert that a tape without loss has the same gradients after its arrays have changed."""
+    for memory in (None, 5000):
+        world.start(values)
+        with ti.ad.Tape(memory=memory) as tape:
+            for act in acts:
+                act()
+        ends = []
+        for k in range(2):
+            for x in (*world.numbers, world.h, *world.inputs, world.order):
+                x.fill(k + 2)
+            ends.append(world.numbers[0].to_numpy())
+            ti.ad.clear_all_gradients()
+            tape.backward({world.loss: 1.0})
+            np.testing.assert_array_equal(world.numbers[0].to_numpy(), ends[k])
+            for x, want in zip(world.inputs, found, strict=True):
+                np.testing.assert_array_equal(x.grad.to_numpy(), want, err_msg="backward")
 
 
 def gradients(world: World, values: list[Any], acts: list[Act], memory: int | None) -> list[Any]:

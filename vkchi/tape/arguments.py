@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vkchi.errors import ArgumentError, KernelRuntimeError
 from vkchi.fields.storage import Storage
@@ -13,6 +13,10 @@ from vkchi.ndarray import Ndarray
 from vkchi.runtime import Runtime
 from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np
+
+if TYPE_CHECKING:
+    # A copy of the user's: numbers of the shape of an output, or one for all elements.
+    Cotangent: TypeAlias = Storage | np.ndarray[Any, Any] | float
 
 COMPANIONS = {"grad": "gradient", "dual": "dual"}
 
@@ -91,7 +95,7 @@ def check_has(who: str, x: Storage, kind: str = "grad") -> None:
     if x.dtype.kind != "f":
         raise ArgumentError(f"{who} must hold floats, not {x.dtype}: integers have no derivatives")
     if x.companion(kind) is None:
-        what = "" if who == "the loss" else f", and {x!r} has none"
+        what = "" if who in ("the loss", repr(x)) else f", and {x!r} has none"
         is_field = kind == "grad" or not isinstance(x, Ndarray)  # ndarrays have no duals
         more = f"with needs_{kind}=True" if is_field else "a field with needs_dual=True"
         raise ArgumentError(f"{who} needs a {COMPANIONS[kind]}{what}: make it {more}")
@@ -118,10 +122,72 @@ def set_loss(loss: Any, value: float) -> None:
         loss.fill(value)
 
 
-def seed_loss(loss: Any) -> None:
-    if not host_views.is_torch(loss):
-        loss.grad.fill(1.0)
-    elif loss.grad is None:
-        loss.grad = loss.detach().clone().fill_(1.0)
+# --- outputs and cotangents ----------------------------------------------------------------------
+
+
+def unwritten_error(output: Any) -> ArgumentError:
+    return ArgumentError(
+        f"{title_of(output)} was not written by a recorded kernel, so it has no derivative: give "
+        "arrays that kernels wrote"
+    )
+
+
+def title_of(output: Any) -> str:
+    if host_views.is_torch(output):
+        return f"the tensor of shape {tuple(output.shape)}"
+    return repr(output)
+
+
+def cotangent_of(output: Any, given: Any, what: str = "cotangent") -> Cotangent:
+    """Copy the cotangent of an output: a number for all elements, or numbers of its shape.
+
+    It may share memory with a gradient, which changes while gradients run. Raises ArgumentError for
+    another shape, and for values that are no real numbers.
+    """
+    is_array = isinstance(output, Storage)
+    shape = output.shape + shape_of(output.elem) if is_array else tuple(output.shape)
+    who = f"the {what} of {title_of(output)}"
+    if isinstance(given, Storage):
+        is_whole = given.whole is given and given.device is getattr(output, "device", None)
+        if is_array and is_whole and (given.elem, given.shape) == (output.elem, output.shape):
+            return given.copied()
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        return float(given)
+    try:
+        values = np.array(host_views.to_number_array(given))
+    except ArgumentError as e:
+        raise ArgumentError(f"{who} must be real numbers of shape {shape}: {e}") from None
+    if values.dtype.kind == "b":
+        raise ArgumentError(f"{who} must be real numbers, not bools")
+    if values.shape != shape:
+        if values.shape == ():
+            return float(values)
+        raise ArgumentError(f"{who} has shape {values.shape}, and {shape} is needed")
+    return values
+
+
+def seed(output: Any, cotangent: Cotangent) -> None:
+    """Set the gradient of an output to its cotangent.
+
+    The gradient of a tensor is written in place if there is one.
+    """
+    if isinstance(output, Storage):
+        gradient = output.companion("grad")
+        assert gradient is not None
+        seed_array(gradient, cotangent)
+        return
+    values = np.broadcast_to(cotangent, tuple(output.shape)).astype(np.float64)
+    made = host_views.make_torch(values, output.device).to(output.dtype)
+    if host_views.grad_of(output) is None:
+        output.grad = made
     else:
-        loss.grad.fill_(1.0)
+        host_views.write_grad(output, made)
+
+
+def seed_array(array: Storage, cotangent: Cotangent) -> None:
+    if isinstance(cotangent, Storage):
+        array.copy_from(cotangent)
+    elif isinstance(cotangent, float):
+        array.fill(cotangent)
+    else:
+        array.put_unnoticed(cotangent)

@@ -42,8 +42,38 @@ if TYPE_CHECKING:
     from vkchi.types.hints import Numbers
 
 
+class ForwardRecording(Recording):
+    """Recording that runs kernels in forward mode."""
+
+    def duals_of(self, call: KernelCall) -> dict[str, Storage]:
+        """The duals of a call's arrays that have one, by name."""
+        raise NotImplementedError
+
+    def launch_noted(self, given: LaunchRequest) -> Any:
+        call = given.call
+        duals = self.duals_of(call)
+        names = frozenset(duals)
+        found = plan_forward(call, duals, self.title)
+        met = queries.check_call(self.ledger, call, names, self.kind)
+        race = self.races.look(call, names, None)
+        check_forward_race(race, duals)
+        result = found.run_along(call, given.args, duals)
+        known = facts_of(call, None, names, {}, self.kind)
+        accounts = {name: self.ledger.open(array) for name, array in call.arrays.items()}
+        self.protect(known.writes, accounts, f"{call.name}()")
+        self.define(call, known, met)
+        return result
+
+    def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a function of `grad_replaced` or `no_grad` like any other and return its result.
+
+        Its kernels are differentiated.
+        """
+        return function.__wrapped__(*args, **kwargs)
+
+
 @python_scope
-class FwdMode(Recording):
+class FwdMode(ForwardRecording):
     """Forward-mode differentiation of the kernels called inside `with`.
 
     Kernels also compute the `dual` of every array they write that has one: the derivative of its
@@ -102,32 +132,13 @@ class FwdMode(Recording):
             if not any(d is not None and d.whole is self.param.dual.whole for d in duals):
                 self.param.dual.fill(0)
 
-    def launch_noted(self, given: LaunchRequest) -> Any:
-        call = given.call
-        duals = {k: d for k, a in call.arrays.items() if (d := a.companion("dual")) is not None}
-        names = frozenset(duals)
-        found = plan_forward(call, duals, self.title)
-        met = queries.check_call(self.ledger, call, names, self.kind)
-        race = self.races.look(call, names, None)
-        check_forward_race(race, duals)
-        result = found.run_along(call, given.args, duals)
-        known = facts_of(call, None, names, {}, self.kind)
-        accounts = {name: self.ledger.open(array) for name, array in call.arrays.items()}
-        self.protect(known.writes, accounts, f"{call.name}()")
-        self.define(call, known, met)
-        return result
+    def duals_of(self, call: KernelCall) -> dict[str, Storage]:
+        return {k: d for k, a in call.arrays.items() if (d := a.companion("dual")) is not None}
 
     def cut(self, array: Storage, at: Index | None) -> None:
         dual = array.companion("dual")
         assert dual is not None
         clear_elements(dual, at)
-
-    def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a function of `grad_replaced` or `no_grad` like any other and return its result.
-
-        Its kernels are differentiated.
-        """
-        return function.__wrapped__(*args, **kwargs)
 
 
 def direction_of(param: Storage, seed: Sequence[float] | None) -> np.ndarray[Any, Any]:
@@ -150,9 +161,73 @@ def direction_of(param: Storage, seed: Sequence[float] | None) -> np.ndarray[Any
     return values.reshape(shape)
 
 
-# --- Hessian-vector products ---------------------------------------------------------------------
+# --- duals of arrays with a gradient -------------------------------------------------------------
 
-WHOLE = "ti.ad.hvp takes fields and ndarrays, not torch tensors nor components of fields"
+
+class OwnDuals(Recording):
+    """Recording that makes a dual for each array with a gradient.
+
+    It supports fields and ndarrays, but neither torch tensors nor components of fields.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime)
+        self.duals: dict[int, tuple[Storage, Storage]] = {}
+
+    def __enter__(self) -> OwnDuals:
+        self.enter()
+        return self
+
+    def dual(self, array: Storage) -> Storage:
+        array = array.whole
+        if id(array) not in self.duals:
+            made = Storage(array.runtime, array.elem, array.shape, array.layout, array.stored)
+            self.duals[id(array)] = (array, made)
+        return self.duals[id(array)][1]
+
+    def dual_of(self, array: Storage) -> Storage:
+        """The dual of an argument of users. Raises Unsupported unless it is a whole array."""
+        if not isinstance(array, Storage) or array.whole is not array:
+            raise Unsupported(f"{self.title} {WHOLE}")
+        return self.dual(array)
+
+    def adjoints_of(self, call: KernelCall) -> CallAdjoints:
+        """The adjoints of a call's arrays.
+
+        Raises Unsupported for torch tensors, components of fields, and kernels that work on
+        gradients.
+        """
+        gradients = CallAdjoints(call)
+        arrays = [call.arrays[name] for name in gradients.names - call.tensors.keys()]
+        if call.tensors or any(array.whole is not array for array in arrays):
+            raise Unsupported(f"{self.title} {WHOLE}, as arguments of {call.name}()")
+        if any(a.is_gradient for a in call.arrays.values()):
+            raise Unsupported(
+                f"{self.title} does not go through {call.name}(), which works on gradients"
+            )
+        return gradients
+
+    def cut(self, array: Storage, at: Index | None) -> None:
+        """Clear the tangents of elements that Python overwrites with a constant.
+
+        Raises Unsupported for components of fields.
+        """
+        if array.whole is not array:
+            raise Unsupported(f"{self.title} does not go through writes to components of fields")
+        clear_elements(self.dual(array), at)
+
+
+WHOLE = "takes fields and ndarrays, not torch tensors nor components of fields"
+
+
+class JvpRecording(OwnDuals, ForwardRecording):
+    title = "ti.ad.jvp"
+
+    def duals_of(self, call: KernelCall) -> dict[str, Storage]:
+        return {name: self.dual(call.arrays[name]) for name in self.adjoints_of(call).names}
+
+
+# --- Hessian-vector products ---------------------------------------------------------------------
 
 
 @python_scope
@@ -186,7 +261,7 @@ def hvp(
     slopes = x.companion("grad")
     assert slopes is not None
     if host_views.is_torch(loss) or slopes.whole is not slopes:
-        raise Unsupported(WHOLE)
+        raise Unsupported(f"ti.ad.hvp {WHOLE}")
     direction = numbers_like("ti.ad.hvp: v", x, v)
     if direction.shape != x.shape + shape_of(x.elem):
         raise ArgumentError(
@@ -233,7 +308,7 @@ class HvpLaunch(Launch):
         self.plan.launch(self.args, {**self.memory, **own}, grads)
 
 
-class HvpRecording(Recording):
+class HvpRecording(OwnDuals):
     """Recording that runs kernels in forward mode; `reverse` differentiates their gradients."""
 
     title = "ti.ad.hvp"
@@ -241,32 +316,12 @@ class HvpRecording(Recording):
     def __init__(self, runtime: Runtime, loss: Storage) -> None:
         super().__init__(runtime)
         self.loss = loss
-        self.duals: dict[int, tuple[Storage, Storage]] = {}
-
-    def __enter__(self) -> HvpRecording:
-        self.enter()
-        return self
-
-    def dual(self, array: Storage) -> Storage:
-        array = array.whole
-        if id(array) not in self.duals:
-            made = Storage(array.runtime, array.elem, array.shape, array.layout, array.stored)
-            self.duals[id(array)] = (array, made)
-        return self.duals[id(array)][1]
 
     def launch_noted(self, given: LaunchRequest) -> Any:
-        """Run a kernel in forward mode and record it, after saving the contents that it overwrites.
-
-        Raises Unsupported for torch tensors, components of fields, and kernels that work on
-        gradients.
-        """
+        """Run a kernel in forward mode and record it, after saving the contents that it
+        overwrites."""
         call, name = given.call, given.name
-        gradients = CallAdjoints(call)
-        arrays = [call.arrays[name] for name in gradients.names]
-        if call.tensors or any(array.whole is not array for array in arrays):
-            raise Unsupported(f"{WHOLE}, as arguments of {name}()")
-        if any(a.is_gradient for a in call.arrays.values()):
-            raise Unsupported(f"ti.ad.hvp does not go through {name}(), which works on gradients")
+        gradients = self.adjoints_of(call)
         made = plan_gradient(call, gradients, is_second=True)
         met = queries.check_call(self.ledger, call, gradients.names, self.kind)
         race = self.races.look(call, gradients.names, made.spec)
@@ -281,15 +336,9 @@ class HvpRecording(Recording):
         return result
 
     def cut(self, array: Storage, at: Index | None) -> None:
-        """Clear the tangents of elements that Python overwrites with a constant, and record a step.
-
-        Raises Unsupported for components of fields.
-        """
-        if array.whole is not array:
-            raise Unsupported("ti.ad.hvp does not go through writes to components of fields")
+        super().cut(array, at)
         gradient = array.companion("grad")
         assert gradient is not None
-        clear_elements(self.dual(array), at)
         self.entries.append(ConstantOverwrite((gradient, self.dual(gradient)), at))
 
     def call_custom(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -34,6 +34,7 @@ from vkchi.types.lazy_numpy import np
 if TYPE_CHECKING:
     from vkchi.calls.call import Memory, Values
 Index = tuple[int, ...]
+Watcher = Callable[[Storage, ArrayAccess], None]
 Note = tuple[str, Span | None]
 
 
@@ -317,6 +318,11 @@ class HostAccount(MemoryAccount):
         self.owner = tensor
         self.remember()
 
+    def unfollow(self) -> None:
+        """Detect writes to the tensor a last time."""
+        self.compare()
+        self._view, self.owner = self.memory, None
+
 
 class Account(MemoryAccount):
     """Account of one array, which it keeps alive.
@@ -332,7 +338,7 @@ class Account(MemoryAccount):
         self.array = self.memory = self.owner = array
         self.history = History()
         self.is_used = False  # by kernels
-        self.is_written = False  # by kernels, or by constants that end a derivative
+        self.is_written = False  # by recorded code, or by constants that end a derivative
         self.last_write: Note | None = None  # if that was one by Python to the loss
         self.fills: Fills | None = None
         self.reads: set[Index | None] = set()
@@ -368,6 +374,10 @@ class Account(MemoryAccount):
             self.reads.add(at)
 
 
+def ignore_access(array: Storage, access: ArrayAccess) -> None:
+    pass
+
+
 class Ledger:
     """The accounts of one recording.
 
@@ -375,9 +385,7 @@ class Ledger:
     code accesses in place; `shown` are those whose last contents are known.
     """
 
-    def __init__(
-        self, on_access: Callable[[Storage, ArrayAccess], None], exported: Iterable[Storage] = ()
-    ) -> None:
+    def __init__(self, on_access: Watcher, exported: Iterable[Storage] = ()) -> None:
         self.on_access, self.exported = on_access, exported
         self.accounts: dict[int, Account] = {}
         self.hosts: list[HostAccount] = []
@@ -522,11 +530,28 @@ class Ledger:
         self.open(array)
         self.shown[id(array)] = ExportedArray(array, contents)
 
-    def close(self) -> None:
-        """Stop watching the arrays, and drop all accounts."""
+    def watch(self, on_access: Watcher) -> None:
+        """Observe accesses by Python to the arrays again, after `unwatch`."""
+        self.on_access = on_access
+        for account in self.accounts.values():
+            account.array.watch = account.array.watch or on_access
+
+    def unwatch(self) -> None:
+        """Stop watching the arrays, and drop the reference to the recording."""
         for account in self.accounts.values():
             if account.array.watch == self.on_access:
                 account.array.watch = None
+        self.on_access = ignore_access
+
+    def clear_slopes(self) -> None:
+        """Set the adjoints of results of host computations to 0."""
+        for one in self.hosts:
+            if one.slope is not None:
+                one.slope[...] = 0
+
+    def close(self) -> None:
+        """Stop watching the arrays, and drop all accounts."""
+        self.unwatch()
         self.accounts.clear()
         self.hosts.clear()
         self.shown.clear()

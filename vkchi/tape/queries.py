@@ -464,7 +464,15 @@ def check_finished(unfinished: Iterable[str | Storage], title: str, kind: str) -
         )
 
 
-def check_output(ledger: Ledger, output: Any) -> None:
+def is_result(ledger: Ledger, output: Storage) -> bool:
+    """True if recorded code wrote to an array or, for a component, to its whole array."""
+    account = ledger.find(output)
+    return account is not None and (
+        account.is_written or account.definitions.derivative is not None
+    )
+
+
+def check_output(ledger: Ledger, output: Any, who: str = "the loss") -> None:
     """Raise GradientError if an output has an unknown value, or was last written by Python.
 
     Adding a constant does not count as a write.
@@ -474,9 +482,9 @@ def check_output(ledger: Ledger, output: Any) -> None:
     account = ledger.find(output) if is_array else None
     if account is not None and account.last_write is not None:
         raise GradientError(
-            "the loss was last written by Python: it has no derivative",
+            f"{who} was last written by Python: it has no derivative",
             account.last_write[1],
-            help="compute the loss in a kernel that is recorded; Python may add constants, as in "
+            help=f"compute {who} in a kernel that is recorded; Python may add constants, as in "
             "`loss[None] += 1`",
         )  # fmt: skip
 

@@ -320,7 +320,7 @@ class Recording(SafeContext):
             if account.is_used or self.custom is not None or account.history.reads.groups:
                 self.snapshots.save_all(account)
             account.change(is_whole=access.at is None or not is_ours)
-            if array.whole is self.loss and not (is_ours and access.is_sum):
+            if self.is_output(array, access) and not (is_ours and access.is_sum):
                 account.last_write = ("Python", user_span()) if is_ours else None
             is_cut = queries.write_by_python(account, array, access, is_ours=is_ours)
             if not is_ours:
@@ -334,6 +334,11 @@ class Recording(SafeContext):
         whole = array.whole
         return whole.companion("grad") is not None or self.ledger.derivative(whole) is not None
 
+    def is_output(self, array: Storage, access: ArrayAccess) -> bool:
+        """True if an array must not get its last value from this write of Python: it is the
+        loss."""
+        return array.whole is self.loss
+
     def must_note(self, array: Storage) -> bool:
         """True for gradients and the loss, until the recording ends.
 
@@ -346,6 +351,7 @@ class Recording(SafeContext):
         if self.custom is not None:
             account.is_used = True
             if array.companion("grad") is not None:
+                account.is_written = True
                 who = f"{self.custom.function.__name__}()"
                 self.ledger.define(account.array, derivative_at(repr(array), who, user_span()))
 

@@ -4,19 +4,28 @@ Every recorded call requests snapshots of the parts of arrays that its gradient 
 (`snapshots`). Programs may therefore overwrite elements that kernels have read, against Taichi's
 data-access rules. Unless an exception ends the block, the gradients then run, last call first.
 
+A gradient is the vector-Jacobian product of outputs with cotangents (`Tape.backward`): that of a
+loss has the cotangent 1. Without a loss, the tape keeps the contents of arrays at the end of its
+block by copy-on-write (`fields.array_versions.keep`). While gradients run later, the arrays hold
+these contents again.
+
 A derivative that would be lost usually raises GradientError (`queries`). So does a custom
 gradient that reads memory overwritten since its call (`custom`).
 
     with ti.ad.Tape(loss=loss):
         step(x)
+
+    with ti.ad.Tape() as tape:
+        step(x)
+    tape.backward({y: 1.0, z: weights})
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from vkchi.analysis.memory.boxes import Box
 from vkchi.autodiff.results import GradientSpec
@@ -28,17 +37,29 @@ from vkchi.calls.call import (
     copied_where_read,
     leaf_arguments,
 )
-from vkchi.errors import DataAccessError, KernelRuntimeError
+from vkchi.errors import ArgumentError, DataAccessError, KernelRuntimeError
+from vkchi.fields.array_versions import Read, keep, lock_writers
+from vkchi.fields.storage import Storage
 from vkchi.hooks import python_scope
 from vkchi.interop import host_views
-from vkchi.interrupts.contexts import restoring
+from vkchi.interrupts.contexts import SafeContext, restoring
 from vkchi.interrupts.local import local
 from vkchi.launch.compiled_kernel import CompiledKernel
 from vkchi.races.race import Found, UndecidedRace, race_error
 from vkchi.runtime import current_runtime
 from vkchi.tape import queries
 from vkchi.tape.adjoints import CallAdjoints, check_leaves, clear_arrays, make_grads
-from vkchi.tape.arguments import check_alone, check_loss, check_place, seed_loss, set_loss
+from vkchi.tape.arguments import (
+    check_alone,
+    check_has,
+    check_loss,
+    check_place,
+    cotangent_of,
+    seed,
+    set_loss,
+    title_of,
+    unwritten_error,
+)
 from vkchi.tape.call_facts import KnownCalls, facts_of, keep_facts, uses_of
 from vkchi.tape.custom import CustomGradientCall
 from vkchi.tape.ledger import derivative_at
@@ -49,14 +70,45 @@ from vkchi.tape.log import (
     State,
     check_repeatable,
     drop_copies,
+    restore_array,
     tensors_written,
 )
 from vkchi.tape.recording import FunctionContext, Recording
 from vkchi.tape.snapshots import UNLIMITED, CheckpointReplay, TapeReport, parse_bytes
 
 if TYPE_CHECKING:
-    from vkchi.fields.storage import Storage
-    from vkchi.types.hints import Tensors
+    from vkchi.fields.elements import ArrayAccess
+    from vkchi.tape.arguments import Cotangent
+    from vkchi.types.hints import Numbers, Tensors
+
+    Output = TypeVar("Output", bound=Storage | Tensors)
+
+
+class NoLoss:
+    def __repr__(self) -> str:
+        return "no loss"
+
+
+NO_LOSS: Any = NoLoss()  # unlike None, which a program may pass by mistake
+
+
+class Reversal(SafeContext):
+    """Context in which a tape whose block has ended observes the program, while its gradients
+    run."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+
+    def __enter__(self) -> None:
+        self.enter()
+        self.tape.reversal, self.tape.thread = self, get_ident()
+        self.tape.ledger.watch(self.tape.on_access)
+        self.tape.runtime.recording = self.tape
+
+    def leave(self, kind: Any, error: Any, traceback: Any) -> None:
+        self.tape.runtime.recording = None
+        self.tape.ledger.unwatch()
+        self.tape.reversal = None
 
 
 @python_scope
@@ -64,11 +116,12 @@ class Tape(Recording):
     """Reverse-mode differentiation of the kernels called inside `with`.
 
     At its end, the tape adds the derivatives of `loss` to the `grad` of the kernels' input arrays.
-    Source: Taichi's `ti.ad.Tape`; `memory` is vkchi's.
+    Without a loss, `backward` does so afterwards, for one or several outputs.
+    Source: Taichi's `ti.ad.Tape`; `memory` and `backward` are vkchi's.
 
     Args:
         loss: a field of shape () or an ndarray or tensor of one element, with a gradient; set to 0
-            on entry.
+            on entry. Omitted for `backward`.
         clear_gradients: set the gradients of all fields and ndarrays to 0 on entry.
         validation: raise DataAccessError if a kernel breaks Taichi's data-access rules, which are
             not required here.
@@ -88,13 +141,16 @@ class Tape(Recording):
 
     def __init__(
         self,
-        loss: Storage | Tensors | None = None,
+        loss: Storage | Tensors = NO_LOSS,
         clear_gradients: bool = True,
         validation: bool = False,
         grad_check: list[Storage] | None = None,
         memory: int | str | None = None,
     ) -> None:
-        self.loss: Any = loss
+        self.loss: Any = None if loss is NO_LOSS else loss
+        self.has_loss = loss is not NO_LOSS
+        self.kept: list[Read] | None = None  # contents at the end of a block without loss
+        self.reversal: Reversal | None = None
         self.clear_gradients = clear_gradients
         self.validation, self.grad_check = validation, grad_check
         usual = UNLIMITED if grad_check else None
@@ -110,25 +166,56 @@ class Tape(Recording):
         if self.state != "new":
             raise KernelRuntimeError("a tape can be entered once: make a new ti.ad.Tape")
         check_alone(self.runtime, self.title)
-        check_loss(self.loss)
-        check_place(self.loss, self.runtime)
+        if self.has_loss:
+            check_loss(self.loss)
+            check_place(self.loss, self.runtime)
+        elif self.grad_check is not None:
+            raise ArgumentError(
+                "Tape(grad_check=...) compares the gradients of a loss: give one, Tape(loss, ...)"
+            )
         if self.grad_check is not None:
-            from vkchi.tape.differences import check_inputs  # rarely needed
+            from vkchi.tape.ad.differences import check_inputs  # rarely needed
 
             check_inputs("Tape(grad_check=...)", self.grad_check)
         if self.clear_gradients:
             clear_all_gradients()
-        set_loss(self.loss, 0.0)
+        if self.has_loss:
+            set_loss(self.loss, 0.0)
         self.enter()
         return self
 
     def leave(self, kind: Any, error: Any, traceback: Any) -> None:
-        """End the block: run the gradients unless an exception ends it or `grad` was called."""
+        """End the block.
+
+        Run the gradients of the loss unless an exception ends it or `grad` was called. Without a
+        loss, keep what `backward` needs.
+        """
         try:
             if kind is None and self.state == "recording":
-                self.grad()
+                if self.has_loss:
+                    self.grad()
+                else:
+                    self.finish()
         finally:
-            self.close()
+            if self.kept is None:
+                self.close()
+
+    def close(self) -> None:
+        self.kept = None
+        super().close()
+
+    @property
+    def is_left(self) -> bool:
+        return super().is_left if self.reversal is None else self.reversal.is_left
+
+    def is_output(self, array: Storage, access: ArrayAccess) -> bool:
+        """True if an array must not get its last value from this write of Python.
+
+        That is the loss; without one, any array that is overwritten completely.
+        """
+        if self.has_loss:
+            return super().is_output(array, access)
+        return array.whole is array and not (access.at and array.shape)
 
     def grad(self) -> None:
         """Run the gradients of the recorded steps, last step first, end the recording and set
@@ -138,21 +225,151 @@ class Tape(Recording):
         if the recording has ended or a call in it was aborted, and GradientError if a gradient
         would be wrong.
         """
+        if not self.has_loss:
+            raise KernelRuntimeError(
+                "Tape.grad needs a loss: give one, Tape(loss), or call backward({y: 1.0}) with "
+                "outputs and cotangents"
+            )
         if self.state != "recording":
             raise KernelRuntimeError("the gradients of a tape can be evaluated once, inside it")
-        with restoring(self.runtime.lock), self.runtime.lock:  # other threads may launch
-            self.end([self.loss])
-            self.entries += self.snapshots.take_rewritten()
-            self.snapshots.is_reversing = True
-        try:
-            with self.apart_from_leftovers():
-                self.report = self.grad_again() if self.snapshots.is_over else self.grad_once()
-        finally:
-            queries.forbid_gradients(self.ledger.fills)
+        self.end_recording([self.loss])
+        self.run_gradients([(self.loss, 1.0)])
         if self.grad_check:
-            from vkchi.tape.differences import check_tape
+            from vkchi.tape.ad.differences import check_tape
 
             check_tape(self)
+
+    def backward(self, cotangents: Mapping[Output, Numbers]) -> None:
+        """Add vector-Jacobian products to the `grad` of the inputs: derivatives of the sum of all
+        outputs, weighted with their cotangents.
+
+        The outputs are arrays that kernels wrote in the block, with their contents at its end. It
+        may be called again, with other cotangents. Called inside the block, it ends the recording.
+
+        Args:
+            cotangents: for each output, its cotangent: numbers of the same shape, or one for all
+                elements. Outputs are fields, ndarrays and torch tensors with a gradient.
+
+        Raises:
+            ArgumentError: for an output that was not written or has no gradient, and for a
+                cotangent of another shape or not of real numbers.
+            KernelRuntimeError: for a tape with a loss or one whose block has not begun or ended by
+                an exception; if a recording is active; if a gradient was replaced since.
+            GradientError: if a gradient would be wrong.
+        """
+        if self.has_loss:
+            raise KernelRuntimeError(
+                "Tape.backward needs a tape without loss: with ti.ad.Tape() as tape"
+            )
+        if self.state == "recording":
+            self.finish()
+        self.contents_at_end()
+        check_alone(self.runtime, "Tape.backward")
+        if not isinstance(cotangents, Mapping) or not cotangents:
+            raise ArgumentError(
+                "Tape.backward takes a dictionary of outputs and their cotangents, as in "
+                f"tape.backward({{y: 1.0}}), not {host_views.short_repr(cotangents)}"
+            )
+        self.check_outputs(cotangents)
+        self.pull_back([(y, cotangent_of(y, given)) for y, given in cotangents.items()])
+
+    def pull_back(self, seeds: Sequence[tuple[Any, Cotangent]]) -> None:
+        """`backward` for checked outputs and copies of their cotangents."""
+        kept = self.contents_at_end()
+        self.check_gradients()
+        with lock_writers(self.runtime), Reversal(self), self.as_recorded(kept):
+            self.run_gradients(seeds)
+
+    def contents_at_end(self) -> list[Read]:
+        """Contents of the arrays at the end of the block. Raises KernelRuntimeError if it has not
+        begun, or was left by an exception."""
+        if self.kept is None:
+            how = "was not entered" if self.state == "new" else "was ended by an exception"
+            raise KernelRuntimeError(f"Tape.backward: the block of this tape {how}")
+        return self.kept
+
+    def check_outputs(self, outputs: Collection[Any]) -> None:
+        """Raise an error for an array that cannot be an output.
+
+        ArgumentError if it was not written in the block, is no array or has no gradient, and if a
+        field is given beside its component. GradientError if its contents are unknown, or Python
+        wrote it last.
+        """
+        tensors = tensors_written(self.entries)
+        given = {id(y) for y in outputs}
+        for y in outputs:
+            who = title_of(y)
+            if isinstance(y, Storage):
+                y.check_alive()
+                check_has(who, y)
+                if y.whole is not y and id(y.whole) in given:
+                    raise ArgumentError(f"outputs overlap: {y.whole!r} and {y!r}, its component")
+                is_known = queries.is_result(self.ledger, y)
+            elif host_views.is_torch(y):
+                if not host_views.has_grad(y):
+                    raise ArgumentError(f"{who} needs a gradient: make it with requires_grad=True")
+                is_known = any(tensor is y for tensor in tensors)
+            else:
+                raise ArgumentError(f"an output must be a field, ndarray or tensor, not {who}")
+            if not is_known:
+                raise unwritten_error(y)
+            queries.check_output(self.ledger, y, who)
+
+    def check_gradients(self) -> None:
+        """Raise KernelRuntimeError if an array has another gradient than when it was recorded."""
+        calls = {id(one.bound): one.bound for one in self.entries if isinstance(one, Launch)}
+        for bound in calls.values():
+            for name, gradient in bound.gradients.items():
+                if bound.arrays[name].companion("grad") is not gradient:
+                    raise KernelRuntimeError(
+                        f"the gradient of `{name}` was replaced since {bound.who} was recorded: "
+                        "derivatives would be added to the old one"
+                    )
+
+    def end_recording(self, outputs: Sequence[Any]) -> None:
+        with restoring(self.runtime.lock), self.runtime.lock:  # other threads may launch
+            self.end(outputs)
+            self.entries += self.snapshots.take_rewritten()
+            self.snapshots.is_reversing = True
+
+    def finish(self) -> None:
+        """End the recording, and keep the contents of its arrays for gradients that run later.
+
+        Raises KernelRuntimeError if a call or write did not finish.
+        """
+        with restoring(self.runtime.lock), self.runtime.lock:  # other threads may launch
+            self.end_recording(())
+            for one in self.ledger.hosts:
+                one.unfollow()
+            arrays = [one.array for one in self.ledger.accounts.values()]
+            kept = [keep(array) for array in arrays if not array.is_gradient]
+            self.ledger.unwatch()
+            self.runtime.recording = None
+            self.kept = kept
+
+    @contextmanager
+    def as_recorded(self, kept: Sequence[Read]) -> Iterator[None]:
+        """Context in which arrays hold their contents from the end of the recording again."""
+        changed = [(one.array, one.copy) for one in kept if one.copy is not None]
+        now = State(array for array, _ in changed)
+        try:
+            for array, copy in changed:
+                restore_array(array, copy)
+            yield
+        finally:
+            now.repeat()
+            if self.runtime.exported:
+                self.runtime.device.wait()  # other libraries read without notice
+
+    def run_gradients(self, seeds: Sequence[tuple[Any, Cotangent]]) -> None:
+        """Add the derivatives of outputs, weighted with their cotangents, and set `report`."""
+        self.ledger.clear_slopes()
+        try:
+            with self.apart_from_leftovers():
+                run = self.grad_again if self.snapshots.is_over else self.grad_once
+                self.report = run(seeds)
+        finally:
+            queries.forbid_gradients(self.ledger.fills)
 
     @contextmanager
     def apart_from_leftovers(self) -> Iterator[None]:
@@ -162,7 +379,7 @@ class Tape(Recording):
         except for the loss. They may hold contributions by other losses, which must not be
         propagated or cleared.
         """
-        is_cleared = self.clear_gradients
+        is_cleared = self.clear_gradients and self.has_loss
         arrays = State(queries.leftover_gradients(self.ledger, self.loss, is_cleared=is_cleared))
         given = [t for t in tensors_written(self.entries) if t is not self.loss]
         tensors = [(t, t.grad) for t in given if t.grad is not None]
@@ -179,16 +396,18 @@ class Tape(Recording):
                 if new is not None:
                     host_views.write_grad(tensor, before.detach() + new)
 
-    def grad_once(self) -> TapeReport:
-        seed_loss(self.loss)
+    def grad_once(self, seeds: Sequence[tuple[Any, Cotangent]]) -> TapeReport:
+        for output, cotangent in seeds:
+            seed(output, cotangent)
         self.reverse()
         return TapeReport(len(self.entries), 0, 0, 0, self.snapshots.saved_bytes)
 
-    def grad_again(self) -> TapeReport:
+    def grad_again(self, seeds: Sequence[tuple[Any, Cotangent]]) -> TapeReport:
         drop_copies(self.entries)
         held_bytes = check_repeatable(self.entries)
         replay = CheckpointReplay(self.entries, self.snapshots.start, held_bytes)
-        seed_loss(self.loss)
+        for output, cotangent in seeds:
+            seed(output, cotangent)
         assert self.snapshots.budget_bytes is not None
         return replay.run(self.snapshots.budget_bytes)
 

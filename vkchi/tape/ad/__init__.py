@@ -10,6 +10,7 @@ from vkchi.hooks import load_place, python_scope
 
 if TYPE_CHECKING:
     from vkchi.fields.storage import Storage
+    from vkchi.tape.ad.functional import jvp, vjp
     from vkchi.tape.custom import grad_for, grad_replaced, no_grad
     from vkchi.tape.forward import FwdMode, hvp
     from vkchi.tape.tape import Tape, clear_all_gradients
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 PLACES = {
     "grad_for": "custom", "grad_replaced": "custom", "no_grad": "custom", "FwdMode": "forward",
-    "hvp": "forward", "Tape": "tape", "clear_all_gradients": "tape",
+    "hvp": "forward", "jvp": "ad.functional", "vjp": "ad.functional", "Tape": "tape",
+    "clear_all_gradients": "tape",
 }  # fmt: skip
 __all__ = [
     "FwdMode",
@@ -29,7 +31,9 @@ __all__ = [
     "grad_replaced",
     "gradcheck",
     "hvp",
+    "jvp",
     "no_grad",
+    "vjp",
 ]
 
 
@@ -70,7 +74,8 @@ def gradcheck(
     """
     from vkchi.fields.storage import Storage
     from vkchi.runtime import current_runtime
-    from vkchi.tape import arguments, differences
+    from vkchi.tape import arguments
+    from vkchi.tape.ad import differences
     from vkchi.tape.tape import Tape
 
     arguments.check_alone(current_runtime(), "ti.ad.gradcheck")
