@@ -124,6 +124,8 @@ def assign_name(cx: Lowering, name: str, x: Any, *, is_static: bool = False) -> 
 def assignable(cx: Lowering, n: ast.expr) -> Any:
     """Return the target that n denotes. Raises KernelSyntaxError if it cannot be assigned."""
     target = lvalue(cx, n)
+    if isinstance(n, ast.Subscript):
+        target = kind_of(target).target(target)
     if kind_of(target).is_assignable(target):
         return target
     is_value = kind_of(target).has_type

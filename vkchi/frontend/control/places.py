@@ -20,6 +20,7 @@ from vkchi.frontend.values import array_values, tensor_values  # noqa: F401, the
 from vkchi.frontend.values.kinds import kind_of
 from vkchi.frontend.values.python_values import python_attribute, python_item
 from vkchi.frontend.values.references import ORIGIN
+from vkchi.frontend.values.slices import slice_array
 from vkchi.frontend.values.targets import VariableTarget
 
 # --- names and targets ---------------------------------------------------------------------------
@@ -42,7 +43,7 @@ def lower_attribute(cx: Lowering, n: ast.Attribute) -> Any:
 
 def member_of_item(cx: Lowering, array: Any, inner: ast.Subscript, name: str) -> Any:
     """Lower `array[...].name`; for an array of structs, as `array.name[...]`."""
-    indices = lower_indices(cx, inner.slice)
+    indices = lower_indices(cx, inner.slice, array)
     member = kind_of(array).member(cx, array, name)
     if member is not None:
         return cx.at(inner, lambda cx: item_of(cx, member, indices))
@@ -52,7 +53,7 @@ def member_of_item(cx: Lowering, array: Any, inner: ast.Subscript, name: str) ->
 def lower_subscript(cx: Lowering, n: ast.Subscript) -> Any:
     base = cx.way(n.value)
     check_gradient(cx, base, n.value)
-    return item_of(cx, base, lower_indices(cx, n.slice))
+    return item_of(cx, base, lower_indices(cx, n.slice, base))
 
 
 def lvalue(cx: Lowering, n: ast.expr) -> Any:
@@ -80,7 +81,8 @@ def _attribute(cx: Lowering, n: ast.Attribute) -> Any:
 
 
 def _item(cx: Lowering, n: ast.Subscript) -> Any:
-    base, indices = lvalue(cx, n.value), lower_indices(cx, n.slice)
+    base = lvalue(cx, n.value)
+    indices = lower_indices(cx, n.slice, base)
     check_gradient(cx, base, n.value)
     return cx.at(n, lambda cx: item_of(cx, base, indices))
 
@@ -110,15 +112,20 @@ def attribute_of(cx: Lowering, base: Any, name: str) -> Any:
 # --- subscripts ----------------------------------------------------------------------------------
 
 
-def lower_indices(cx: Lowering, n: ast.expr) -> list[Any]:
-    """Lower the indices between brackets; slices become Python slices."""
+def lower_indices(cx: Lowering, n: ast.expr, base: Any) -> list[Any]:
+    """Lower the indices between brackets after `base`; slices become Python slices, whose bounds
+    for arrays may be values."""
+    is_array = kind_of(kind_of(base).held(base)).is_array
+    lower = Lowering.expr if is_array else static_int
     found: list[Any] = []
     for item in n.elts if isinstance(n, ast.Tuple) else [n]:
         if isinstance(item, ast.Slice):
             parts = (item.lower, item.upper, item.step)
-            found.append(slice(*[None if p is None else static_int(cx, p) for p in parts]))
+            found.append(slice(*[None if p is None else lower(cx, p) for p in parts]))
         elif isinstance(item, ast.Starred):
             found += cx.expr(item.value)
+        elif is_array and isinstance(item, ast.Constant) and item.value is Ellipsis:
+            found.append(Ellipsis)
         else:
             found.append(cx.expr(item))
     return found
@@ -147,5 +154,7 @@ def item_of(cx: Lowering, base: Any, indices: list[Any]) -> Any:
     indices = cx.as_compared(indices)
     if any(map(is_object, indices)):  # `__index__` or `__hash__` of a user's class
         record_reachable(cx.dependencies, operator.getitem, indices)
+    if kind_of(x).is_array and any([isinstance(k, slice) or k is Ellipsis for k in indices]):
+        return slice_array(cx, x, indices)
     found = kind_of(x).item(cx, x, indices, None if x is base else base)
     return python_item(cx, x, indices) if found is NotImplemented else found

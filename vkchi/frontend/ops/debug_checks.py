@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from vkchi.frontend.values.kinds import describe
-from vkchi.frontend.values.references import ArrayRef, Context
+from vkchi.frontend.values.references import Context, Indexed
 from vkchi.frontend.values.texts import Part, ReplacementField
 from vkchi.ir.core import Op, Value, constant_array, constant_int, is_constant, numeric_type_of
 from vkchi.ir.ops import DIVISIONS, REMAINDERS
@@ -38,7 +38,7 @@ def all_of(cx: Context, truths: Sequence[Value]) -> Value | None:
 # --- indices -------------------------------------------------------------------------------------
 
 
-def guard_indices(cx: Context, array: ArrayRef, indices: Sequence[Value]) -> None:
+def guard_indices(cx: Context, array: Indexed, indices: Sequence[Value]) -> None:
     """Emit a test that fails for an index out of bounds; none if all are constants in bounds."""
     extents: Sequence[Value | int] = array.shape(cx)
     rows = zip(indices, extents, array.origin, strict=True)

@@ -72,7 +72,7 @@ OVER_ARRAYS = {
 }
 
 
-_HELPS = all_but(
+WHOLE_HELPS = all_but(
     "loop", "index", "length", help="index it: x[i]",
     truth="index it: x[None]; for an array that may be None: x is not None",
     compare="compare elements: x[i] == y[i]; for the same object: x is y",
@@ -111,6 +111,16 @@ class WholeArrayKind(Kind):
         ]
         return LoopSpace(tuple(axes), "array", guard=guard_of(cx, array))
 
+    def item(self, cx: Any, x: Any, indices: list[Any], slot: Any) -> Any:
+        """Return an element, or a list of a dynamic block."""
+        found = list_item(cx, x, indices)
+        return self.element(cx, x, indices) if found is None else found
+
+    def element(self, cx: Any, x: Any, indices: list[Any]) -> Any:
+        """Return a Target, or a struct of Targets. Raises KernelIndexError for a wrong number of
+        indices, and the errors of `array_index`."""
+        raise NotImplementedError
+
     def method(self, cx: Any, x: Any, name: str, n: ast.Call) -> Any:
         """Lower a method of the array, or of the list that a dynamic block has instead.
 
@@ -131,7 +141,7 @@ class ArrayKind(WholeArrayKind):
     """Arrays of numbers, vectors or matrices."""
 
     noun = "a whole array"
-    helps = _HELPS
+    helps = WHOLE_HELPS
 
     def name(self, x: Any) -> str:
         return "an array (index it)"
@@ -146,9 +156,8 @@ class ArrayKind(WholeArrayKind):
         over = OVER_ARRAYS.get(cx.called) if use == "items" else None
         return over or super().help_for(cx, x, use)
 
-    def item(self, cx: Any, x: Any, indices: list[Any], slot: Any) -> Any:
-        found = list_item(cx, x, indices)
-        return array_item(cx, self.array(cx, x), indices) if found is None else found
+    def element(self, cx: Any, x: Any, indices: list[Any]) -> Any:
+        return array_item(cx, self.array(cx, x), indices)
 
 
 class ArrayRefKind(ArrayKind, of=[ArrayRef]):
@@ -197,7 +206,7 @@ class StructsKind(WholeArrayKind):
     """Arrays of structs."""
 
     noun = "a whole array of structs"
-    helps = {**_HELPS, "number": "index it: x[i].a", "truth": "index it: x[i].a"}
+    helps = {**WHOLE_HELPS, "number": "index it: x[i].a", "truth": "index it: x[i].a"}
 
     def first_array(self, cx: Any, x: Any) -> Any:
         first = self.member(cx, x, self.first_name(x))
@@ -207,10 +216,8 @@ class StructsKind(WholeArrayKind):
         """Return the name of the first member."""
         raise NotImplementedError
 
-    def item(self, cx: Any, x: Any, indices: list[Any], slot: Any) -> Any:
-        """Return an element, or a list of a dynamic block."""
-        found = list_item(cx, x, indices)
-        return element_of(cx, self.array(cx, x), indices) if found is None else found
+    def element(self, cx: Any, x: Any, indices: list[Any]) -> Any:
+        return element_of(cx, self.array(cx, x), indices)
 
 
 class FieldOfStructsKind(StructsKind, of=["__vkchi_struct__"]):
@@ -288,7 +295,7 @@ def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> MemoryTarge
     flat = [] if indices == [None] else flatten_indices(cx, indices)
     ndim = array.type.ndim
     if len(flat) != ndim:
-        given = "`None` is given" if indices == [None] else f"{_count(len(flat))} given"
+        given = "`None` is given" if indices == [None] else f"{count_text(len(flat))} given"
         raise cx.fail(
             f"`{array.name}` has {_axes(ndim)}, and {given}",
             kind=KernelIndexError,
@@ -327,7 +334,7 @@ def check_signs(cx: Lowering, indices: list[Any]) -> None:
             )
 
 
-def _count(k: int) -> str:
+def count_text(k: int) -> str:
     return f"{k} index is" if k == 1 else f"{k} indices are"
 
 
@@ -348,17 +355,13 @@ def _right_index(array: ArrayRef, ndim: int) -> str:
 def array_index(cx: Lowering, k: Any) -> Value:
     """Return one index of an array as an integer value of at least 32 bits.
 
-    Raises KernelIndexTypeError if it is not an integer or bool, KernelSyntaxError for a slice.
+    Raises KernelIndexTypeError if it is not an integer or bool.
     """
     if isinstance(k, int):
         return cx.b.const(k, i32 if -(1 << 31) <= k < 1 << 31 else i64)
     t = getattr(k, "type", None)
     if isinstance(k, Value) and k.type.kind in ("i", "u", "b"):
         return k if scalar_of(k.type).bits >= 32 else operator_lowering.cast(cx, k, i32)
-    if isinstance(k, slice):
-        raise cx.fail(
-            "arrays cannot be sliced in kernels", kind=KernelSyntaxError, help="loop over the axis"
-        )
     is_float = isinstance(k, float) or getattr(t, "kind", "") == "f"
     raise cx.fail(
         "indices of arrays must be integers",

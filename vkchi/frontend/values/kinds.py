@@ -229,6 +229,11 @@ class Kind:
         kind. Raises KernelTypeError."""
         raise merge.differ(a, b, name)
 
+    def target(self, x: Any) -> Any:
+        """Return what an assignment to x, written between brackets, stores to; a slice becomes a
+        Target."""
+        return x
+
     def is_assignable(self, x: Any) -> bool:
         """True for a Target, and for a container of Targets alone: an assignment changes these."""
         return self.is_target

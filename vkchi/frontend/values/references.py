@@ -251,6 +251,18 @@ def components_of(
 ORIGIN = "__vkchi_origin__"  # the attribute of arrays in kernels that is their `origin`
 
 
+class Indexed(Protocol):
+    """The protocol of what has indices: an array, or a slice of one."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def origin(self) -> tuple[int, ...]: ...
+
+    def shape(self, cx: Context) -> tuple[Any, ...]: ...
+
+
 class InlineOnly:
     """Base of values that Python cannot use at compile time: a call with one is inlined."""
 

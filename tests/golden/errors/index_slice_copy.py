@@ -1,0 +1,8 @@
+import vkchi as ti
+
+x = ti.field(ti.f32, shape=8)
+
+
+@ti.kernel
+def k():
+    x[1:] = x[:-1]
