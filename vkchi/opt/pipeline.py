@@ -49,7 +49,7 @@ Given = Mapping[str, Any]  # caps, options, memo, log
 # The Func that each pass last left. A cleanup with one pass of CLEANUP counts for those of them
 # that ran before.
 Left = dict[str, Func]
-CLEANUP = {"simplify", "licm", "forward", "bounds"}
+CLEANUP = {"simplify", "licm", "forward"}
 BRANCHES = LOOPS | {"if"}
 
 
