@@ -105,6 +105,7 @@ from vkchi.lang.sparse_cells import (
 )
 from vkchi.lang.linear_algebra.decompose import (
     eig as eig,
+    make_spd as make_spd,
     polar_decompose as polar_decompose,
     solve as solve,
     stop_grad as stop_grad,

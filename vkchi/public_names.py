@@ -50,7 +50,7 @@ PUBLIC = {
         atomic_add atomic_and atomic_cas atomic_exchange atomic_max atomic_min atomic_mul atomic_or
         atomic_sub atomic_xor
     """,
-    "lang.linear_algebra.decompose": "eig polar_decompose solve stop_grad svd sym_eig",
+    "lang.linear_algebra.decompose": "eig make_spd polar_decompose solve stop_grad svd sym_eig",
     "lang.elementwise": """
         abs acos asin atan2 bit_cast bit_shr cast ceil cos exp floor frexp ifte log logical_and
         logical_not logical_or max min one pow raw_div raw_mod round rsqrt select sin sqrt tan tanh

@@ -42,7 +42,7 @@ L5 = ("compiler cache",)
 CALLS = ("launch signature calls races",)
 L6 = ("kernel launch.crosscheck python_mode tape texture tools operators",)
 ALGORITHMS = ("algorithms spatial linalg gui ui graph aot",)
-L7 = ("__init__ math __main__ cli compat",)
+L7 = ("__init__ math __main__ cli compat quadrants",)
 
 UP_TO_1 = (*L0, *L1)
 UP_TO_2 = (*UP_TO_1, *L2)

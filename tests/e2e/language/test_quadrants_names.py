@@ -294,3 +294,109 @@ def test_gradients_of_exchanges() -> None:
     with pytest.raises(ti.TaichiCompilationError, match="depends on the order of iterations"):
         with ti.ad.Tape(loss):
             by_chance()
+
+
+# --- decompositions ------------------------------------------------------------------------------
+
+
+def symmetric(n: int) -> np.ndarray:
+    """Symmetric matrices: random ones of several sizes, and some with equal eigenvalues."""
+    a = np.random.default_rng(n).normal(size=(7, n, n))
+    a += a.transpose(0, 2, 1)
+    a[0], a[1], a[2] = np.eye(n), 0, -np.diag(np.arange(n))
+    a[3] *= 1e5
+    a[4, n - 1], a[4, :, n - 1] = 0, 0
+    return a.astype(np.float32)
+
+
+def closest_spd(a: np.ndarray) -> np.ndarray:
+    w, q = np.linalg.eigh(a.astype(np.float64))
+    return np.einsum("...ij,...j,...kj->...ik", q, np.maximum(w, 0), q)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 6])
+def test_sym_eig_and_make_spd(n: int) -> None:
+    a = symmetric(n)
+    m, q, s = (ti.Matrix.field(n, n, ti.f32, len(a)) for _ in range(3))
+    w = ti.Vector.field(n, ti.f32, len(a))
+    upper = np.triu(a) if n > 2 else a
+    m.from_numpy(upper)  # components below the diagonal are not read
+
+    @ti.kernel
+    def run():
+        for i in m:
+            values, vectors = ti.sym_eig(m[i])
+            w[i], q[i] = values, vectors
+            s[i] = ti.make_spd(m[i])
+
+    run()
+    scale = np.maximum(np.abs(a).max((1, 2), keepdims=True), 1e-30)
+    found, vectors = w.to_numpy(), q.to_numpy()
+    assert np.allclose(
+        np.einsum("bij,bj,bkj->bik", vectors, found, vectors) / scale, a / scale, atol=2e-6
+    )
+    assert np.allclose(np.einsum("bji,bjk->bik", vectors, vectors), np.eye(n), atol=2e-6)
+    assert np.allclose(s.to_numpy() / scale, closest_spd(a) / scale, atol=2e-6)
+    if n > 2:
+        assert np.all(np.diff(found, axis=1) >= 0)
+    values, _ = ti.sym_eig(ti.Matrix(a[5]))
+    assert np.allclose(np.sort(values.to_numpy()), np.linalg.eigvalsh(a[5].astype(float)))
+    assert np.allclose(ti.make_spd(ti.Matrix(a[5])).to_numpy(), closest_spd(a[5]))
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 6])
+def test_gradients_of_make_spd_and_sym_eig(n: int) -> None:
+    a = symmetric(n)[5]
+    equal = np.diag([1.0, 1.0, -2.0, -2.0, 3.0, 3.0][:n]).astype(np.float32)
+    weights = np.random.default_rng(9).normal(size=(n, n)).astype(np.float32)
+    m = ti.Matrix.field(n, n, ti.f32, (), needs_grad=True)
+    c, loss = ti.Matrix.field(n, n, ti.f32, ()), ti.field(ti.f32, (), needs_grad=True)
+    c.from_numpy(weights)
+
+    @ti.kernel
+    def projected():
+        for _ in range(1):
+            loss[None] += (ti.make_spd(m[None]) * c[None]).sum()
+
+    @ti.kernel
+    def summed():
+        for _ in range(1):
+            w, q = ti.sym_eig(m[None])
+            for k in ti.static(range(n)):
+                v = ti.Vector([q[j, k] for j in range(n)])
+                loss[None] += w[k] ** 3 * (v.outer_product(v) * c[None]).sum()
+
+    def numerical(f, x):
+        slopes = np.zeros((n, n))
+        for i in range(n):
+            for j in range(i, n):
+                step = np.zeros((n, n))
+                step[i, j] = step[j, i] = 1e-5
+                slopes[i, j] = (f(x + step) - f(x - step)) / 2e-5
+        return slopes
+
+    for kernel, function, given in (
+        (projected, closest_spd, a),
+        (projected, closest_spd, equal),
+        (summed, lambda x: x @ x @ x, a),
+        (summed, lambda x: x @ x @ x, equal),
+    ):
+        m.from_numpy(given)
+        loss[None] = 0
+        with ti.ad.Tape(loss):
+            kernel()
+        exact = given.astype(np.float64)
+        want = numerical(lambda x: (function(x) * weights).sum(), exact)
+        found = m.grad.to_numpy()
+        found = np.triu(found + np.tril(found, -1).T)  # n == 2 reads below the diagonal
+        assert np.allclose(found, want, rtol=2e-3, atol=2e-3 * np.abs(want).max())
+
+
+def test_sym_eig_of_other_sizes() -> None:
+    @ti.kernel
+    def run():
+        w, q = ti.sym_eig(ti.Matrix([[0.0] * 7] * 7))
+        print(w)
+
+    with pytest.raises(ti.TaichiTypeError, match="`sym_eig` takes matrices of 2 by 2 to 6 by 6"):
+        run()

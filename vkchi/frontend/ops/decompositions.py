@@ -72,13 +72,15 @@ def on_matrix(fn: Function, sizes: decompose.Formulas) -> Handler:
     type.
     """
 
-    def call(cx: Context, A: Any, dt: Any = None) -> tuple[Value, ...]:
+    def call(cx: Context, A: Any, dt: Any = None) -> tuple[Value, ...] | Value:
         m = operator_lowering.value(cx, A)
         t = _float_type(cx, dt, m)
         precision: FloatPrecision = DOUBLE if t is f64 else SINGLE
         m = operator_lowering.cast(cx, m, t if t.bits >= 32 else f32)
         found = traced(lambda x: decompose.formula_for(fn.__name__, sizes, x)(x, precision))(cx, m)
-        return tuple(operator_lowering.cast(cx, v, t) for v in found)
+        is_several = isinstance(found, list | tuple)
+        results = [operator_lowering.cast(cx, v, t) for v in (found if is_several else (found,))]
+        return tuple(results) if is_several else results[0]
 
     return call
 

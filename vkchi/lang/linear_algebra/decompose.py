@@ -1,4 +1,4 @@
-"""Decompositions of 2 by 2 and 3 by 3 matrices, and small linear systems, in both scopes.
+"""Decompositions of small matrices, and small linear systems, in both scopes.
 
 Signs and order of the results are Taichi's.
 
@@ -237,6 +237,36 @@ def diagonalize3(m: Any, precision: FloatPrecision) -> list[Any]:
     return [*found[:3], *found[6:]]
 
 
+def diagonalize(m: Any, precision: FloatPrecision) -> tuple[list[Any], list[Any]]:
+    """Return eigenvalues, unordered, and eigenvectors of a symmetric matrix by cyclic rotations.
+
+    Components below the diagonal are not read.
+    """
+    n = shape_of(m)[0]
+    places = [(i, j) for i in range(n) for j in range(i, n)]
+
+    def sweep(*state: Any) -> list[Any]:
+        a, v = dict(zip(places, state)), list(state[len(places) :])
+        zero = state[0] * 0.0
+        for p, q in [(i, j) for i, j in places if i < j]:
+            cosine, sine = jacobi_rotation(a[p, p], a[q, q], a[p, q])
+            moved = a[p, q] * (sine / cosine)
+            a[p, p], a[q, q], a[p, q] = a[p, p] - moved, a[q, q] + moved, zero
+            for r in [r for r in range(n) if r not in (p, q)]:
+                one, other = (min(r, p), r + p - min(r, p)), (min(r, q), r + q - min(r, q))
+                a[one], a[other] = rotate_columns(cosine, sine, a[one], a[other])
+            v[p], v[q] = rotate_columns(cosine, sine, v[p], v[q])
+        off = zero
+        for i, j in places:
+            off = off + abs(a[i, j]) if i < j else off
+        return [*[a[place] for place in places], *v, off > 1e-3 * precision.epsilon]
+
+    entries = [m[place] for place in places]
+    units = identity_like(pack([m[i, i] for i in range(n)]))
+    found = repeat(sweep, [*entries, *units], MOST_SWEEPS)
+    return [found[places.index((i, i))] for i in range(n)], found[len(places) :]
+
+
 # --- derivatives ---------------------------------------------------------------------------------
 #
 # Derivatives of singular values, eigenvalues and rotations, by implicit differentiation.
@@ -416,7 +446,7 @@ def polar_with_slopes(
 def eig_with_slopes(m: Any, found: tuple[Any, Any], precision: FloatPrecision) -> tuple[Any, Any]:
     """Return eigenvalues and eigenvectors of the symmetric m: `found`, in kernels with derivatives.
 
-    Precondition: eigenvalues descend for 2 by 2 matrices and ascend for 3 by 3.
+    Precondition: eigenvalues descend for 2 by 2 matrices and ascend for larger ones.
     """
     if not isinstance(m, Traced):
         return found
@@ -441,6 +471,33 @@ def eig_with_slopes(m: Any, found: tuple[Any, Any], precision: FloatPrecision) -
         values_with_derivatives(found[0], pack(new_w), pack(stored_w)),
         with_derivative_of(found[1], new_q, undefined_columns(stored_q, exact, precision)),
     )
+
+
+def spd_with_slopes(m: Any, found: tuple[Any, Any], precision: FloatPrecision) -> Any:
+    """Return the projection of the symmetric m to positive semidefinite matrices, in kernels with
+    derivatives. `found` are its eigenvalues and eigenvectors.
+
+    For M = Q f(W) Q' with f(w) = max(w, 0): dM = Q (K * Q' dA Q) Q', where the product `*` is by
+    components, and K_ij = (f(w_i) - f(w_j)) / (w_i - w_j). K is 1 or 0 for values of one sign, also
+    for equal ones. Source: Daleckii and Krein, 1951.
+    """
+    w, q = found
+    n = shape_of(m)[0]
+    kept = with_diagonal([max(w[i], 0.0) for i in range(n)])
+    projected = q @ kept @ q.transpose()
+    if not isinstance(m, Traced):
+        return projected
+    w, q = stop_first_grad(w), stop_first_grad(q)
+    e = zero_with_derivative(q.transpose() @ m @ q)
+
+    def quotient(x: Any, y: Any) -> Any:
+        low, high = -max(-x, -y), max(x, y)
+        mixed = high / select(high > low, high - low, 1.0)
+        return select(low >= 0.0, 1.0, select(high <= 0.0, 0.0, mixed))
+
+    slopes = pack([[e[i, j] * quotient(w[i], w[j]) for j in range(n)] for i in range(n)])
+    made = stop_first_grad(projected) + q @ slopes @ q.transpose()
+    return with_derivative_of(projected, made, made)
 
 
 # --- functions -----------------------------------------------------------------------------------
@@ -542,8 +599,43 @@ def sym_eig3(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
     Components below the diagonal are taken to equal those above. The eigenvectors form a rotation;
     the last components of the first and third are nonnegative.
     """
-    read = pack([[m[i, j] if i <= j else m[j, i] for j in range(3)] for i in range(3)])
-    return eig_with_slopes(read, _sym_eig3(m, precision), precision)
+    return eig_with_slopes(from_upper(m), _sym_eig3(m, precision), precision)
+
+
+def sym_eig_n(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
+    """Return the eigenvalues, ascending, and eigenvectors, as columns, of a symmetric matrix.
+
+    Components below the diagonal are taken to equal those above. Signs of eigenvectors are open.
+    """
+    read = from_upper(m)
+    return eig_with_slopes(read, _sym_eig_n(m, precision), precision)
+
+
+def spd(m: Any, precision: FloatPrecision) -> Any:
+    """Return the closest positive semidefinite matrix of a symmetric one.
+
+    Components below the diagonal are taken to equal those above.
+    """
+    n, read = shape_of(m)[0], from_upper(m)
+    found = _sym_eig2(read, precision) if n == 2 else _sym_eig_n(read, precision)
+    return spd_with_slopes(read, found, precision)
+
+
+def from_upper(m: Any) -> Any:
+    """The symmetric matrix with the components of m on and above the diagonal."""
+    n = shape_of(m)[0]
+    return pack([[m[i, j] if i <= j else m[j, i] for j in range(n)] for i in range(n)])
+
+
+def _sym_eig_n(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
+    a, size = scale_to_one(m, precision)
+    w, v = diagonalize(a, precision)
+    for p in range(len(w)):
+        for q in range(p + 1, len(w)):
+            is_more = w[p] > w[q]
+            w[p], w[q] = select(is_more, w[q], w[p]), select(is_more, w[p], w[q])
+            v[p], v[q] = select(is_more, v[q], v[p]), select(is_more, v[p], v[q])
+    return pack(w) * size, from_columns(*v)
 
 
 def _sym_eig2(m: Any, precision: FloatPrecision) -> tuple[Any, Any]:
@@ -649,7 +741,8 @@ def formula_for(name: str, sizes: Formulas, m: Any) -> Callable[[Any, FloatPreci
     shape = shape_of(m)
     if len(shape) == 2 and shape[0] == shape[1] and shape[0] in sizes:
         return sizes[shape[0]]
-    words = " and ".join(f"{n} by {n}" for n in sizes)
+    known = [f"{n} by {n}" for n in sizes]
+    words = " and ".join(known) if len(known) < 3 else f"{known[0]} to {known[-1]}"
     raise KernelTypeError(f"`{name}` takes matrices of {words}", label=shape_text(m))
 
 
@@ -675,7 +768,9 @@ def _cast(x: Any, dt: Any) -> Any:
 def _decomposition(name: str, sizes: Formulas, doc: str) -> Any:
     def decompose(A: Any, dt: Any = None) -> Any:
         m = _in_python(A)
-        return tuple(_cast(x, dt) for x in formula_for(name, sizes, m)(m, DOUBLE))
+        found = formula_for(name, sizes, m)(m, DOUBLE)
+        is_several = isinstance(found, tuple)
+        return tuple(_cast(x, dt) for x in found) if is_several else _cast(found, dt)
 
     return language_function(name, decompose, doc)
 
@@ -683,7 +778,16 @@ def _decomposition(name: str, sizes: Formulas, doc: str) -> Any:
 _TABLE: tuple[tuple[str, Formulas, str], ...] = (
     ("svd", {2: svd2, 3: svd3}, "U, S, V with A = U @ S @ V.transpose(); S is diagonal."),
     ("polar_decompose", {2: polar2, 3: polar3}, "R, P with A = R @ P; P is symmetric."),
-    ("sym_eig", {2: sym_eig2, 3: sym_eig3}, "Eigenvalues and vectors, A being symmetric."),
+    (
+        "sym_eig",
+        {2: sym_eig2, 3: sym_eig3, 4: sym_eig_n, 5: sym_eig_n, 6: sym_eig_n},
+        "Eigenvalues and vectors, A being symmetric.",
+    ),
+    (
+        "make_spd",
+        dict.fromkeys(range(2, 7), spd),
+        "The closest positive semidefinite matrix of A, which is symmetric.",
+    ),
     ("eig", {2: eig2}, "Eigenvalues (n by 2) and eigenvectors (2n by n), complex."),
 )
 # function -> its formulas
@@ -693,8 +797,9 @@ DECOMPOSITIONS: dict[Any, Formulas] = {
 svd: Decomposition[tuple[Matrix, Matrix, Matrix]]
 polar_decompose: Decomposition[tuple[Matrix, Matrix]]
 sym_eig: Decomposition[tuple[Vector, Matrix]]
+make_spd: Decomposition[Matrix]
 eig: Decomposition[tuple[Matrix, Matrix]]
-svd, polar_decompose, sym_eig, eig = DECOMPOSITIONS
+svd, polar_decompose, sym_eig, make_spd, eig = DECOMPOSITIONS
 
 
 def _solve(A: Any, b: Any, dt: Any = None) -> Any:

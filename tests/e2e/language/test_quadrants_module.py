@@ -1,0 +1,102 @@
+"""`import vkchi.quadrants as qd`, `python -m vkchi.quadrants SCRIPT`, and the table of its page."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import vkchi as ti
+import vkchi.quadrants as qd
+
+ROOT = Path(__file__).parents[3]
+ROWS = re.findall(r"^\| (`.*?) \| (.*) \|$", (ROOT / "docs/quadrants.md").read_text("utf-8"), re.M)
+
+
+def lookup(path: str) -> object:
+    found: object = qd
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found
+
+
+@pytest.mark.parametrize(("names", "state"), ROWS)
+def test_names_of_the_table(names: str, state: str) -> None:
+    for path in re.findall(r"`([\w.]+)`", names):
+        if state.startswith("not supported"):
+            with pytest.raises(ti.Unsupported, match=rf"qd\.{path} is not supported: "):
+                lookup(path)
+        else:
+            assert lookup(path) is not None
+            assert hasattr(ti, path.partition(".")[0]) or "`qd`" in state or "in `qd`" in state
+
+
+def test_names_of_vkchi() -> None:
+    import vkchi.quadrants.math as math
+
+    assert math is ti.math and qd.kernel is ti.kernel and qd.types is ti.types
+    assert qd.QuadrantsSyntaxError is ti.TaichiSyntaxError
+    assert qd.simt.subgroup.ballot is ti.simt.subgroup.ballot64
+    assert qd.simt.subgroup.elect is ti.simt.subgroup.elect
+    assert {"kernel", "VectorTensor", "QuadrantsTypeError"} <= set(dir(qd))
+    with pytest.raises(AttributeError, match="no_such_name"):
+        qd.no_such_name
+    with pytest.raises(ModuleNotFoundError):
+        import vkchi.quadrants.no_such_module  # noqa: F401
+
+
+def test_classes_of_tensors() -> None:
+    for backend in qd.Backend:
+        x, v, m = (qd.tensor(t, 3, backend=backend) for t in (qd.f32, qd.math.vec3, qd.math.mat2))
+        found = [[isinstance(a, c) for a in (x, v, m)] for c in (qd.VectorTensor, qd.MatrixTensor)]
+        assert found == [[False, True, False], [False, False, True]]
+        assert qd.wrap(x) is x
+    with pytest.raises(ti.TaichiRuntimeTypeError, match=r"qd\.wrap takes a field or an ndarray"):
+        qd.wrap(3)
+
+
+SCRIPT = """
+import sys
+
+import quadrants as qd
+import quadrants.math as qm
+from quadrants import Tensor, simt
+from quadrants.lang import impl
+
+import parts
+
+qd.init(arch=qd.vulkan, src_ll_cache=False, offline_cache=False, default_fp=qd.f32)
+
+@qd.kernel(fastcache=True)
+def fill(x: Tensor, n: qd.Template):
+    for i in range(x.shape[0]):
+        x[i] = parts.twice(i) + n + qm.ffs(i)
+
+x = qd.tensor(qd.i32, 4, backend=qd.Backend.FIELD)
+fill(x, 10)
+print(x.to_numpy().tolist(), sys.argv[1:], __name__, impl.get_runtime().default_fp == qd.f32)
+"""
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "vkchi.quadrants", *words], cwd=folder, capture_output=True,
+        text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120,
+    )  # fmt: skip
+
+
+def test_scripts_run_unmodified(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "parts.py").write_text(
+        "import quadrants as qd\n\n\n@qd.func\ndef twice(x):\n    return 2 * x\n"
+    )
+    found = run(ROOT, str(tmp_path / "script.py"), "a", "b")
+    assert found.stdout == "[10, 13, 16, 17] ['a', 'b'] __main__ True\n", found.stderr
+    (tmp_path / "quadrants.py").write_text("raise ImportError('another quadrants')\n")
+    assert run(tmp_path, "script.py").stdout.startswith("[10, 13, 16, 17]")
+    wrong = run(tmp_path, "nothing.py")
+    assert wrong.returncode == 2 and "no file 'nothing.py'; usage: " in wrong.stderr
