@@ -77,6 +77,11 @@ class Builder:
     def current(self) -> Region:
         return self._stack[-1]
 
+    @property
+    def outermost(self) -> Region:
+        """The body of the outermost loop or branch that is open; without one, the Func's body."""
+        return self._stack[min(1, len(self._stack) - 1)]
+
     def region(self, *params: Param) -> _Open:
         """Return a context manager in which ops are appended to a new region with these parameters.
 

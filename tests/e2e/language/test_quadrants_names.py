@@ -400,3 +400,109 @@ def test_sym_eig_of_other_sizes() -> None:
 
     with pytest.raises(ti.TaichiTypeError, match="`sym_eig` takes matrices of 2 by 2 to 6 by 6"):
         run()
+
+
+# --- subgroups -----------------------------------------------------------------------------------
+
+LANES = 128
+
+
+def tiles(values: np.ndarray, log2: int) -> np.ndarray:
+    return values.reshape(-1, 1 << log2)
+
+
+def exclusive(ufunc: np.ufunc, values: np.ndarray, log2: int, first: float) -> np.ndarray:
+    parts = tiles(values, log2)
+    firsts = np.full((len(parts), 1), first, values.dtype)
+    return np.concatenate([firsts, ufunc.accumulate(parts, axis=1)[:, :-1]], axis=1).ravel()
+
+
+def segmented_sums(values: np.ndarray, heads: np.ndarray) -> list[int]:
+    total, found = 0, []
+    for value, head in zip(values.tolist(), heads.tolist()):
+        total = value if head else total + value
+        found.append(total)
+    return found
+
+
+@pytest.mark.parametrize("log2", [0, 2, 3, 5, 6])
+def test_tiles_of_subgroups(log2: int) -> None:
+    """Tiles of 32 and more are larger than the subgroups of software devices."""
+    if not current_runtime().device.caps.subgroup_shuffle:
+        pytest.skip("the device has no shuffles")
+    rng = np.random.default_rng(log2)
+    a = rng.integers(0, 100, LANES).astype(np.int32)
+    b = rng.uniform(0.5, 1.5, LANES).astype(np.float32)
+    heads = (rng.random(LANES) < 0.2).astype(np.int32) * 7
+    x, h, f = ti.field(ti.i32, LANES), ti.field(ti.i32, LANES), ti.field(ti.f32, LANES)
+    x.from_numpy(a), h.from_numpy(heads), f.from_numpy(b)
+    found, floats = ti.field(ti.i32, (7, LANES)), ti.field(ti.f32, (2, LANES))
+    pairs = ti.Vector.field(2, ti.i32, LANES)
+    subgroup = ti.simt.subgroup
+
+    @ti.kernel
+    def run():
+        ti.loop_config(block_dim=64)
+        for i in range(LANES):
+            found[0, i] = subgroup.reduce_add_tiled(x[i], log2)
+            found[1, i] = subgroup.reduce_all_max_tiled(x[i], log2)
+            found[2, i] = subgroup.inclusive_add_tiled(x[i], log2)
+            found[3, i] = subgroup.exclusive_min_tiled(x[i], log2)
+            found[4, i] = subgroup.segmented_reduce_add_tiled(x[i], h[i], log2)
+            found[5, i] = subgroup.all_true_tiled(x[i] > 5, log2)
+            found[5, i] += 10 * subgroup.any_true_tiled(x[i] > 90, log2)
+            found[6, i] = subgroup.all_equal_tiled(x[i] // 40, log2)
+            floats[0, i] = subgroup.reduce_min_tiled(f[i], log2)
+            floats[1, i] = subgroup.exclusive_mul_tiled(f[i], log2)
+            pairs[i] = subgroup.exclusive_xor_tiled(ti.Vector([x[i], i]), log2)
+
+    run()
+    t, u, each = tiles(a, log2), tiles(b, log2), 1 << log2
+    segments = np.concatenate(list(map(segmented_sums, t, tiles(heads, log2))))
+    votes = (t > 5).all(1) + 10 * (t > 90).any(1)
+    want = [
+        np.repeat(t.sum(1), each), np.repeat(t.max(1), each), np.cumsum(t, axis=1).ravel(),
+        exclusive(np.minimum, a, log2, 2**31 - 1), segments, np.repeat(votes, each),
+        np.repeat((t // 40 == t[:, :1] // 40).all(1), each),
+    ]  # fmt: skip
+    for row, expected in zip(found.to_numpy(), want, strict=True):
+        assert row.tolist() == expected.tolist()
+    assert np.array_equal(floats.to_numpy()[0], np.repeat(u.min(1), each))
+    assert np.allclose(floats.to_numpy()[1], exclusive(np.multiply, b, log2, 1), rtol=1e-5)
+    numbers = np.arange(LANES, dtype=np.int32)
+    assert pairs.to_numpy()[:, 1].tolist() == exclusive(np.bitwise_xor, numbers, log2, 0).tolist()
+
+
+def test_functions_of_whole_subgroups() -> None:
+    caps = current_runtime().device.caps
+    if not (caps.subgroup_shuffle and caps.subgroup_arithmetic and caps.subgroup_ballot):
+        pytest.skip("the device lacks subgroup operations")
+    found, sizes = ti.field(ti.i32, (2, 64)), ti.field(ti.i32, 3)
+    subgroup = ti.simt.subgroup
+
+    @ti.kernel
+    def run():
+        ti.loop_config(block_dim=64)
+        for i in range(64):
+            k = subgroup.invocation_id()
+            found[0, i] = subgroup.segmented_reduce_max(i, k % 4 == 1)
+            found[1, i] = subgroup.reduce_all_add(1)
+            subgroup.sync()
+            subgroup.mem_fence()
+            bits = subgroup.ballot_first_n(k % 2 == 1, 4)
+            if i == 0:
+                sizes[0], sizes[1] = subgroup.group_size(), subgroup.log2_group_size()
+                sizes[2] = ti.cast(bits, ti.i32)
+
+    run()
+    size, log2, bits = sizes.to_numpy().tolist()
+    assert size == 1 << log2 and bits == 0b1010 and np.all(found.to_numpy()[1] == size)
+    assert found.to_numpy()[0].tolist() == list(range(64))
+    with pytest.raises(ti.TaichiTypeError, match="log2_size must be a compile-time integer"):
+
+        @ti.kernel
+        def bad(n: ti.i32):
+            for i in range(64):
+                found[0, i] = subgroup.reduce_add_tiled(i, n)
+
+        bad(3)

@@ -1,16 +1,16 @@
 """`ti.simt` in kernels: shared arrays, barriers, indices of invocations, subgroup operations.
 
-CUDA's names for subgroup operations are in `warp_calls`.
+CUDA's names for subgroup operations are in `warp_calls`, functions of tiles in `tiles`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from vkchi.errors import KernelTypeError
 from vkchi.frontend.calls.tables import CALLS, CallHandler, Handler
-from vkchi.frontend.ops import operator_lowering, warp_calls
+from vkchi.frontend.ops import operator_lowering, tiles, warp_calls
+from vkchi.frontend.ops.tiles import by_components
 from vkchi.frontend.values.kinds import describe
 from vkchi.frontend.values.operands import dtype_of
 from vkchi.frontend.values.references import ArrayRef, Context
@@ -18,7 +18,7 @@ from vkchi.frontend.values.struct_values import StructOfArrays
 from vkchi.ir.core import Value
 from vkchi.ir.ops import BITWISE
 from vkchi.lang.simt import block, grid, subgroup
-from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, shape_of, u32
+from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, u32
 from vkchi.types.core import INTEGERS
 from vkchi.types.lazy_numpy import np
 from vkchi.types.struct_types import StructType
@@ -67,15 +67,6 @@ def _query(kind: str) -> Handler:
 
 
 # --- subgroups -----------------------------------------------------------------------------------
-
-
-def by_components(cx: Context, v: Value, emit: Callable[[Value], Value]) -> Value:
-    """Return `emit` of a scalar; for a vector or matrix, apply it to each component."""
-    shape = shape_of(v.type)
-    if not shape:
-        return emit(v)
-    parts = [emit(part) for part in operator_lowering.components(cx, v)]
-    return cx.b.emit("pack", *parts, type=Tensor.of(scalar_of(parts[0].type), shape))
 
 
 def _reduction(name: str) -> Handler:
@@ -132,6 +123,18 @@ def _ballot(kind: str) -> Handler:
     return lambda cx, predicate: cx.b.emit(kind, operator_lowering.as_condition(cx, predicate))
 
 
+def _ballot_first(cx: Context, predicate: Any, n: Any) -> Value:
+    if not isinstance(n, int) or not 0 <= n <= 32:
+        raise cx.fail("n must be a compile-time integer from 0 to 32", kind=KernelTypeError, arg=1)
+    bits = cx.b.emit("subgroup_ballot", operator_lowering.as_condition(cx, predicate))
+    return cx.b.emit("and", bits, cx.b.const((1 << n) - 1, u32))
+
+
+def _log2_size(cx: Context) -> Value:
+    zeros = cx.b.emit("clz", cx.b.emit("subgroup_size"))
+    return cx.b.emit("sub", cx.b.const(31, i32), zeros)
+
+
 def _all_equal(cx: Context, value: Any) -> Value:
     parts = operator_lowering.components(cx, operator_lowering.value(cx, value))
     found = [cx.b.emit("subgroup_all_equal", part) for part in parts]
@@ -186,6 +189,7 @@ _SUBGROUP: dict[str, Handler] = {
     "barrier": _effect("subgroup_barrier"),
     "memory_barrier": _effect("fence"),
     "group_size": _query("subgroup_size"),
+    "log2_group_size": _log2_size,
     "invocation_id": _query("subgroup_index"),
     "elect": _query("subgroup_elect"),
     "all_true": _vote("subgroup_all"),
@@ -193,6 +197,7 @@ _SUBGROUP: dict[str, Handler] = {
     "all_equal": _all_equal,
     "ballot": _ballot("subgroup_ballot"),
     "ballot64": _ballot("subgroup_ballot_wide"),
+    "ballot_first_n": _ballot_first,
     "broadcast_first": _first,
     "broadcast": lambda cx, value, index: exchange(cx, "broadcast", value, index),
     "shuffle": lambda cx, value, index: exchange(cx, "shuffle", value, index),
@@ -200,6 +205,7 @@ _SUBGROUP: dict[str, Handler] = {
     "shuffle_down": lambda cx, value, offset: exchange(cx, "shuffle_down", value, offset),
     "shuffle_xor": lambda cx, value, mask: exchange(cx, "shuffle_xor", value, mask),
     **{name: _reduction(name) for name in subgroup.REDUCTIONS},
+    **tiles.HANDLERS,
 }
 _HANDLERS: dict[object, Handler] = {
     block.SharedArray: make_shared,
