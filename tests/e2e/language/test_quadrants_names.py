@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -506,3 +507,75 @@ def test_functions_of_whole_subgroups() -> None:
                 found[0, i] = subgroup.reduce_add_tiled(i, n)
 
         bad(3)
+
+
+# --- perf_dispatch -------------------------------------------------------------------------------
+
+
+def test_the_fastest_implementation_is_called() -> None:
+    calls: list[str] = []
+
+    @ti.perf_dispatch(get_geometry_hash=lambda x, by: x.shape, warmup=2, repeat_after_count=3)
+    def scale(x: ti.Tensor, by: ti.i32): ...
+
+    @scale.register
+    def slowly(x, by):
+        calls.append("slow")
+        time.sleep(0.05)
+        x.from_numpy(x.to_numpy() * by)
+        return "done"
+
+    @scale.register(is_compatible=lambda x, by: by > 0)
+    def quickly(x, by):
+        calls.append("quick")
+        multiply(x, by)
+        return "done"
+
+    @ti.kernel
+    def multiply(x: ti.Tensor, by: ti.i32):
+        for i in range(x.shape[0]):
+            x[i] *= by
+
+    x = ti.tensor(ti.i32, 3)
+    x.fill(1)
+    assert [scale(x, 2) for _ in range(6)] == ["done"] * 6
+    assert calls == ["slow", "quick"] * 3
+    for _ in range(3):
+        scale(x, by=2)
+    assert calls[6:] == ["quick"] * 3 and x.to_numpy().tolist() == [2**9] * 3
+    scale(x, 1)  # a new measurement
+    assert calls[9:] == ["slow"]
+    scale(ti.tensor(ti.i32, 4), 1)  # another geometry
+    assert calls[10:] == ["slow"]
+    scale(x, -1)  # the only compatible one
+    assert calls[11:] == ["slow"] and x.to_numpy().tolist() == [-(2**9)] * 3
+
+
+def test_kernels_as_implementations() -> None:
+    @ti.perf_dispatch(get_geometry_hash=lambda x: 0)
+    def count(x: ti.Tensor) -> ti.i32: ...
+
+    @count.register(is_compatible=lambda x: x.shape[0] > 100)
+    @ti.kernel
+    def many(x: ti.Tensor) -> ti.i32:
+        return x.shape[0]
+
+    with pytest.raises(ti.TaichiRuntimeTypeError, match="no implementation supports"):
+        count(ti.tensor(ti.i32, 3))
+    assert count(ti.tensor(ti.i32, 200)) == 200
+    with pytest.raises(ti.TaichiSyntaxError, match=r"has the parameters \(y\), and count\(\)"):
+
+        @count.register
+        @ti.kernel
+        def other(y: ti.Tensor) -> ti.i32:
+            return 1
+
+    with pytest.raises(ti.TaichiSyntaxError, match="goes on a plain function"):
+
+        @ti.kernel
+        @count.register
+        def wrong(x: ti.Tensor) -> ti.i32:
+            return 1
+
+    with pytest.raises(ti.TaichiRuntimeTypeError, match="active=0"):
+        ti.perf_dispatch(get_geometry_hash=hash, active=0)
