@@ -27,6 +27,7 @@ from vkchi.errors import (
     KernelRuntimeError,
     KernelSyntaxError,
 )
+from vkchi.hooks import Hook
 from vkchi.interrupts.contexts import release_wholly, restoring
 from vkchi.interrupts.imports import run_in_thread
 from vkchi.interrupts.weak import insert_bounded
@@ -644,6 +645,12 @@ class PyFunc(UserFunc):
         return self if obj is None else functools.partial(self, obj)
 
 
+class GraphHooks:
+    """Hook for kernels with loops of `ti.graph.do_while`, which are in a higher layer."""
+
+    make = Hook("graph kernel")
+
+
 def looks_like_method(fn: FunctionType) -> bool:
     """True if the function was defined in a class body, by its qualified name."""
     outer, _, _ = fn.__qualname__.rpartition(".")
@@ -667,8 +674,8 @@ def kernel(
         fn: a plain function, or a method of a class under `@ti.data_oriented`. Its parameters have
             types, such as `ti.f32`, `ti.types.ndarray()` or `ti.template()`.
         fastcache: accepted without effect; the disk cache has all kernels.
-        graph: the kernel returns nothing. All dispatches of a launch are submitted together in any
-            case.
+        graph: the kernel returns nothing, and may have loops of `ti.graph.do_while`. All
+            dispatches of a launch are submitted together in any case.
 
     Returns:
         The kernel, called like the function. `kernel.grad` runs its gradient.
@@ -681,14 +688,14 @@ def kernel(
 
     def make(fn: Callable[..., object]) -> Kernel:
         plain = checked_function(fn, "kernel")
-        made = Kernel(plain)
         if graph and plain.__annotations__.get("return") not in (None, "None"):
             raise KernelSyntaxError(
                 f"kernel {plain.__name__}() with graph=True has a return type",
                 span_of_function(plain),
                 help="write the result to an array of one element, or leave graph=True out",
             )
-        return made
+        looping: Kernel | None = GraphHooks.make(plain) if graph else None
+        return looping or Kernel(plain)
 
     return make if fn is None else make(fn)
 

@@ -118,6 +118,7 @@ HOOKS = {
     "parameter of a pack": "signature.struct_params.pack_parameter",
     "load what kernels take": "kernel.load_ahead",
     "encode a picture": "gui.notebook.encode_png",
+    "graph kernel": "graph.looping_kernel.make_graph_kernel",
     "find a name": "compat.aliases.resolve_name",
     "missing name": "compat.unsupported.missing_name_error",
 }

@@ -23,6 +23,7 @@ from vkchi.compat.unsupported import UnsupportedName
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
 from vkchi.fields.struct_arrays import StructField, StructNdarray
+from vkchi.lang.compile_time import do_while
 from vkchi.lang.simt import block, grid, subgroup, warp
 from vkchi.types import shape_of
 
@@ -100,6 +101,7 @@ def make_simt() -> ModuleType:
 
 
 OWN: dict[str, Any] = {
+    "graph_do_while": do_while,
     "MatrixTensor": MatrixTensor,
     "VectorTensor": VectorTensor,
     "init": init,

@@ -11,5 +11,6 @@ Example:
 from vkchi.graph.graph_arguments import Arg, ArgKind
 from vkchi.graph.graph_builder import Graph, GraphBuilder, Sequential
 from vkchi.graph.record import Record, record
+from vkchi.lang.compile_time import do_while
 
-__all__ = ["Arg", "ArgKind", "Graph", "GraphBuilder", "Record", "Sequential", "record"]
+__all__ = ["Arg", "ArgKind", "Graph", "GraphBuilder", "Record", "Sequential", "do_while", "record"]

@@ -56,6 +56,12 @@ def loop_config(
 
 
 @kernel_function
+def do_while(flag: Any) -> Any:
+    """The condition of a `while` at the top level of a kernel with graph=True: its body runs once,
+    and again while the flag, an array of one integer, is not 0."""
+
+
+@kernel_function
 def assume_in_range(val: Any, base: Any, low: int, high: int) -> Any:
     """val; a hint that base + low <= val < base + high, accepted without effect."""
 

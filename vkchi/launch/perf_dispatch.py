@@ -159,6 +159,9 @@ def perf_dispatch(
             this and the next argument, 300.
         repeat_after_seconds: seconds before a new measurement; 0: no limit.
 
+    Returns:
+        The decorator, which returns the dispatched function.
+
     Raises:
         ArgumentError: unless `warmup` is a count and `active` a positive one.
     """

@@ -138,6 +138,14 @@ def _same(cx: Context, val: Any, *hints: Any) -> Any:
     return val
 
 
+def _do_while(cx: Context, *args: Any) -> None:
+    raise cx.fail(
+        "ti.graph.do_while is the condition of a `while` at the top level of a kernel with "
+        "graph=True",
+        help="write @ti.kernel(graph=True), and `while ti.graph.do_while(flag):` around its loops",
+    )
+
+
 def _nothing(cx: Context, *hints: Any) -> None:
     return None
 
@@ -173,6 +181,7 @@ _HANDLERS: dict[object, Handler] = {
     compile_time.static_assert: _static_assert,
     compile_time.assume_in_range: _same,
     compile_time.block_local: _nothing,
+    compile_time.do_while: _do_while,
     compile_time.cache_read_only: _nothing,
     compile_time.no_activate: _nothing,
     Struct: make_record,

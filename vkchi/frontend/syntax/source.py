@@ -105,6 +105,24 @@ def source_of(fn: FunctionType) -> Source:
     return parsed.source
 
 
+def function_of_part(
+    fn: FunctionType, source: Source, body: list[ast.stmt], number: int
+) -> FunctionType:
+    """Return a function with the syntax of a part of another one: some statements of its body.
+
+    Its code is that of the whole function, with one more constant, which distinguishes the parts in
+    the disk cache.
+    """
+    code = fn.__code__.replace(co_consts=(*fn.__code__.co_consts, f"part {number}"))
+    made = FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
+    made.__kwdefaults__, made.__annotations__ = fn.__kwdefaults__, fn.__annotations__
+    made.__qualname__, made.__module__ = fn.__qualname__, fn.__module__
+    parsed = Parsed(code)
+    parsed.source = source.with_body(body)
+    _PARSED.put(id(code), parsed)
+    return made
+
+
 def read_block(fn: FunctionType) -> list[str]:
     """Return the lines of a function's definition, decorators first. Raises KernelSyntaxError."""
     return _block_in(_read_lines(fn, fn.__code__)[0], fn.__code__)[0]
