@@ -237,3 +237,17 @@ def test_an_array_that_is_too_large_does_not_keep_others_from_bins(loops: list[b
     assert loops == [True]
     assert np.array_equal(large.to_numpy(), np.bincount(first, minlength=1 << 20))
     assert np.array_equal(small.to_numpy(), np.bincount(second, minlength=8))
+
+
+@pytest.mark.parametrize("count", [5, 0, -1, -7])
+def test_ranges_that_may_be_empty(count: int, loops: list[bool]) -> None:
+    x, h = field(numbers(4000, 8)), ti.field(ti.i32, 8)
+
+    @ti.kernel
+    def first(n: ti.i32):
+        for i in range(n):
+            h[x[i]] += 1
+
+    first(count)
+    assert loops == [True]
+    assert h.to_numpy().sum() == max(0, count)

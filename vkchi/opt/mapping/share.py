@@ -363,8 +363,8 @@ def share_range(b: Builder, op: Op, args: Sequence[Value], crowd: ThreadBudget) 
             begin, b.const(limit, i32), crowd.width, b.const(most, i32), total, crowd.has_subgroups
         )
     known = host_length(op) is not None  # the launch checks that it fits i32
-    if known and first == 0:
-        count = b.emit("bitcast", end, type=u32)  # a loop that runs has a positive length
+    if known and first == 0 and not crowd.least:
+        count = b.emit("bitcast", end, type=u32)  # without iterations there are no invocations
     else:
         count = b.emit("trip_count", begin, end, b.const(1, i32))
     threads: Value = b.const(limit, i32)
