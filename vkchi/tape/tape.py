@@ -70,6 +70,7 @@ from vkchi.tape.log import (
     State,
     check_repeatable,
     drop_copies,
+    launches_in,
     restore_array,
     tensors_written,
 )
@@ -255,7 +256,7 @@ class Tape(Recording):
                 cotangent of another shape or not of real numbers.
             KernelRuntimeError: for a tape with a loss or one whose block has not begun or ended by
                 an exception; if a recording is active; if a gradient was replaced since.
-            GradientError: if a gradient would be wrong.
+            GradientError: if a gradient would be wrong, also because torch would add it twice.
         """
         if self.has_loss:
             raise KernelRuntimeError(
@@ -271,6 +272,8 @@ class Tape(Recording):
                 f"tape.backward({{y: 1.0}}), not {host_views.short_repr(cotangents)}"
             )
         self.check_outputs(cotangents)
+        for launch in launches_in(self.entries):
+            check_leaves(launch.call)  # torch may be going backward now
         self.pull_back([(y, cotangent_of(y, given)) for y, given in cotangents.items()])
 
     def pull_back(self, seeds: Sequence[tuple[Any, Cotangent]]) -> None:

@@ -463,6 +463,46 @@ def test_torch_tensors() -> None:
     is_near(x.grad, 2 * product(values_z, C) + product(values_y, 2.0))
 
 
+@pytest.mark.parametrize("way", ["tape", "vjp", "twice"])
+def test_functions_of_torch(way: str) -> None:
+    torch = pytest.importorskip("torch")
+
+    def run(x: Any) -> Any:
+        y = torch.zeros(4, requires_grad=True)
+        cube_ndarrays(x, y)
+        return y
+
+    class Cube(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.x = x if way == "twice" else x.detach().requires_grad_()
+            if way == "vjp":
+                ctx.y, ctx.pull = ti.ad.vjp(run, ctx.x)
+            else:
+                with ti.ad.Tape() as ctx.tape:
+                    ctx.y = run(ctx.x)
+            return ctx.y.detach().clone()
+
+        @staticmethod
+        def backward(ctx: Any, slope: Any) -> Any:
+            if way == "vjp":
+                return ctx.pull(slope)[0]
+            ctx.tape.backward({ctx.y: slope})
+            return ctx.x.grad
+
+    x = torch.tensor(X, dtype=torch.float32, requires_grad=True)
+    total = (Cube.apply(x) * torch.tensor(C)).sum()
+    if way == "twice":
+        with pytest.raises(ti.ad.GradientError, match="would be counted twice"):
+            total.backward()
+        return
+    total.backward(retain_graph=True)
+    is_near(x.grad, product(values_y, C))
+    if way == "vjp":
+        total.backward()
+        is_near(x.grad, 2 * product(values_y, C))
+
+
 def test_arrays_in_the_hands_of_other_libraries() -> None:
     torch = pytest.importorskip("torch")
     x, y = filled(on_ndarrays(4)), on_ndarrays(4)
@@ -704,6 +744,41 @@ def test_writes_of_python_in_functions() -> None:
     _, along = ti.ad.jvp(f, (x,), (C,))
     step = 1e-6
     is_near(along, (values(X + step * C) - values(X - step * C)) / (2 * step))
+
+
+@MAKERS
+def test_arguments_that_functions_overwrite(make: Any) -> None:
+    _, _, double = kernels(make)
+    x = filled(make(4))
+
+    def f(x: Any) -> Any:
+        double(x)
+        double(x)
+        return x
+
+    _, pull = ti.ad.vjp(f, x)
+    is_near(pull(C)[0], 4 * X**3 * C)
+    filled(x)
+    _, along = ti.ad.jvp(f, (x,), (C,))
+    is_near(along, 4 * X**3 * C)
+    is_near(x, X**4)
+    filled(x)
+    _, along = ti.ad.jvp(lambda x: (f(x), x), (x,), (x.grad,))
+    is_near(along[1], np.zeros(4))
+
+
+def test_derivatives_lost_along_a_direction() -> None:
+    x, y, plain = filled(on_fields(4)), on_fields(4), ti.field(ti.f32, 4)
+
+    def f(x: Any) -> Any:
+        cube_fields(x, plain)
+        cube_fields(plain, y)
+        return y
+
+    for run in (lambda: ti.ad.jvp(f, (x,), (1.0,)), lambda: ti.ad.vjp(f, x)):
+        with pytest.raises(ti.ad.GradientError, match="which has none"):
+            run()
+    is_near(ti.ad.vjp(lambda x: (cube_fields(x, y), y)[1], x)[1](1.0)[0], 3 * X**2)
 
 
 def test_refusals_of_functions() -> None:
