@@ -79,6 +79,29 @@ class HandlerTables(NamedTuple):
     lvalue: Callable[[Lowering, ast.expr], Any]
 
 
+# Kinds of variables that cannot be assigned: what they are, and the help; {0} is the name.
+_FIXED = {
+    ARGUMENT: (
+        "a kernel argument and cannot be assigned", "copy it to a new variable: {0}_ = {0}",
+    ),
+    REFERENCE: (
+        "passed by reference, and this call gives a value for it",
+        "pass a variable or an element of an array",
+    ),
+    PASSED: (
+        "an argument of a Python function, which has a copy of it",
+        "return the new value, or make it a ti.func with a ti.template() argument",
+    ),
+    SHARED: (
+        "another name of what would change, and has a copy of it here",
+        "change it under its first name",
+    ),
+    CONSTANT: (
+        "a compile-time constant and cannot change here", "give the new value a name of its own",
+    ),
+}  # fmt: skip
+
+
 class LaunchCondition(NamedTuple):
     """A condition that the host checks before each launch, if it can compute `value`.
 
@@ -251,40 +274,19 @@ class Lowering:
         var.value = value
 
     def check_assignable(self, var: Var) -> None:
-        if var.kind == ARGUMENT:
-            is_array = isinstance(var.value, ArrayRef)
-            raise self.fail(
-                f"`{var.name}` is a kernel argument and cannot be assigned",
-                kind=KernelSyntaxError,
-                help=f"assign its elements: {var.name}[i] = ..."
-                if is_array
-                else f"copy it to a new variable: {var.name}_ = {var.name}",
-            )
-        if var.kind == REFERENCE:
-            raise self.fail(
-                f"`{var.name}` is passed by reference, and this call gives a value for it",
-                kind=KernelSyntaxError,
-                help="pass a variable or an element of an array",
-            )
-        if var.kind == PASSED:
-            raise self.fail(
-                f"`{var.name}` is an argument of a Python function, which has a copy of it",
-                kind=KernelSyntaxError,
-                help="return the new value, or make it a ti.func with a ti.template() argument",
-            )
-        if var.kind == SHARED:
-            raise self.fail(
-                f"`{var.name}` is another name of what would change, and has a copy of it here",
-                kind=KernelSyntaxError,
-                help="change it under its first name",
-            )
-        if var.kind == CONSTANT:
-            raise self.fail(
-                f"`{var.name}` is a compile-time constant and cannot change here",
-                kind=KernelSyntaxError,
-                notes=((f"`{var.name}` was bound here", var.span),) if var.span else (),
-                help="give the new value a name of its own",
-            )
+        """Check that a variable's kind is not in _FIXED. Raises KernelSyntaxError."""
+        if var.kind not in _FIXED:
+            return
+        sentence, help = _FIXED[var.kind]
+        if var.kind == ARGUMENT and kind_of(var.value).is_array:
+            help = "assign its elements: {0}[i] = ..."
+        is_bound = var.kind == CONSTANT and var.span is not None
+        raise self.fail(
+            f"`{var.name}` is {sentence}",
+            kind=KernelSyntaxError,
+            notes=((f"`{var.name}` was bound here", var.span),) if is_bound else (),
+            help=help.format(var.name),
+        )
 
     def capture(self, name: str) -> Any:
         """Return the value of a name from outside the function, as `found`, and record the read.

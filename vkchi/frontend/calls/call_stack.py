@@ -33,7 +33,13 @@ from vkchi.frontend.control.flow import lower_block
 from vkchi.frontend.state.dependencies import outer_value
 from vkchi.frontend.state.scope import REFERENCE, Activation, Var
 from vkchi.frontend.syntax.source import Source, source_of
-from vkchi.frontend.syntax.syntax_facts import always_leaves, function_assigns, name_in, nodes_of
+from vkchi.frontend.syntax.syntax_facts import (
+    always_leaves,
+    function_assigns,
+    is_loop,
+    name_in,
+    nodes_of,
+)
 from vkchi.frontend.values.python_values import look_up
 from vkchi.interrupts.weak import WeakGroup
 from vkchi.lang import elementwise, math
@@ -134,9 +140,7 @@ def is_plain(n: ast.stmt, fn: FunctionType) -> bool:
     if not isinstance(n, _STATEMENTS):
         return False
     inner = [x for x in ast.iter_child_nodes(n) if isinstance(x, ast.stmt)]
-    is_loop = isinstance(n, ast.For | ast.While)
-    leaves = any(nodes_of(n, ast.Return))
-    if is_loop and (leaves or [*own_calls(n, fn)]):
+    if is_loop(n) and (any(nodes_of(n, ast.Return)) or [*own_calls(n, fn)]):
         return False
     targets = n.targets if isinstance(n, ast.Assign) else [getattr(n, "target", None)]
     if not all(t is None or is_names(t) for t in targets):
@@ -300,7 +304,7 @@ class StackRewriter:
             assert isinstance(give, ast.Assign)
             give.value = value
             return [*made, give, *leave]
-        elif not isinstance(n, ast.For | ast.While) and getattr(n, "value", None) is not None:
+        elif not is_loop(n) and getattr(n, "value", None) is not None:
             n.value = self.hoisted(n.value, made)  # type: ignore[attr-defined]
         return [*made, n]
 

@@ -40,16 +40,15 @@ from vkchi.frontend.values.kinds import (
 )
 from vkchi.frontend.values.objects import init_of, is_makeable, make_object
 from vkchi.frontend.values.python_values import is_static_call, items_of, peek
-from vkchi.frontend.values.references import InlineOnly
 from vkchi.frontend.values.struct_values import (
     construct_struct,
     record_in,
 )
 from vkchi.frontend.values.targets import VariableTarget
 from vkchi.frontend.values.tensor_values import constant_method
-from vkchi.frontend.values.trees import StructValue, is_made, leaves, records_in
+from vkchi.frontend.values.trees import is_made, leaves, records_in
 from vkchi.hooks import PYTHON_SCOPE
-from vkchi.ir.core import Value, numeric_type_of
+from vkchi.ir.core import numeric_type_of
 from vkchi.lang.compile_time import static
 from vkchi.lang.function import Function
 from vkchi.lang.matrix import Matrix
@@ -145,8 +144,9 @@ def reference(cx: Lowering, n: ast.expr) -> Any:
     if not isinstance(target, VariableTarget):
         return target
     held = target.get()
-    is_container = type(target) is VariableTarget and kind_of(held).is_container
-    return target if is_container or isinstance(held, Value | StructValue) else held
+    found = kind_of(held)
+    is_container = type(target) is VariableTarget and found.is_container
+    return target if is_container or found.has_type or found.is_struct else held
 
 
 # --- calls ---------------------------------------------------------------------------------------
@@ -400,7 +400,7 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
     if not callable(callee):
         raise unsupported_use(cx, callee, "call")
     known = is_static(args) and is_static(list(kwargs.values()))
-    in_play = not known or any(isinstance(x, InlineOnly) for x in (*args, *kwargs.values()))
+    in_play = not known or any(kind_of(x).is_kernels_own for x in (*args, *kwargs.values()))
     found = kind_of(callee)
     if found.is_inlined(callee, in_play=in_play):
         return found.inline(cx, callee, args, kwargs)

@@ -30,9 +30,6 @@ from vkchi.frontend.values.targets import (
     into_variable,
     kind_of_variable,
 )
-from vkchi.frontend.values.trees import (
-    StructValue,
-)
 
 
 def has_parts(x: Any) -> bool:
@@ -89,7 +86,7 @@ def mark_shared(cx: Lowering, n: ast.expr, given: ast.expr) -> None:
     var = cx.act.find(name_in(n))
     if var is None or var.kind != VARIABLE or not _has_name(given):
         return
-    is_object = isinstance(var.value, StructValue) and bool(var.value.objects)
+    is_object = kind_of(var.value).is_struct and bool(var.value.objects)
     if cx.act.is_plain and has_parts(var.value) and not is_object:
         var.kind = SHARED
 

@@ -35,6 +35,7 @@ from vkchi.frontend.syntax.syntax_facts import (
     bottom_names,
     bottom_nodes,
     events_in,
+    is_loop,
     items_in,
     name_in,
     nodes_of,
@@ -389,7 +390,3 @@ def update_of(n: ast.For, s: ast.stmt, name: str) -> str:
         is_side = name in map(name_in, value.args)
         return f"ti.atomic_{word}({name}, ...)" if word in ("min", "max") and is_side else ""
     return ""
-
-
-def is_loop(n: ast.AST) -> bool:
-    return isinstance(n, ast.For | ast.While)

@@ -30,7 +30,7 @@ from vkchi.frontend.values.operands import (
     put_into,
 )
 from vkchi.frontend.values.references import Context
-from vkchi.ir.core import Op, Result, Value, is_constant, value_of
+from vkchi.ir.core import Op, Result, Value, constant_array, is_constant
 from vkchi.ir.ops import TABLE, Effect, Trait, initial_values
 from vkchi.span import PACKAGE, source_line
 from vkchi.target.remarks import Caution
@@ -112,9 +112,7 @@ def note_value(
     old, elem = scalar_of(v.type), scalar_of(t)
     loss = loss_between(cx, old, elem)
     if loss == "fraction" and is_constant(v):
-        bits = v.attr if isinstance(v.attr, tuple) else (v.attr,)
-        numbers = np.array([value_of(k, old) for k in bits])
-        note_constant(cx, numbers, "f", elem, into)
+        note_constant(cx, np.asarray(constant_array(v)), "f", elem, into)
     elif loss and not (is_whole(v) if loss == "fraction" else is_widened(v, elem)):
         names = [describe(x).removeprefix("scalar ") for x in (v.type, t)]
         sentence = f"{names[0]} becomes {names[1]} {target_phrase(cx, into)}: {LOST[loss]}"
@@ -211,10 +209,10 @@ def whole_if(v: Value, carried: dict[Value, Reasons]) -> Reasons | None:
         return [r.yielded[v.index] for r in op.regions] if is_choice else None
     if not isinstance(v, Op):
         return None
-    row, t = TABLE[v.kind], scalar_of(v.type)
+    row = TABLE[v.kind]
     if is_constant(v):
-        bits = v.attr if isinstance(v.attr, tuple) else (v.attr,)
-        return () if all(float(value_of(k, t)).is_integer() for k in bits) else None
+        numbers = np.ravel(constant_array(v)).tolist()
+        return () if all(float(number).is_integer() for number in numbers) else None
     if row.effect is not Effect.PURE or v.kind == "bitcast":
         return None
     if row.traits & Trait.ROUNDS or v.kind == "sign":

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from vkchi.frontend.values.kinds import describe
 from vkchi.frontend.values.references import Context, Indexed
 from vkchi.frontend.values.texts import Part, ReplacementField
-from vkchi.ir.core import Op, Value, constant_array, constant_int, is_constant, numeric_type_of
+from vkchi.ir.core import Value, constant_array, constant_int, is_constant, numeric_type_of
 from vkchi.ir.ops import DIVISIONS, REMAINDERS
 from vkchi.types import (
     Tensor,
@@ -94,7 +94,7 @@ def guard_component(cx: Context, k: Value, extent: int, t: Tensor) -> None:
 def guard_division(cx: Context, kind: str, x: Value, y: Value) -> None:
     """Emit a test that fails for an integer division by zero; none for a nonzero constant."""
     t = numeric_type_of(y)
-    if isinstance(y, Op) and y.kind == "const" and constant_array(y).all():
+    if is_constant(y) and constant_array(y).all():
         return
     ok = all_of(cx, [cx.b.emit("ne", y, cx.b.const(0, t))])
     word = "modulo" if kind in REMAINDERS else "division"

@@ -12,7 +12,7 @@ from vkchi.frontend.calls.tables import CALLS, CallHandler, Handler
 from vkchi.frontend.ops import operator_lowering, tiles, warp_calls
 from vkchi.frontend.ops.tiles import by_components
 from vkchi.frontend.values.kinds import describe
-from vkchi.frontend.values.operands import dtype_of
+from vkchi.frontend.values.operands import dtype_of, known_int
 from vkchi.frontend.values.references import ArrayRef, Context
 from vkchi.frontend.values.struct_values import StructOfArrays
 from vkchi.ir.core import Value
@@ -20,7 +20,6 @@ from vkchi.ir.ops import BITWISE
 from vkchi.lang.simt import block, grid, subgroup
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, u32
 from vkchi.types.core import INTEGERS
-from vkchi.types.lazy_numpy import np
 from vkchi.types.struct_types import StructType
 
 
@@ -30,7 +29,7 @@ def make_shared(cx: Context, shape: Any, dtype: Any) -> Any:
     Raises KernelTypeError if the extents are not positive constants.
     """
     extents = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
-    if not extents or any(not isinstance(n, int | np.integer) or n < 1 for n in extents):
+    if not extents or any((known_int(n) or 0) < 1 for n in extents):
         raise cx.fail(
             "a shared array's shape must be positive compile-time constants",
             kind=KernelTypeError,

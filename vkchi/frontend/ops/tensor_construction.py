@@ -20,6 +20,7 @@ from vkchi.frontend.values.operands import (
     components,
     constant,
     dtype_of,
+    known_int,
     operand,
     operand_shape,
     own_type,
@@ -78,7 +79,7 @@ def construct(cx: Context, t: Type | DefaultTensor, args: tuple[Any, ...]) -> Va
 
 def check_literal(cx: Context, t: Scalar, x: Any) -> None:
     """Check that integer type t can represent a Python int: `ti.u8(-1)`. Raises KernelTypeError."""
-    if t.kind not in INTEGERS or not isinstance(x, int | np.integer):
+    if t.kind not in INTEGERS or known_int(x) is None:
         return
     low = -(1 << (t.bits - 1)) if t.kind == "i" else 0
     if not low <= x < low + (1 << t.bits):
@@ -158,13 +159,14 @@ def _scalar(cx: Context, dt: Any) -> Scalar:
 
 
 def _extent(cx: Context, n: Any, what: str) -> int:
-    if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
+    size = known_int(n)
+    if size is None or size < 1:
         given = "a value of the kernel" if kind_of(n).has_type else repr(n)
         raise cx.fail(
             f"{what} must be a positive compile-time constant, not {given}",
             kind=KernelTypeError,
         )
-    return int(n)
+    return size
 
 
 def _filled(cx: Context, number: int, dt: Any, n: Any, m: Any) -> Value:

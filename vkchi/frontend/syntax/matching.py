@@ -162,8 +162,7 @@ def _imported(code: CodeType, lines: list[str]) -> list[str]:
 
 
 def _global_names(code: CodeType) -> set[str]:
-    inner = (_global_names(x) for x in code.co_consts if isinstance(x, CodeType))
-    return set(code.co_names).union(*inner)
+    return {name for c in (code, *nested(code)) for name in c.co_names}
 
 
 def _compiled(
@@ -268,11 +267,8 @@ def _may_be_rewritten(
 
 def _words(code: CodeType) -> set[Any]:
     """Return names and constants of a code object and of those nested in it."""
-    found: set[Any] = {
-        (type(x), repr(x)) for x in code.co_consts if not isinstance(x, CodeType | None)
-    }
-    found |= {*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars}
-    for x in code.co_consts:
-        if isinstance(x, CodeType):
-            found |= _words(x)
+    found = set[Any]()
+    for c in (code, *nested(code)):
+        found |= {(type(x), repr(x)) for x in c.co_consts if not isinstance(x, CodeType | None)}
+        found |= {*c.co_names, *c.co_varnames, *c.co_freevars, *c.co_cellvars}
     return found

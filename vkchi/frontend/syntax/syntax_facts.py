@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from vkchi.frontend.syntax.source import Source
 from vkchi.tuples import NamedTuple
@@ -73,6 +73,10 @@ def assignments_of(tree: ast.AST) -> Iterator[Assignment]:
     return (n for n in ast.walk(tree) if isinstance(n, Assignment))
 
 
+def is_loop(n: ast.AST) -> TypeGuard[ast.For | ast.While]:
+    return isinstance(n, ast.For | ast.While)
+
+
 def targets_of(n: Assignment) -> list[ast.expr]:
     return n.targets if isinstance(n, ast.Assign) else [n.target]
 
@@ -91,9 +95,7 @@ def _may_leave(source: Source, n: ast.stmt) -> bool:
     if isinstance(n, ast.If):
         # A list, not a generator: chains of `elif` nest, and generators nest on C's stack.
         return True in [may_leave(source, s) for s in (*n.body, *n.orelse)]
-    if isinstance(n, ast.For | ast.While):
-        return returns(source, n)
-    return False
+    return is_loop(n) and returns(source, n)
 
 
 def always_leaves(stmts: Sequence[ast.stmt]) -> bool:
@@ -224,7 +226,7 @@ def _find_events(root: ast.FunctionDef) -> Events:
             for item in child if isinstance(child, list) else (child,):
                 if isinstance(item, ast.AST) and not isinstance(item, _LEAVES):
                     visit(item)
-        if isinstance(n, ast.For | ast.While):
+        if is_loop(n):
             events.within[n] = begin, len(events.all)
 
     for n in root.body:

@@ -161,6 +161,8 @@ class ArrayKind(WholeArrayKind):
 
 
 class ArrayRefKind(ArrayKind, of=[ArrayRef]):
+    is_kernels_own = True
+
     def array(self, cx: Any, x: Any) -> Any:
         return x
 

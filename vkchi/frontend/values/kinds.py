@@ -69,6 +69,8 @@ class Kind:
     is_sequence = False  # a list or tuple, which is a vector where one is needed
     is_array = False  # a whole array, or an array of structs
     is_field = False  # a Python object that stands for an array
+    is_struct = False  # a struct or object of the kernel, or an array of structs
+    is_kernels_own = False  # Python cannot use it at compile time: a call with one is inlined
     is_ndarray = False  # an ndarray of Python: a parameter, if a path leads to it
 
     def __init_subclass__(cls, of: Sequence[type | str] = ()) -> None:

@@ -186,6 +186,13 @@ def weak(x: Any) -> WeakNumbers | None:
     return kind_of(x).weak(x)
 
 
+def known_int(x: Any) -> int | None:
+    """Return a compile-time integer of Python or numpy; None for bools and other objects."""
+    found = weak(x)
+    is_int = found is not None and found.kind == "i" and not found.shape
+    return found.numbers if is_int else None  # type: ignore[union-attr]
+
+
 def is_number(x: Any) -> bool:
     """True for a kernel value, and for what `weak` returns as WeakNumbers."""
     return isinstance(x, Value) or weak(x) is not None

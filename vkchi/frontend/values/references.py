@@ -263,13 +263,7 @@ class Indexed(Protocol):
     def shape(self, cx: Context) -> tuple[Any, ...]: ...
 
 
-class InlineOnly:
-    """Base of values that Python cannot use at compile time: a call with one is inlined."""
-
-    __slots__ = ()
-
-
-class ArrayRef(InlineOnly):
+class ArrayRef:
     """An array in a kernel: a field, an ndarray argument or a shared array.
 
     - `value` has an Array type.

@@ -28,7 +28,7 @@ from vkchi.frontend.values.array_values import (
     fill,
 )
 from vkchi.frontend.values.kinds import Kind, kind_of, name_of
-from vkchi.frontend.values.references import Assignable, Context, InlineOnly
+from vkchi.frontend.values.references import Assignable, Context
 from vkchi.frontend.values.tensor_values import flatten_indices
 from vkchi.ir.core import Value
 from vkchi.tuples import NamedTuple
@@ -45,7 +45,7 @@ class Run(NamedTuple):
     length: Index
 
 
-class SliceRef(InlineOnly):
+class SliceRef:
     """A part of the array, or array of structs, `base`. `axes` has an index or a Run per axis."""
 
     __slots__ = ("axes", "base", "first")
@@ -78,7 +78,7 @@ class SliceRef(InlineOnly):
 
 class SliceKind(WholeArrayKind, of=[SliceRef]):
     noun = "a slice of an array"
-    is_deferred = True
+    is_deferred = is_kernels_own = True
     helps = WHOLE_HELPS
     fit_help = "give it a name of its own: a name of a slice is not assigned again"
 

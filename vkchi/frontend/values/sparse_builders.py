@@ -15,7 +15,7 @@ from vkchi.errors import KernelIndexError, KernelTypeError
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.values.kinds import MarkedKind, all_but
 from vkchi.frontend.values.operands import constant
-from vkchi.frontend.values.references import ArrayRef, Context, InlineOnly, MemoryTarget
+from vkchi.frontend.values.references import ArrayRef, Context, MemoryTarget
 from vkchi.ir.core import Op, Value
 from vkchi.types import Scalar, i32, scalar_of, u32
 
@@ -25,7 +25,7 @@ def names_of(name: str) -> tuple[str, str, str, str]:
     return name, f"{name}.rows", f"{name}.columns", f"{name}.numbers"
 
 
-class SparseRef(InlineOnly):
+class SparseRef:
     """A sparse matrix builder as a kernel argument."""
 
     __slots__ = ("columns", "count", "numbers", "rows")
@@ -60,6 +60,7 @@ class SparseRef(InlineOnly):
 
 
 class BuilderKind(MarkedKind, of=[SparseRef]):
+    is_kernels_own = True
     helps = all_but("index", help="add to an entry: A[i, j] += x")
 
     def item(self, cx: Context, x: Any, indices: list[Any], slot: Any) -> Any:

@@ -74,6 +74,8 @@ class PythonStructKind(StructKind, of=[Struct]):
 class MembersKind(ContainerKind):
     """Values with members: structs, and arrays of structs."""
 
+    is_struct = True
+
     def name(self, x: Any) -> str:
         word = "a struct" if x.cls is None else f"an object of {x.cls.__name__}"
         return f"{word} of {', '.join(x.keys())}" if len(x) else word

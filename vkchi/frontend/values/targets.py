@@ -17,7 +17,6 @@ from vkchi.frontend.state.scope import CONSTANT, PASSED, SHARED, VARIABLE, Var
 from vkchi.frontend.values.kinds import describe, kind_of, name_of
 from vkchi.frontend.values.operands import is_number, operand, own_type
 from vkchi.frontend.values.references import Assignable, Context, MemoryTarget, Target, emit_at
-from vkchi.frontend.values.trees import StructValue
 from vkchi.ir.builder import updated_value
 from vkchi.ir.core import Op, Value
 from vkchi.types import Scalar, Tensor, i32, scalar_of
@@ -73,9 +72,10 @@ class VariableTarget(Assignable):
         Raises KernelTypeError for other objects.
         """
         held = self.get()
-        if not isinstance(held, Value | StructValue):
+        found = kind_of(held)
+        if not found.has_type and not found.is_struct:
             raise cx.fail(f"a variable is needed here, not {name_of(held)}", kind=KernelTypeError)
-        return kind_of(held).load(cx, held)  # type: ignore[no-any-return]
+        return found.load(cx, held)  # type: ignore[no-any-return]
 
     def store(self, cx: Context, v: Value) -> None:
         self.put(cx, v)

@@ -19,7 +19,7 @@ from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.ops.trace import unwrap, wrap
 from vkchi.frontend.values.kinds import MarkedKind, all_but, describe
 from vkchi.frontend.values.operands import as_type, components, operand, own_type
-from vkchi.frontend.values.references import ArrayRef, InlineOnly
+from vkchi.frontend.values.references import ArrayRef
 from vkchi.ir.core import Value
 from vkchi.lang import texture_sampling as formulas
 from vkchi.lang.function import Function, kernel_function
@@ -62,7 +62,7 @@ def store(texture: Any, index: Any, value: Any) -> None:
     """
 
 
-class TextureRef(InlineOnly):
+class TextureRef:
     """A texture argument.
 
     The axes of its array of texels are the texture's in reverse: the first axis of a texture is
@@ -196,6 +196,7 @@ class TextureRef(InlineOnly):
 
 
 class TextureKind(MarkedKind, of=[TextureRef]):
+    is_kernels_own = True
     helps = all_but(
         "loop", help="read a texel: t.fetch(i, 0), or t.load(i) of a ti.types.rw_texture"
     )
