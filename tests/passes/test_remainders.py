@@ -9,8 +9,7 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param
 from vkchi.ir.interp import run_reference
 from vkchi.ir.verify import verify
-from vkchi.opt.math.remainders import build
-from vkchi.opt.math.turns import DividendRange
+from vkchi.opt.math.remainders import DividendRange, build
 from vkchi.types import Array, i32
 
 LAST = 2**31 - 1

@@ -18,8 +18,8 @@ from vkchi.ir.op_table.invocation_ops import ARITHMETIC, EXCHANGES, REFERENCE, S
 from vkchi.ir.ops import TABLE
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
-from vkchi.opt.lowering.exchanges import out_of_range_exchanges
 from vkchi.opt.lowering.legalize import legalize
+from vkchi.opt.lowering.subgroups import out_of_range_exchanges
 from vkchi.opt.mapping.padding import pad_to_workgroup
 from vkchi.target.caps import FULL, SMALLEST
 from vkchi.target.shader import Shader, row_grid

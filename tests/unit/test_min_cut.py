@@ -6,7 +6,7 @@ import math
 import random
 from itertools import combinations
 
-from vkchi.opt.loops.scatter.least_cut import Network
+from vkchi.opt.loops.scatter.rematerialization import Network
 
 
 def cost_of(edges: list[tuple[int, int, float]], near: set[int]) -> float:

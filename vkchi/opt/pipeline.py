@@ -70,7 +70,7 @@ class PassEntry(NamedTuple):
     """Location and requirements of a pass.
 
     - `where`: `module:function`.
-    - `takes`: arguments besides the Func, of `caps, options, memo, log`.
+    - `takes`: arguments besides the Func, of `caps options memo log`.
     - `needs`: op kinds without which the pass changes nothing.
     - `several`: one such op, outside serial loops, is not enough, unless the Func has a kind of
       `beside`.
@@ -133,38 +133,38 @@ ENTRIES: dict[str, PassEntry] = {
     "demote_all": PassEntry("memory.demote:demote_all_atomics", "log", needs=UPDATES),
     "demote_but_sums": PassEntry("memory.demote:demote_but_sums", needs=UPDATES),
     "scatter": PassEntry(
-        "loops.scatter.transform:transform_scatter_adds",
-        "caps, memo",
+        "loops.scatter.expand:transform_scatter_adds",
+        "caps memo",
         ("atomic_add",),
         several=True,
         beside=QUOTIENTS,
     ),
     # parts of scatter
     "distribute": PassEntry(
-        "loops.scatter.distribute:distribute", "caps, memo", ("atomic_add",), several=True
+        "loops.scatter.distribute:distribute", "caps memo", ("atomic_add",), several=True
     ),
     "expand": PassEntry(
-        "loops.scatter.expand:expand_scalars", "caps, memo", ("atomic_add",), several=True
+        "loops.scatter.expand:expand_scalars", "caps memo", ("atomic_add",), several=True
     ),
     "gather": PassEntry(
         "loops.scatter.gather:scatter_to_gather",
-        "caps, memo",
+        "caps memo",
         ("atomic_add",),
         several=True,
         beside=QUOTIENTS,
     ),
-    "divisions": PassEntry("math.reciprocals:reduce_divisions", "caps", DIVISIONS),
+    "divisions": PassEntry("math.divisions:reduce_divisions", "caps", DIVISIONS),
     # parts of divisions
-    "strength": PassEntry("rewrite.strength:reduce_strength", needs=ROUNDED_DOWN.keys()),
+    "strength": PassEntry("math.divisions:reduce_strength", needs=ROUNDED_DOWN.keys()),
     "reciprocals": PassEntry(
-        "math.reciprocals:multiply_instead", "caps", tuple(ROUNDED_DOWN.values())
+        "math.divisions:multiply_instead", "caps", tuple(ROUNDED_DOWN.values())
     ),
-    "peel": PassEntry("loops.peel:peel", "caps, log", ("parallel",)),
+    "peel": PassEntry("loops.peel:peel", "caps log", ("parallel",)),
     "split": PassEntry("mapping.split:split_dispatches"),
-    "coarsen": PassEntry("loops.coarsen:coarsen", "caps, log", ATOMICS.keys()),
-    "bins": PassEntry("loops.bins:privatize_histograms", "caps, log", ATOMICS.keys()),
-    "reduce": PassEntry("loops.reduce:reduce", "caps, log", ATOMICS.keys()),
-    "jam": PassEntry("loops.jam:jam", "caps, log", ("parallel",)),
+    "coarsen": PassEntry("loops.coarsen:coarsen", "caps log", ATOMICS.keys()),
+    "bins": PassEntry("loops.bins:privatize_histograms", "caps log", ATOMICS.keys()),
+    "reduce": PassEntry("loops.reduce:reduce", "caps log", ATOMICS.keys()),
+    "jam": PassEntry("loops.jam:jam", "caps log", ("parallel",)),
     "jam_sums": PassEntry("loops.jam:jam_reductions", "caps", ATOMICS.keys()),
     "indices": PassEntry("rewrite.indices:order_indices", needs=("elem",)),
     "commoning": PassEntry("loops.commoning:common_loads", needs=("for",)),
@@ -177,23 +177,19 @@ ENTRIES: dict[str, PassEntry] = {
     "jump_threading": PassEntry(
         "control.jump_threading:thread_jumps", "caps", ("if",), several=True
     ),
-    "unroll": PassEntry("loops.unrolling.unroll:unroll", "caps, log", ("for",)),
-    "unroll_sums": PassEntry(
-        "loops.unrolling.unroll_sums:unroll_sums", needs=ATOMICS.keys(), several=True
-    ),
-    "unroll_loads": PassEntry(
-        "loops.unrolling.unroll_loads:unroll_loads", "caps", ("for",), several=True
-    ),
-    "lanes": PassEntry("loops.lanes:share_lanes", "caps, log", ("for",)),
-    "map_grid": PassEntry("mapping.map_grid:map_grid", "caps, options"),
+    "unroll": PassEntry("loops.unroll:unroll", "caps log", ("for",)),
+    "unroll_sums": PassEntry("loops.unroll_sums:unroll_sums", needs=ATOMICS.keys(), several=True),
+    "unroll_loads": PassEntry("loops.unroll_loads:unroll_loads", "caps", ("for",), several=True),
+    "lanes": PassEntry("loops.lanes:share_lanes", "caps log", ("for",)),
+    "map_grid": PassEntry("mapping.map_grid:map_grid", "caps options"),
     "wide": PassEntry("mapping.wide:cut_wide_loops"),  # run by the compiler on frontend output
     "bounds": PassEntry("rewrite.bounds:eliminate_bounds_checks"),
     "combine": PassEntry("lowering.combine:combine_lanes", "caps", ATOMICS.keys()),
-    "legalize": PassEntry("lowering.legalize:legalize", "caps, memo"),
+    "legalize": PassEntry("lowering.legalize:legalize", "caps memo"),
     "access": PassEntry("lowering.lower_access:lower_access", "log"),
     "neighbours": PassEntry("memory.neighbours:join_neighbours", "caps", ("address",)),
-    "broadcast": PassEntry("loops.broadcast:broadcast_loads", "caps, log", ("for",)),
-    "arithmetic": PassEntry("math.arithmetic:lower_arithmetic", "caps, memo"),
+    "broadcast": PassEntry("loops.broadcast:broadcast_loads", "caps log", ("for",)),
+    "arithmetic": PassEntry("math.arithmetic:lower_arithmetic", "caps memo"),
     "bases": PassEntry("lowering.bases:mark_constant_offsets", "caps", ("address",)),
     "rounds": PassEntry("lowering.rounds:spell_rounds", "caps", ("for",)),
     "stores_last": PassEntry("memory.stores_last:keep_stores_back", "caps", ("store", *ATOMICS)),
@@ -376,13 +372,7 @@ def run_pass(name: str, fn: Func, given: Given) -> Any:
     entry = ENTRIES[name]
     if given["log"] is None and not may_apply(entry, fn, given["memo"]):
         return fn
-    return load_pass(name)(fn, *[given[taken] for taken in arguments_of(name)])
-
-
-@cache
-def arguments_of(name: str) -> tuple[str, ...]:
-    """Return the arguments that a pass takes besides the Func."""
-    return tuple(ENTRIES[name].takes.replace(",", " ").split())
+    return load_pass(name)(fn, *[given[taken] for taken in entry.takes.split()])
 
 
 def may_apply(entry: PassEntry, fn: Func, memo: Memo) -> bool:

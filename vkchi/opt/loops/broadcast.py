@@ -39,7 +39,7 @@ from vkchi.ir.ops import (
 )
 from vkchi.ir.rebuild import Cloner, Rebuilder, rebuild_chosen
 from vkchi.opt.cost_model import subgroup_width
-from vkchi.opt.loops.tiles import begin_of_tile, split_into_tiles
+from vkchi.opt.loops.transform import begin_of_tile, split
 from vkchi.opt.rewrite.dce import remove_dead
 from vkchi.target import tuning
 from vkchi.target.caps import Caps
@@ -263,7 +263,7 @@ class CooperativeLoadEmitter:
 
     def build(self, loop: Op, args: Sequence[Value]) -> Sequence[Value]:
         b = self.b
-        tiles, rest = split_into_tiles(b, args[0], args[1], self.width)
+        tiles, rest = split(b, args[0], args[1], self.width)
         can = self.agree()
         if constant_int(tiles) is None:
             can = b.emit("and", can, b.emit("gt", tiles, b.const(0, scalar_of(tiles.type))))

@@ -280,7 +280,7 @@ def check_exchanges(fn: Func, caps: Caps) -> None:
 
     This is no error, because the result may be unused, as in a scan that tests the lane afterwards.
     """
-    from vkchi.opt.lowering.exchanges import out_of_range_exchanges  # rarely needed
+    from vkchi.opt.lowering.subgroups import out_of_range_exchanges  # rarely needed
 
     size = caps.subgroup_size
     said: dict[tuple[str, int, str], None] = {}  # in order

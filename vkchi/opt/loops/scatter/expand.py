@@ -20,7 +20,7 @@ Legality:
   value. It is stored after its definition, and loaded at its uses under the same branches. The
   conditions of these are stored or recomputed as well.
 - Recomputed ops give the same values: they are pure, or load memory that the loop does not write
-  (`opt.loops.scatter.handing`, which chooses the cut).
+  (`opt.loops.scatter.rematerialization`, which chooses the cut).
 
 Profitability compares costs before and after; `distribute` and `gather` transform both versions.
 
@@ -40,7 +40,7 @@ from vkchi.ir.ops import READS, axes_of, control_of
 from vkchi.ir.rebuild import Cloner, rebuild_loops
 from vkchi.opt.cost_model import is_worth_expanding
 from vkchi.opt.loops.scatter import distribute, gather
-from vkchi.opt.loops.scatter.handing import (
+from vkchi.opt.loops.scatter.rematerialization import (
     RematerializationPlan,
     executions_of,
     lengths_of,
@@ -50,13 +50,33 @@ from vkchi.opt.loops.scatter.shifts import ScatterAnalysis, find_scatter_adds, i
 from vkchi.opt.memo import Memo
 from vkchi.target import tuning
 from vkchi.target.caps import Caps
-from vkchi.target.remarks import Decision, record
+from vkchi.target.remarks import Decision, record, record_refusal
 from vkchi.types import Array, Scalar, Tensor, i32, row_major, scalar_of, shape_of, u1, with_scalar
 from vkchi.types.core import MOST_ALIGNED, Attributes
 
 EXPANDED = "updates run in a second loop, from stored values (scalar expansion)"
 ALIGNED = Attributes(aligned=MOST_ALIGNED)
 Slots = Mapping[Value, Param]  # stored values and their temporary arrays
+
+
+def transform_scatter_adds(fn: Func, caps: Caps, memo: Memo) -> Func:
+    """Apply `expand`, `distribute` and `gather` to all parallel loops, where legal and profitable:
+    fewer iterations conflict, so that fewer atomics remain. Records in the log of `memo` why others
+    remain.
+
+    Expansion is profitable if one of the others transforms its second loop, so it runs first.
+    """
+    for transform in (expand_scalars, distribute.distribute, gather.scatter_to_gather):
+        fn = transform(fn, caps, memo)
+    if memo.log is not None:
+        for loop in fn.body.ops:
+            if loop.kind == "parallel":
+                analysis = ScatterAnalysis(loop)
+                for writes in analysis.survey.writes.values():
+                    for write in writes:
+                        verdict = analysis.verdict(write)
+                        record_refusal(memo.log, "scatter to gather", write.op.span, verdict)
+    return fn
 
 
 def expand_scalars(fn: Func, caps: Caps, memo: Memo | None = None) -> Func:

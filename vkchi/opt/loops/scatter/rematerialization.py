@@ -1,4 +1,4 @@
-"""Minimum cut for loop distribution: values to store and ops to recompute.
+"""Rematerialization for loop distribution: a minimum cut between stored and recomputed values.
 
 Reductions move to a second loop behind the first. They need values for their subscripts, operands,
 and enclosing branches and loops. Each of these values is passed in one of two ways:
@@ -8,7 +8,7 @@ and enclosing branches and loops. Each of these values is passed in one of two w
 - It is stored in an array with one slot per iteration (scalar expansion), and per iteration of
   enclosing counted loops. The number of its executions must be a compile-time constant.
 
-The choice is a minimum cut (`least_cut`) between non-recomputable values and the reductions.
+The choice is a minimum cut (`Network`) between non-recomputable values and the reductions.
 Cutting a value costs one store and its loads. Cutting an op costs its execution in each iteration
 of the reductions.
 
@@ -19,8 +19,8 @@ of the reductions.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections import Counter, deque
+from collections.abc import Hashable, Iterator, Sequence, Set
 from functools import cached_property
 from math import prod
 
@@ -28,7 +28,6 @@ from vkchi.analysis.dataflow import closure
 from vkchi.analysis.memory.alias import bases_may_alias
 from vkchi.ir.core import Op, Param, Result, Value, base_memory
 from vkchi.ir.ops import READS, TABLE, Effect, axes_of, control_of
-from vkchi.opt.loops.scatter.least_cut import Network
 from vkchi.opt.loops.scatter.shifts import ScatterAnalysis, is_global
 from vkchi.target import tuning
 from vkchi.tuples import NamedTuple
@@ -209,3 +208,66 @@ class RematerializationCut:
 def maker_of(v: Value) -> Value:
     """The op that defines a value; a parameter is its own."""
     return v.op if isinstance(v, Result) else v
+
+
+# --- minimum cut of a flow network ---------------------------------------------------------------
+#
+# The algorithm of Edmonds and Karp. Each edge has a capacity; `math.inf` marks edges that cannot be
+# cut. By the max-flow min-cut theorem (Ford and Fulkerson), the nodes reachable in the residual
+# network form one side of a minimum cut. Augmenting paths are shortest first, so the bound on their
+# number does not depend on capacities.
+#
+#     >>> net = Network(); net.add("s", "a", 2.0); net.add("a", "t", 1.0)
+#     >>> net.near_side("s", "t")
+#     {'s', 'a'}
+
+
+SMALLEST = 1e-9  # residual capacity; less is rounding error
+
+
+class Network:
+    """Flow network with residual capacities."""
+
+    def __init__(self) -> None:
+        self.left: dict[Hashable, dict[Hashable, float]] = {}
+
+    def add(self, a: Hashable, b: Hashable, capacity: float) -> None:
+        """Increase the capacity of the edge from a to b."""
+        ahead = self.left.setdefault(a, {})
+        ahead[b] = ahead.get(b, 0.0) + capacity
+        self.left.setdefault(b, {}).setdefault(a, 0.0)
+
+    def near_side(self, source: Hashable, sink: Hashable) -> set[Hashable] | None:
+        """The nodes on the source's side of a minimum cut; None if every cut is infinite.
+
+        Subtracts the maximum flow from the network's capacities, so call it once.
+        """
+        while True:
+            came_from = self.search(source, sink)
+            if sink not in came_from:
+                return set(came_from)
+            path = [sink]
+            while path[-1] != source:
+                path.append(came_from[path[-1]])
+            edges = list(zip(path[1:], path))
+            least = min(self.left[a][b] for a, b in edges)
+            if least == math.inf:
+                return None
+            for a, b in edges:
+                self.left[a][b] -= least
+                self.left[b][a] += least
+
+    def search(self, source: Hashable, sink: Hashable) -> dict[Hashable, Hashable]:
+        """Breadth-first search in the residual network, until `sink` is reached.
+
+        Maps each reached node to its predecessor, and `source` to itself.
+        """
+        came_from: dict[Hashable, Hashable] = {source: source}
+        waiting = deque([source])
+        while waiting and sink not in came_from:
+            a = waiting.popleft()
+            for b, capacity in self.left.get(a, {}).items():
+                if b not in came_from and capacity > SMALLEST:
+                    came_from[b] = a
+                    waiting.append(b)
+        return came_from

@@ -28,12 +28,12 @@ from functools import cached_property
 
 from vkchi.analysis.memory.alias import accesses_by_base, shared_bases
 from vkchi.analysis.parallel_loops import is_private
-from vkchi.ir.core import Func, Op, Param, Value, constant_int, find_parallel
+from vkchi.ir.core import Func, Op, Value, constant_int, find_parallel
 from vkchi.ir.ops import PLAIN_ACCESSES, READS, TABLE, Effect, LoopAxis, axes_of
 from vkchi.ir.rebuild import Cloner, rebuild_chosen
 from vkchi.opt.cost_model import subgroup_width
 from vkchi.opt.loops.broadcast import LikelyDivergence
-from vkchi.opt.loops.tiles import begin_of_tile, split_into_tiles
+from vkchi.opt.loops.transform import unroll_by
 from vkchi.opt.memory.walks import StrideOneAccesses, bits_at
 from vkchi.target import tuning
 from vkchi.target.caps import Caps
@@ -69,7 +69,7 @@ def unroll(fn: Func, caps: Caps, log: Log | None = None) -> Func:
 
     return rebuild_chosen(
         fn, "for", choose,
-        lambda r, op, args, way: build_unrolled(Cloner(r.b, dict(r.map)), op, args, way),
+        lambda r, op, args, way: unroll_by(Cloner(r.b, dict(r.map)), op, args, *way),
     )  # fmt: skip
 
 
@@ -197,29 +197,3 @@ def is_plain(op: Op) -> bool:
 def may_mix_up(accesses: Sequence[Op]) -> bool:
     found = accesses_by_base(accesses)
     return any(a is not b for a, b in shared_bases(found, found))
-
-
-# --- rewriting -----------------------------------------------------------------------------------
-
-
-def build_unrolled(
-    copy: Cloner, loop: Op, args: Sequence[Value], way: UnrollFactor
-) -> Sequence[Value]:
-    """Append the peeled iterations, the unrolled loop and the remainder; return the results."""
-    b, body, (begin, end, *values) = copy.b, loop.regions[0], args
-    for _ in range(way.skipped):
-        values = copy.inline(body, (begin, *values))
-        begin = b.const((constant_int(begin) or 0) + 1, i32)
-    groups, rest = split_into_tiles(b, begin, end, way.rounds)
-    index, *carried = [Param(p.type, p.name) for p in body.params]
-    with b.region(index, *carried) as region:
-        start = begin_of_tile(b, begin, index, b.const(way.rounds, i32))
-        following: list[Value] = [*carried]
-        for k in range(way.rounds):
-            at = b.emit("add", start, b.const(k, i32), name=index.name) if k else start
-            following = copy.inline(body, (at, *following))
-        b.emit("yield", *following)
-    found = b.for_(b.const(0, i32), groups, values, region).results
-    if rest is None:
-        return found
-    return b.for_(rest, end, found, copy.region(loop, body)).results

@@ -1,1 +1,0 @@
-"""Unrolling of serial loops, fully and partially."""
