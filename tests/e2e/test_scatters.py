@@ -8,7 +8,7 @@ import pytest
 
 import vkchi as ti
 from tests.devices import like_gpu
-from vkchi.ir.core import Func, walk
+from vkchi.ir.core import Func
 from vkchi.ir.text import parse_func
 from vkchi.opt.lowering.combine import combine_lanes
 from vkchi.runtime import current_runtime
@@ -139,7 +139,7 @@ TEXT = """func @f(APART, %n: array<f32[16]>, %w: f32<2>) {
   %one = const 1.5 : f32
   parallel %c0, %c8 {
     ^(%i: i32)
-    %a = elem %p, %i : ptr<i32 global>
+    %a = elem %p, %c0 : ptr<i32 global>
     %k = load %a : i32
     %e = elem %y, %k : ptr<f32 global>
     BODY
@@ -163,7 +163,6 @@ def test_aggregation_by_device() -> None:
         LACKS._replace(kind="cpu", subgroup_size=8),
         LACKS._replace(subgroup_arithmetic=False),
         LACKS._replace(subgroup_ballot=False),
-        LACKS._replace(subgroup_size=64, int64=False),
         FULL,
     ):
         assert combine_lanes(fn, other) is fn
@@ -177,6 +176,8 @@ def test_aggregation_by_device() -> None:
         + "\n".join(f"%o{k} = atomic_add %m, %w : f32<2>" for k in range(3)),
         "%old = atomic_add %e, %one : f32\n %b = elem %y, %i : ptr<f32 global>\n store %b, %old",
         "%b = elem %y, %i : ptr<f32 global>\n %old = atomic_add %b, %one : f32",
+        "%b = elem %p, %i : ptr<i32 global>\n %m = load %b : i32\n"
+        "%d = elem %y, %m : ptr<f32 global>\n %old = atomic_add %d, %one : f32",
         "%j = add %c8, %i : i32\n %b = elem %y, %j : ptr<f32 global>\n"
         "%old = atomic_add %b, %one : f32",
         f"{ONE}\n %r = load %e : f32\n store %e, %r",
@@ -190,6 +191,7 @@ def test_aggregation_by_device() -> None:
         "many",
         "used",
         "own",
+        "data-dependent",
         "own behind others",
         "read",
         "stored to",
@@ -206,11 +208,3 @@ def test_unaggregated_atomics(text: str) -> None:
 def test_barriers_separate_accesses_of_one_element() -> None:
     fn = body(f"store %e, %one\n barrier\n {ONE}\n barrier\n %r = load %e : f32")
     assert combine_lanes(fn, LACKS) is not fn
-
-
-def test_uniform_addresses_need_no_lane_loop() -> None:
-    """Only data-dependent addresses, such as p[i], need a lane loop."""
-    shared = body("%b = elem %y, %c8 : ptr<f32 global>\n %old = atomic_add %b, %one : f32")
-    kinds = [[op.kind for op in walk(combine_lanes(fn, LACKS).body)] for fn in (shared, body(ONE))]
-    assert [found.count("while") for found in kinds] == [0, 2]
-    assert all(found.count("subgroup_add") == 1 for found in kinds)

@@ -217,8 +217,7 @@ def card() -> Iterator[Device]:
 def test_aggregated_atomics_match_on_device(
     card: Device, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Thresholds are changed so that lanes combine their atomics more often."""
-    monkeypatch.setattr(tuning, "COMBINE_ATTEMPTS", seed % 2)
+    """The limit is raised so that lanes combine their atomics more often."""
     monkeypatch.setattr(tuning, "COMBINE_ATOMICS", 20)
     fn, got, want = parse_func(Program(seed).text), arguments(seed), arguments(seed)
     program, temps = optimize_kernel(fn, card.caps, Options())

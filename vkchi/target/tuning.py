@@ -85,7 +85,6 @@ REDUCTION_WORK = (8, 2)  # least iterations per invocation of a long reduction
 BIN_ATOMICS = (16, 4)  # atomics per element from which bins are profitable
 BIN_BYTES = 8192  # of bins in a workgroup: more reduce occupancy
 COMBINE_ATOMICS = 4  # scalars of atomics in a kernel: each grows to four times the code
-COMBINE_ATTEMPTS = 3  # failed swaps after which many lanes are assumed to conflict
 
 JAM_FACTORS = (4, 2)
 JAM_CARRIED = 16  # scalars that a jammed loop carries in registers
