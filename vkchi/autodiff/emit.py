@@ -52,13 +52,6 @@ def add_derivatives(b: Builder, x: Value | None, y: Value | None) -> Value | Non
     return y if x is None else x if y is None else b.emit("add", x, y)
 
 
-def scalar_components(b: Builder, v: Value) -> list[Value]:
-    t = v.type
-    if not isinstance(t, Tensor):
-        return [v]
-    return [b.emit("extract", v, attr=k) for k in range(t.size)]
-
-
 def places_at(b: Builder, place: Value) -> list[Value]:
     assert isinstance(place.type, Ptr)
     t = place.type.elem

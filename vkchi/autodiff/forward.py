@@ -23,7 +23,6 @@ from vkchi.autodiff.emit import (
     add_derivatives,
     place_in,
     places_at,
-    scalar_components,
     store_if,
     zero,
 )
@@ -225,7 +224,7 @@ class Forward(Cloner):
     def claim(self, v: Value, t: Value, place: Value, dual: Value) -> None:
         """Store the tangent of each component of v that equals the loop's result."""
         b = self.b
-        values, tangents = scalar_components(b, v), scalar_components(b, t)
+        values, tangents = b.components(v), b.components(t)
         results, duals = places_at(b, place), places_at(b, dual)
         for x, tangent, result, slope in zip(values, tangents, results, duals, strict=True):
             store_if(b, b.emit("eq", x, b.emit("load", result)), slope, tangent)

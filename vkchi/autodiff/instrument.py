@@ -32,7 +32,7 @@ from collections.abc import Callable, Container, Sequence
 
 from vkchi.analysis.dataflow import Dependence
 from vkchi.analysis.memory.alias import kinds_at
-from vkchi.autodiff.emit import place_in, scalar_components, zero
+from vkchi.autodiff.emit import place_in, zero
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import MARKS, NOTED, READ, Func, Op, Param, Value, base_memory, used_in, walk
 from vkchi.ir.ops import ACCESSES, EXTREMES, WRITES, Effect, Trait, effect_of, kinds_with
@@ -116,7 +116,7 @@ def instrument(
 
 
 def emit_finding(b: Builder, place: Value, noted: Value, finds: bool) -> None:
-    for found in scalar_components(b, b.emit("load", place)):
+    for found in b.components(b.emit("load", place)):
         b.emit("atomic_max", noted, found if finds else b.emit("sub", b.const(1, i32), found))
 
 

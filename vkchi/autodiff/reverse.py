@@ -45,7 +45,6 @@ from vkchi.autodiff.emit import (
     exchange_with_zero,
     place_in,
     places_at,
-    scalar_components,
     trip_count,
     zero,
 )
@@ -312,9 +311,7 @@ class Reverse:
             "load", place_in(self.b, op.args[0], self.after.get(root, root), self.scopes.get)
         )
         v, b = self.scopes.get(op.args[1]), self.b
-        found = zip(
-            scalar_components(b, v), scalar_components(b, result), places_at(b, place), strict=True
-        )
+        found = zip(b.components(v), b.components(result), places_at(b, place), strict=True)
         parts = [self.claim(*one) for one in found]
         is_one = isinstance(v.type, Scalar)
         self.scopes.accumulate(

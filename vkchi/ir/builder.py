@@ -131,6 +131,20 @@ class Builder:
         """
         return self.emit("const", attr=constant_attr(value, t), type=t)
 
+    def components(self, v: Value) -> list[Value]:
+        """Append the components of a tensor and return them; `[v]` for a scalar."""
+        t = v.type
+        return (
+            [self.emit("extract", v, attr=k) for k in range(t.size)]
+            if isinstance(t, Tensor)
+            else [v]
+        )
+
+    def assemble(self, parts: Sequence[Value], t: Type) -> Value:
+        """Append the tensor of type `t` with these components, and return it; the only component if
+        `t` is a scalar."""
+        return self.emit("pack", *parts, type=t) if isinstance(t, Tensor) else parts[0]
+
     def if_(self, cond: Value, then: Region, orelse: Region) -> Op:
         """Append an `if` and return it. `then` yields values of the result types.
 

@@ -33,7 +33,6 @@ from vkchi.autodiff.emit import (
     for_each_element,
     place_in,
     places_at,
-    scalar_components,
     store_if,
 )
 from vkchi.autodiff.instrument import shadow_of
@@ -258,7 +257,7 @@ class DetectorBuilder:
                 b.emit(kind, place, number)
         for k, pair in enumerate(cells.words):
             for param, kind in zip(pair, ("atomic_min", "atomic_max")):
-                parts = scalar_components(b, self.get(op.args[1]))
+                parts = b.components(self.get(op.args[1]))
                 for place, part in zip(self._places(b, op, param), parts):
                     b.emit(kind, place, words_of(b, part)[k])
 
@@ -272,10 +271,7 @@ class DetectorBuilder:
         new = self.get(v)
         assert isinstance(new.type, Scalar | Tensor)
         old = b.emit("load", self.get(op.args[0])) if op.kind == "store" else b.const(0, new.type)
-        return [
-            b.emit("ne", *pair)
-            for pair in zip(scalar_components(b, old), scalar_components(b, new))
-        ]
+        return [b.emit("ne", *pair) for pair in zip(b.components(old), b.components(new))]
 
     def _places(self, b: Builder, op: Op, param: Param) -> list[Value]:
         root = base_memory(op.args[0])
@@ -311,7 +307,7 @@ class DetectorBuilder:
 
     def _tell(self, b: Builder, number: int, found: Mapping[Param, Value]) -> None:
         is_met: Value = b.const(0, u1)
-        for parts in zip(*(scalar_components(b, v) for v in found.values())):
+        for parts in zip(*(b.components(v) for v in found.values())):
             is_met = b.emit("or", is_met, self._have_met(b, number, dict(zip(found, parts))))
         store_if(b, is_met, b.emit("elem", self.raced, b.const(number, i32)), b.const(1, i32))
 

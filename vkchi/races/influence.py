@@ -19,7 +19,6 @@ from functools import reduce
 
 from vkchi.analysis.dataflow import Dependence, made_inside
 from vkchi.analysis.memory.alias import location_of
-from vkchi.autodiff.emit import scalar_components
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, base_memory, constant_array, uses_in, walk
 from vkchi.ir.op_table.memory_ops import ATOMICS
@@ -203,7 +202,7 @@ def emit_when(b: Builder, when: RelevanceCondition, get: Callable[[Value], Value
         v = b.emit("ne", v, b.const(0, t))
     elif when.wanted is False:
         v = b.emit("not", v)
-    return reduce(lambda x, y: b.emit("or", x, y), scalar_components(b, v))
+    return reduce(lambda x, y: b.emit("or", x, y), b.components(v))
 
 
 STATE = frozenset({Effect.WRITE, Effect.ATOMIC, Effect.SYNC})

@@ -45,7 +45,7 @@ from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.target.remarks import Log, Refusal, Verdict, record_refusal
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, u1, u32
+from vkchi.types import Array, Scalar, i32, scalar_of, u1, u32
 
 SAME = kinds_with(Trait.UNIFORM)
 WRITTEN = Refusal("it may write the arrays that it loads from")
@@ -323,11 +323,9 @@ class CooperativeLoadEmitter:
             yield load, known[load]
 
     def sent(self, v: Value, whose: Value) -> Value:
-        b, t = self.b, v.type
-        if not isinstance(t, Tensor):
-            return b.emit("subgroup_broadcast", v, whose)
-        parts = [b.emit("extract", v, attr=k) for k in range(t.size)]
-        return b.emit("pack", *[b.emit("subgroup_broadcast", x, whose) for x in parts], type=t)
+        b = self.b
+        parts = [b.emit("subgroup_broadcast", x, whose) for x in b.components(v)]
+        return b.assemble(parts, v.type)
 
     def copy(self, body: Region, known: dict[Value, Value]) -> None:
         copy = Cloner(self.b, known)

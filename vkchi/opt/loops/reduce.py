@@ -25,6 +25,7 @@ accumulator starts with the identity. That of f16 is an f32, so that long sums a
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Container, Iterator, Sequence
 
 from vkchi.analysis.dataflow import made_inside
@@ -193,7 +194,7 @@ class _Reducer:
         """
         claim = found.claims[0]
         b.span = claim.atomic.span
-        v = b.emit("load", found.local)
+        v: Value = b.emit("load", found.local)
         if not self.caps.subgroup_arithmetic or scalar_of(v.type).name not in SUBGROUP_TYPES:
             self.finish(b, found)
             return
@@ -258,21 +259,14 @@ def hides_nan(atomic: Op) -> bool:
 
 def differs_from_identity(b: Builder, kind: str, v: Value) -> Op:
     """Append a test that a value, or one of its components, differs from the identity."""
-    if not isinstance(v.type, Tensor):
-        return b.emit("ne", v, identity_of_kind(b, kind, scalar_of(v.type)))
-    parts = [b.emit("extract", v, attr=c) for c in range(v.type.size)]
-    first, *others = [differs_from_identity(b, kind, part) for part in parts]
-    for other in others:
-        first = b.emit("or", first, other)
-    return first
+    t = scalar_of(v.type)
+    tests = [b.emit("ne", x, identity_of_kind(b, kind, t)) for x in b.components(v)]
+    return functools.reduce(lambda x, y: b.emit("or", x, y), tests)
 
 
-def over_subgroup(b: Builder, kind: str, v: Value) -> Op:
+def over_subgroup(b: Builder, kind: str, v: Value) -> Value:
     combined = "subgroup_" + ATOMICS[kind].combine
-    if not isinstance(v.type, Tensor):
-        return b.emit(combined, v)
-    parts = [b.emit("extract", v, attr=c) for c in range(v.type.size)]
-    return b.emit("pack", *[b.emit(combined, x) for x in parts], type=v.type)
+    return b.assemble([b.emit(combined, x) for x in b.components(v)], v.type)
 
 
 def as_type(b: Builder, v: Value, t: Type) -> Value:

@@ -85,11 +85,8 @@ class StoreWatcher(Rebuilder):
 
     def finite(self, b: Builder, v: Value) -> Value:
         """Append a test that all components of a float value are finite, and return its bool."""
-        t = v.type
-        size = t.size if isinstance(t, Tensor) else 0
-        parts = [b.emit("extract", v, attr=k) for k in range(size)] if size else [v]
         total: Value | None = None
-        for part in parts:
+        for part in b.components(v):
             test = self.finite_scalar(b, part)
             total = test if total is None else b.emit("and", total, test)
         assert total is not None
@@ -98,8 +95,7 @@ class StoreWatcher(Rebuilder):
     def last_wrong(self, b: Builder, v: Value) -> Value:
         """Return the first component of a tensor that is not finite; the last one if all are
         finite."""
-        assert isinstance(v.type, Tensor)
-        *others, found = [b.emit("extract", v, attr=k) for k in range(v.type.size)]
+        *others, found = b.components(v)
         for part in reversed(others):
             found = b.emit("select", self.finite_scalar(b, part), found, part)
         return found

@@ -135,8 +135,7 @@ def words_of(b: Builder, v: Value) -> list[Value]:
     first. Narrower scalars are converted to 32 bits."""
     t = v.type
     if isinstance(t, Tensor):
-        parts = [b.emit("extract", v, attr=k) for k in range(t.size)]
-        return [word for part in parts for word in words_of(b, part)]
+        return [word for part in b.components(v) for word in words_of(b, part)]
     elem: Scalar = scalar_of(t)
     if elem.bits == u64.bits:
         whole = Num(b, v).bits(u64)
