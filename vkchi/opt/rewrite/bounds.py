@@ -93,7 +93,10 @@ def find_provable(fn: Func) -> list[Op]:
 
 
 def may_rewrite(op: Op) -> bool:
-    return op.kind in REWRITES or is_unmarked(op) or is_check(op) or distance(op) is not None
+    rewrite = REWRITES.get(op.kind)
+    if rewrite is not None:
+        return rewrite.matches(op)
+    return is_unmarked(op) or is_check(op) or distance(op) is not None
 
 
 def distance(op: Op) -> int | None:
@@ -178,7 +181,7 @@ class Prover:
 
     def is_rewritten(self, op: Op) -> bool:
         rewrite = REWRITES.get(op.kind)
-        return rewrite is not None and rewrite.is_proved(self.facts, op)
+        return rewrite is not None and rewrite.matches(op) and rewrite.is_proved(self.facts, op)
 
     def is_inside(self, op: Op) -> bool:
         t = op.args[0].type
@@ -353,10 +356,15 @@ PLAIN_AMOUNTS = ("const", "and")  # the emitter handles these itself
 
 
 class Rewrite(NamedTuple):
-    """A rewrite: `expand` builds the replacement of an op if `is_proved` holds."""
+    """A rewrite: `expand` builds the replacement of an op that `matches`, if `is_proved` holds."""
 
+    matches: Callable[[Op], bool]
     is_proved: Callable[[Facts, Op], bool]
     expand: Callable[[Builder, Op, tuple[Value, ...]], Value]
+
+
+def is_rounded_quotient(op: Op) -> bool:
+    return find_quotient(op.kind, op.args[0], op.type) is not None
 
 
 def is_whole_quotient(f: Facts, op: Op) -> bool:
@@ -365,8 +373,7 @@ def is_whole_quotient(f: Facts, op: Op) -> bool:
     For a cast, its type must also represent the quotient.
     """
     q = find_quotient(op.kind, op.args[0], op.type)
-    if q is None:
-        return False
+    assert q is not None
     a, b = q.operands(f.of)
     bits = DIGITS[q.form] if isinstance(q.b, int) else GUESSED
     if b.lo < 1 or b.hi > INT_MAX or max(-a.lo, a.hi) >= 1 << bits:
@@ -409,14 +416,16 @@ def corrected(x: Num, y: Num, q: RoundedQuotient) -> Num:
     return where(rest < 0, guess - 1, where(rest >= y, guess + 1, guess))
 
 
+def has_open_amount(op: Op) -> bool:
+    """True for a scalar shift whose amount is neither constant nor masked."""
+    amount = op.args[1]
+    is_plain = isinstance(amount, Op) and amount.kind in PLAIN_AMOUNTS
+    return isinstance(op.type, Scalar) and not is_plain
+
+
 def is_within(f: Facts, op: Op) -> bool:
-    """True if a scalar shift's amount is proved within the width, and is neither constant nor
-    masked."""
-    t, amount = op.type, op.args[1]
-    if not isinstance(t, Scalar) or (isinstance(amount, Op) and amount.kind in PLAIN_AMOUNTS):
-        return False
-    found = f.of(amount)
-    return found.lo >= 0 and found.hi < t.bits
+    found = f.of(op.args[1])
+    return found.lo >= 0 and found.hi < scalar_of(op.type).bits
 
 
 def mask_amount(b: Builder, op: Op, args: tuple[Value, ...]) -> Value:
@@ -425,8 +434,8 @@ def mask_amount(b: Builder, op: Op, args: tuple[Value, ...]) -> Value:
     )
 
 
-QUOTIENT = Rewrite(is_whole_quotient, divide_integers)
-SHIFT = Rewrite(is_within, mask_amount)
+QUOTIENT = Rewrite(is_rounded_quotient, is_whole_quotient, divide_integers)
+SHIFT = Rewrite(has_open_amount, is_within, mask_amount)
 REWRITES: dict[str, Rewrite] = {
     "floor": QUOTIENT, "trunc": QUOTIENT, "cast": QUOTIENT, "shl": SHIFT, "shr": SHIFT,
 }  # fmt: skip
