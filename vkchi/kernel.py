@@ -27,6 +27,7 @@ from vkchi.errors import (
     KernelRuntimeError,
     KernelSyntaxError,
 )
+from vkchi.fields.storage import Storage
 from vkchi.hooks import Hook
 from vkchi.interrupts.contexts import release_wholly, restoring
 from vkchi.interrupts.imports import run_in_thread
@@ -547,7 +548,7 @@ def show_annotation(note: Any) -> str:
     if isinstance(note, str):
         return f": {note}"
     if isinstance(note, type):
-        return f": {note.__name__}"
+        return f": {'ti.Tensor' if note is Storage else note.__name__}"
     shown = repr(note)
     return f": {type(note).__name__}" if " object at 0x" in shown else f": {shown}"
 

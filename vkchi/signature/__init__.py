@@ -97,6 +97,10 @@ class Parameter:
         """Return (slot kind, parameter, axis or component) of each scalar that `bind` appends."""
         return []
 
+    def chosen(self, arg: Any) -> Parameter:
+        """Return the handler of an argument: this one, unless it is an OpenParameter."""
+        return self
+
     def leaves(self, arg: Any) -> Iterator[tuple[Parameter, Any]]:
         """Yield the parameter with its argument; a group yields the leaves of its members."""
         yield self, arg

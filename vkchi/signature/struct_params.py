@@ -39,7 +39,7 @@ class GroupParameter(Parameter):
 
     def pairs(self, arg: Any) -> list[tuple[Parameter, Any]]:
         parts = self.parts(arg)
-        return [(p, parts[name]) for name, p in self.members.items()]
+        return [(p.chosen(parts[name]), parts[name]) for name, p in self.members.items()]
 
     def sign(self, arg: Any) -> Any:
         return tuple([p.sign(part) for p, part in self.pairs(arg)])
@@ -60,8 +60,8 @@ class GroupParameter(Parameter):
             yield from p.leaves(part)
 
     def keep_parts(self, arg: Any, copies: Mapping[str, Storage]) -> dict[str, Any]:
-        parts = self.parts(arg)
-        return {name: p.keep(parts[name], copies) for name, p in self.members.items()}
+        pairs = zip(self.members, self.pairs(arg))
+        return {name: p.keep(part, copies) for name, (p, part) in pairs}
 
 
 class StructParameter(GroupParameter):

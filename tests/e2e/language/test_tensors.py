@@ -124,3 +124,59 @@ def test_refusals() -> None:
         ti.tensor("f32", 3)
     with pytest.raises(ti.TaichiRuntimeTypeError, match="an array is needed, not str"):
         fill("a", 1, None)
+
+
+@ti.kernel
+def square(x: ti.Tensor, y: ti.Tensor):
+    for i in range(x.shape[0]):
+        y[i] = x[i] ** 2
+
+
+@pytest.mark.parametrize("backend", [FIELD, NDARRAY])
+def test_gradients_records_and_checks(backend: ti.Backend) -> None:
+    x, y = (ti.tensor(ti.f32, 3, backend=backend, needs_grad=True) for _ in range(2))
+    x.from_numpy(np.array([1, 2, 3], np.float32))
+    y.grad.fill(1)
+    square.grad(x, y)
+    assert x.grad.to_numpy().tolist() == [2, 4, 6]
+    with ti.record() as recorded:
+        square(x, y)
+        square(y, x)
+    recorded.run()
+    assert x.to_numpy().tolist() == [1, 16, 81]
+    ti.verify(square, x, y)
+    assert "x: ti.Tensor" in repr(square)
+
+
+Pack = ti.types.argpack(x=ti.Tensor)
+
+
+def test_members_of_argument_packs() -> None:
+    @ti.kernel
+    def run(p: Pack, y: ti.Tensor | None):
+        for i in range(p.x.shape[0]):
+            p.x[i] += 1
+            if ti.static(y is not None):
+                y[i] = p.x[i]
+
+    x, y = ti.tensor(ti.f32, 3), ti.tensor(ti.f32, 3, backend=FIELD)
+    for _ in range(2):
+        run(Pack(x=x), y)
+        run(Pack(x=y), None)
+        run(Pack(x=y), x)
+    assert x.to_numpy().tolist() == y.to_numpy().tolist() == [6, 6, 6]
+
+
+def test_torch_operators_and_graphs() -> None:
+    torch = pytest.importorskip("torch")
+    op = ti.torch_op(square, outputs={"y": "x"})
+    t = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    op(t).sum().backward()
+    assert t.grad.tolist() == [2, 4, 6]
+    kind = ti.graph.ArgKind.NDARRAY
+    x, y = ti.tensor(ti.f32, 3), ti.tensor(ti.f32, 3)
+    x.fill(3)
+    builder = ti.graph.GraphBuilder()
+    builder.dispatch(square, *[ti.graph.Arg(kind, name, ti.f32, ndim=1) for name in "xy"])
+    builder.compile().run({"x": x, "y": y})
+    assert y.to_numpy().tolist() == [9, 9, 9]
