@@ -1,22 +1,202 @@
-"""Sorting of one-dimensional arrays.
+"""Sorting of one-dimensional arrays: stable radix sort of (key, index) pairs on the device.
 
 ti.algorithms.parallel_sort(keys)
 ti.algorithms.parallel_sort(keys, values)
 order = ti.algorithms.argsort(keys)
+
+The sort begins at the least significant digit. A pass sorts by one digit. Each lane counts the
+digits of a contiguous part of the pairs. The exclusive prefix sums of these counts, ordered by
+digit, then by lane, are the destinations.
+
+Keys become unsigned words whose order is that of the keys: -0 equals 0, and nan is last. A 64-bit
+key is sorted by its lower word, then by its upper word.
+
+Source: Satish, Harris, Garland, "Designing efficient sorting algorithms for manycore GPUs", 2009.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
-from vkchi.algorithms.array_kernels import check_array, on_arrays
-from vkchi.algorithms.radix_sort import store_order
+from vkchi.algorithms.array_kernels import ArrayKernel, check_array, library_func, on_arrays
+from vkchi.algorithms.scan import Scan
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
+from vkchi.lang.elementwise import bit_cast
+from vkchi.lang.matrix import Vector
 from vkchi.ndarray import ndarray
 from vkchi.runtime import current_runtime
-from vkchi.types import Scalar, i32
+from vkchi.tuples import NamedTuple
+from vkchi.types import Scalar, f32, i32, u32, u64, vector
 from vkchi.types.lazy_numpy import np
+
+# (CPU, GPU): bits of a digit, least pairs of a lane, most lanes.
+DIGIT_BITS = (8, 4)
+LANE_PAIRS = (512, 32)
+LANES = (256, 1 << 14)
+
+# --- keys ----------------------------------------------------------------------------------------
+
+
+@library_func
+def ordered_unsigned(x: Any) -> Any:
+    return x
+
+
+@library_func
+def ordered_i32(x: Any) -> Any:
+    return bit_cast(i32(x), u32) ^ u32(1 << 31)
+
+
+@library_func
+def ordered_i64(x: Any) -> Any:
+    return bit_cast(x, u64) ^ (u64(1) << u64(63))
+
+
+@library_func
+def ordered_f32(x: Any) -> Any:
+    bits = bit_cast(f32(x), u32)
+    size = bits & u32(0x7FFFFFFF)
+    found = bits ^ u32(1 << 31)
+    if size > u32(0x7F800000):
+        found = u32(0xFFFFFFFF)
+    elif size == u32(0):
+        found = u32(1 << 31)
+    elif bits != size:
+        found = ~bits
+    return found
+
+
+@library_func
+def ordered_f64(x: Any) -> Any:
+    sign = u64(1) << u64(63)
+    bits = bit_cast(x, u64)
+    size = bits & ~sign
+    found = bits ^ sign
+    if size > (u64(0x7FF) << u64(52)):
+        found = ~u64(0)
+    elif size == u64(0):
+        found = sign
+    elif bits != size:
+        found = ~bits
+    return found
+
+
+ORDERED = {
+    "b": ordered_unsigned, "u": ordered_unsigned, "i": ordered_i32, "f": ordered_f32,
+    "i64": ordered_i64, "f64": ordered_f64,
+}  # fmt: skip
+
+
+class KeyKernels(NamedTuple):
+    """Kernels that make pairs of an array's keys, for one type of keys."""
+
+    load: ArrayKernel  # (keys, pairs, at, n): the lower words, in order
+    load_upper: ArrayKernel  # (keys, pairs, at, n): the upper words, in the order of the pairs
+
+
+@functools.cache
+def key_kernels(t: Scalar) -> KeyKernels:
+    ordered = ORDERED.get(t.name) or ORDERED[t.kind]
+
+    @on_arrays(at=i32, n=i32)
+    def load(keys: Any, pairs: Any, at: Any, n: Any) -> None:
+        for k in range(n):
+            pairs[k] = Vector([u32(ordered(keys[at + k])), u32(k)])
+
+    @on_arrays(at=i32, n=i32)
+    def load_upper(keys: Any, pairs: Any, at: Any, n: Any) -> None:
+        for k in range(n):
+            index = pairs[k][1]
+            pairs[k] = Vector([u32(ordered(keys[at + i32(index)]) >> u64(32)), index])
+
+    return KeyKernels(load, load_upper)
+
+
+# --- passes --------------------------------------------------------------------------------------
+
+
+class DigitKernels(NamedTuple):
+    """Kernels of a pass, for one length of digits."""
+
+    count: ArrayKernel  # (pairs, counts, n, lanes, shift): counts[digit * lanes + lane]
+    move: ArrayKernel  # (pairs, out, starts, n, lanes, shift): advances the starts
+
+
+@functools.cache
+def digit_kernels(bits: int) -> DigitKernels:
+    digits = 1 << bits
+
+    @on_arrays(n=i32, lanes=i32, shift=u32)
+    def count(pairs: Any, counts: Any, n: Any, lanes: Any, shift: Any) -> None:
+        for lane in range(lanes):
+            for d in range(digits):
+                counts[d * lanes + lane] = 0
+            share = (n + lanes - 1) // lanes
+            for k in range(lane * share, min(n, lane * share + share)):
+                at = i32((pairs[k][0] >> shift) & u32(digits - 1)) * lanes + lane
+                counts[at] = counts[at] + 1
+
+    @on_arrays(n=i32, lanes=i32, shift=u32)
+    def move(pairs: Any, out: Any, starts: Any, n: Any, lanes: Any, shift: Any) -> None:
+        for lane in range(lanes):
+            share = (n + lanes - 1) // lanes
+            for k in range(lane * share, min(n, lane * share + share)):
+                pair = pairs[k]
+                at = i32((pair[0] >> shift) & u32(digits - 1)) * lanes + lane
+                to = starts[at]
+                out[to] = pair
+                starts[at] = to + 1
+
+    return DigitKernels(count, move)
+
+
+@on_arrays(to=i32, n=i32)
+def store_values(pairs: Any, out: Any, to: Any, n: Any) -> None:
+    """Set n elements of out, from out[to] on, to the values of the pairs."""
+    for k in range(n):
+        out[to + k] = i32(pairs[k][1])
+
+
+class PairSort:
+    """Sorts up to `capacity` pairs of u32, (key, value), in `pairs`; with scratch memory."""
+
+    def __init__(self, capacity: int) -> None:
+        choose = current_runtime().device.caps.choose
+        pair = vector(2, u32)
+        self.capacity = capacity
+        self.bits: int = choose(DIGIT_BITS)
+        self.lanes = max(1, min(choose(LANES), -(-capacity // choose(LANE_PAIRS))))
+        self.pairs: Any = ndarray(pair, capacity)
+        self._spare: Any = ndarray(pair, capacity)
+        counts = self.lanes << self.bits
+        self._counts: Any = ndarray(i32, counts)
+        self._scan = Scan(i32, counts)
+
+    def run(self, n: int, key_bits: int) -> None:
+        """Sort the first `n` pairs by the lowest `key_bits` bits of their keys; stable."""
+        kernels = digit_kernels(self.bits)
+        for shift in range(0, key_bits, self.bits):
+            kernels.count(self.pairs, self._counts, n, self.lanes, shift)
+            self._scan.run(self._counts, self._counts, is_exclusive=True)
+            kernels.move(self.pairs, self._spare, self._counts, n, self.lanes, shift)
+            self.pairs, self._spare = self._spare, self.pairs
+
+
+def store_order(keys: Any, n: int, order: Any) -> None:
+    """Store the stable order of the first n keys: keys[order[k]] ascends."""
+    t = keys.seen_elem
+    sort, kernels = PairSort(n), key_kernels(t)
+    kernels.load(keys, sort.pairs, *keys.origin, n)
+    sort.run(n, min(32, t.bits) if t.kind in "bu" else 32)
+    if t.bits == 64:
+        kernels.load_upper(keys, sort.pairs, *keys.origin, n)
+        sort.run(n, 32)
+    store_values(sort.pairs, order, *order.origin, n)
+
+
+# --- arrays --------------------------------------------------------------------------------------
 
 FEW = 1 << 14  # keys that numpy sorts faster than the launches of a radix sort take
 
