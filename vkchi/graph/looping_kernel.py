@@ -47,15 +47,16 @@ class DoWhile(NamedTuple):
 class LoopingKernel:
     """A kernel with loops of `ti.graph.do_while`: kernels of its parts, which a call launches."""
 
-    __vkchi_kind__ = "graph kernel"
+    __vkchi_kind__ = "kernel"
 
     def __init__(self, fn: FunctionType) -> None:
         functools.update_wrapper(self, fn)
-        self._fn, self._source = fn, source_of(fn)
-        self._signature = inspect.signature(fn)
+        self.__vkchi_func__ = self._fn = fn
+        self._source, self._whole = source_of(fn), Kernel(fn)
+        self._names = tuple(inspect.signature(fn).parameters)
         self._count = 0
         self.parts = list(self._make_parts(self._source.node.body))
-        check_variables(fn, self._source, self._signature.parameters)
+        check_variables(fn, self._source, self._names)
 
     def __repr__(self) -> str:
         return f"<ti.kernel {self._fn.__qualname__} with loops of ti.graph.do_while>"
@@ -75,11 +76,10 @@ class LoopingKernel:
         return self if obj is None else functools.partial(self, obj)
 
     def __call__(self, *args: Any, **named: Any) -> None:
-        bound = self._signature.bind(*args, **named)
-        bound.apply_defaults()
+        given = dict(zip(self._names, self._whole.arrange(args, named), strict=True))
         for loop in loops_in(self.parts):  # before anything runs
-            self._flag(loop, bound.arguments)
-        self._run(self.parts, bound.arguments)
+            self._flag(loop, given)
+        self._run(self.parts, given)
 
     def grad(self, *args: Any, **named: Any) -> NoReturn:
         """Raise KernelRuntimeError: the gradient needs the iterations of a call."""

@@ -132,5 +132,14 @@ def test_wrong_uses() -> None:
     for flag in (x, ti.ndarray(ti.f32, ()), 3):
         with pytest.raises(ti.TaichiRuntimeTypeError, match=r"solve\(\): the flag"):
             solve(x, flag, 1.0)
+
+    @ti.kernel
+    def caller(x: ti.Tensor, left: ti.Tensor):
+        solve(x, left, 1.0)
+
+    with pytest.raises(ti.TaichiSyntaxError, match="`solve` is a kernel, and kernels cannot"):
+        caller(x, left)
+    with pytest.raises(TypeError, match=r"solve\(x, left, by\): missing a required argument"):
+        solve(x, left)
     with pytest.raises(ti.TaichiSyntaxError, match="only be called inside a kernel"):
         ti.graph.do_while(left)
