@@ -24,7 +24,7 @@ from vkchi.frontend.calls.varying import note_varying
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.control.assign import assign_to
 from vkchi.frontend.control.places import attribute_of, lvalue
-from vkchi.frontend.ops import numpy_calls, operator_lowering
+from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.ops.conversions import convert_value
 from vkchi.frontend.ops.tensor_construction import check_literal_kind
 from vkchi.frontend.state.captured_values import same_as
@@ -39,6 +39,7 @@ from vkchi.frontend.values.kinds import (
     unsupported_use,
 )
 from vkchi.frontend.values.objects import init_of, is_makeable, make_object
+from vkchi.frontend.values.operands import WeakNumbers, constant, weak_scalar
 from vkchi.frontend.values.python_values import is_static_call, items_of, peek
 from vkchi.frontend.values.struct_values import (
     construct_struct,
@@ -53,7 +54,8 @@ from vkchi.lang.compile_time import static
 from vkchi.lang.function import Function
 from vkchi.lang.matrix import Matrix
 from vkchi.tuples import NamedTuple
-from vkchi.types import DefaultTensor, Type, shape_of
+from vkchi.types import DefaultTensor, Type, scalar_of_dtype, shape_of
+from vkchi.types.lazy_numpy import np
 from vkchi.types.struct_types import StructType
 
 _MAKERS = ("vkchi.fields.", "vkchi.ndarray", "vkchi.texture")  # modules that create arrays
@@ -219,7 +221,7 @@ class BoundArguments(NamedTuple):
         `targets` are positions in the callee's own signature. With `is_numpy`, numpy scalars keep
         their type.
         """
-        expr = numpy_calls.argument if is_numpy else Lowering.expr
+        expr = numpy_argument if is_numpy else Lowering.expr
         args, kwargs = lower_arguments(cx, n, _shifted(targets, len(self.first)), expr)
         return [*self.first, *args], {**self.keywords, **kwargs}
 
@@ -246,7 +248,7 @@ def call_object(
     found = kind_of(x).call(cx, x, n, bound)
     if found is not NotImplemented:
         return found
-    return call_python(cx, x, *bound.arguments(cx, n, is_numpy=numpy_calls.is_of_numpy(x)))
+    return call_python(cx, x, *bound.arguments(cx, n, is_numpy=is_of_numpy(x)))
 
 
 def call_handler(
@@ -256,11 +258,11 @@ def call_handler(
 
     A TypeError for wrong arguments becomes a KernelTypeError.
     """
-    is_numpy = numpy_calls.is_of_numpy(callee)
+    is_numpy = is_of_numpy(callee)
     outer, cx.in_static = cx.in_static, cx.in_static or callee is static
     args, kwargs = bound.arguments(cx, n, call.targets, is_numpy=is_numpy)
     cx.in_static = outer
-    if is_numpy and numpy_calls.computes(callee, [*args, *kwargs.values()]):
+    if is_numpy and numpy_computes(callee, [*args, *kwargs.values()]):
         known = run_known(cx, callee, args, kwargs)
         if not operator_lowering.is_watched(cx, known, *args, *kwargs.values()):
             return known
@@ -429,7 +431,7 @@ def run_known(
     that is known to be nondeterministic adds a caution.
     """
     is_kept = cx.kept is not None and cx.call_node is cx.kept
-    is_type = numpy_calls.is_type(callee)
+    is_type = is_numpy_type(callee)
     note_varying(cx, callee)
     cx.dependencies.ran(callee)
     with fixed_objects(cx, [getattr(callee, "__self__", None), *args, *kwargs.values()]):
@@ -437,7 +439,7 @@ def run_known(
     if is_makeable(callee):
         cx.made[id(given)] = given, len(cx.frames)
     cx.forget_changed()
-    return numpy_calls.number_of(cx, given) if is_type and not is_kept else given
+    return number_of(cx, given) if is_type and not is_kept else given
 
 
 @contextmanager
@@ -510,3 +512,61 @@ def touches_kernels(fn: FunctionType, seen: set[Any]) -> bool:
         if isinstance(obj, FunctionType) and obj not in seen and touches_kernels(obj, seen):
             return True
     return False
+
+
+# --- numpy: it computes calls on constants, in its own types --------------------------------------
+
+
+def is_of_numpy(callee: Any) -> bool:
+    module = getattr(callee, "__module__", None) if callable(callee) else None
+    is_numpy = isinstance(module, str) and module.partition(".")[0] == "numpy"
+    return is_numpy or isinstance(callee, np.ufunc)
+
+
+def is_numpy_type(callee: Any) -> bool:
+    return isinstance(callee, type) and issubclass(callee, np.generic)
+
+
+def numpy_computes(callee: Any, args: Sequence[Any]) -> bool:
+    """True if numpy computes a call: the callee is numpy's and all arguments are constants.
+
+    For a scalar type, they are numbers or arrays; otherwise at least one is numpy's.
+    """
+    if not is_of_numpy(callee) or not is_static(list(args)):
+        return False
+    if is_numpy_type(callee):
+        return all(isinstance(x, bool | int | float | np.generic | np.ndarray) for x in args)
+    return any(isinstance(x, np.generic | np.ndarray) for x in args)
+
+
+def numpy_argument(cx: Lowering, n: ast.expr) -> Any:
+    """Lower an argument of a numpy function: a numpy scalar keeps its type."""
+    if isinstance(n, ast.UnaryOp) and isinstance(n.op, ast.USub):
+        inner: Any = numpy_argument(cx, n.operand)
+        is_numpy = isinstance(inner, np.generic)
+        return np.negative(inner) if is_numpy else operator_lowering.unary(cx, "-", inner)
+    outer, cx.kept = cx.kept, n
+    x = cx.expr(n)
+    cx.kept = outer
+    if isinstance(n, ast.Name | ast.Attribute) and isinstance(x, bool | int | float):
+        found = peek(cx, n)
+        return found if isinstance(found, np.generic) else x
+    return x
+
+
+def number_of(cx: Lowering, x: Any) -> Any:
+    """Return a numpy scalar as a Python number if a literal has its type, else as an IR constant.
+
+    Other objects are unchanged.
+    """
+    t = scalar_of_dtype(x.dtype) if isinstance(x, np.generic) else None
+    if t is None:
+        return x
+    number = WeakNumbers(x.item(), "b" if t.kind == "b" else "f" if t.kind == "f" else "i")
+    return number.numbers if own_scalar(cx, number) is t else constant(cx, number.numbers, t)
+
+
+def own_scalar(cx: Lowering, x: WeakNumbers) -> Any:
+    """Return the type of a number by itself: default_ip for an int, even if that cannot represent
+    it."""
+    return cx.options.default_ip if x.kind == "i" else weak_scalar(cx, x)
