@@ -747,6 +747,57 @@ def test_writes_of_python_in_functions() -> None:
 
 
 @MAKERS
+def test_writes_of_python_before_kernels_use_an_argument(make: Any) -> None:
+    cube, _, _ = kernels(make)
+    x, y = make(4), make(4)
+
+    def is_slope(expected: Any, write: Callable[[Any], object]) -> None:
+        def f(x: Any) -> Any:
+            write(x)
+            cube(x, y)
+            return y
+
+        filled(x)
+        _, pull = ti.ad.vjp(f, x)
+        is_near(pull(1.0)[0], expected)
+        filled(x)
+        _, along = ti.ad.jvp(f, (x,), (1.0,))
+        is_near(along, expected)
+
+    is_slope(3 * X**2 * [1, 0, 1, 1], lambda x: x.__setitem__(1, 2.0))
+    is_slope(np.zeros(4), lambda x: x.fill(2))
+    is_slope(np.zeros(4), filled)
+    with pytest.raises(ti.ad.GradientError, match="overwritten by Python, which had read it"):
+        is_slope(X, lambda x: x.from_numpy(2 * x.to_numpy()))
+
+
+def test_writes_of_python_to_an_argument_that_no_kernel_uses() -> None:
+    x, y, z = filled(on_ndarrays(4)), on_ndarrays(4), filled(on_ndarrays(4))
+
+    def f(x: Any, z: Any) -> Any:
+        z.fill(2)
+        cube_ndarrays(x, y)
+        return y, z
+
+    _, along = ti.ad.jvp(f, (x, z), (1.0, 1.0))
+    is_near(along[0], 3 * X**2)
+    is_near(along[1], np.zeros(4))
+
+
+def test_writes_of_torch_before_kernels_use_an_argument() -> None:
+    torch = pytest.importorskip("torch")
+    x, y = torch.ones(4, requires_grad=True), torch.zeros(4, requires_grad=True)
+
+    def f(x: Any) -> Any:
+        x.detach().fill_(2)
+        cube_ndarrays(x, y)
+        return y
+
+    with pytest.raises(ti.ad.GradientError, match="overwritten by torch or numpy"):
+        ti.ad.vjp(f, x)
+
+
+@MAKERS
 def test_arguments_that_functions_overwrite(make: Any) -> None:
     _, _, double = kernels(make)
     x = filled(make(4))

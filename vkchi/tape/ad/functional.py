@@ -12,6 +12,7 @@ from vkchi.hooks import python_scope
 from vkchi.interop import host_views
 from vkchi.ndarray import Ndarray, ndarray
 from vkchi.runtime import current_runtime
+from vkchi.span import user_span
 from vkchi.tape.arguments import (
     check_alone,
     check_has,
@@ -22,12 +23,14 @@ from vkchi.tape.arguments import (
     unwritten_error,
 )
 from vkchi.tape.forward import JvpRecording
+from vkchi.tape.ledger import box_at, input_at
 from vkchi.tape.log import State, launches_in
 from vkchi.tape.tape import Tape
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from vkchi.tape.arguments import Cotangent
+    from vkchi.tape.recording import Recording
     from vkchi.types.hints import Numbers, Tensors
 
 R = TypeVar("R")
@@ -61,6 +64,7 @@ def vjp(f: Callable[..., R], *args: object) -> tuple[R, Pullback]:
     given: tuple[Any, ...] = args
     tensors = [(x, host_views.grad_of(x)) for x in given if host_views.has_grad(x)]
     with tape:
+        note_arguments("ti.ad.vjp", tape, args)
         result = f(*args)
     for tensor, grad in tensors:
         tensor.grad = grad
@@ -199,6 +203,7 @@ def jvp(
                 )
             seed_array(recorder.dual_of(x), cotangent_of(x, tangent, "tangent"))
     with recorder:
+        note_arguments(JvpRecording.title, recorder, primals)
         result = f(*primals)
         outputs = outputs_of(JvpRecording.title, result)
         for y in outputs:
@@ -233,6 +238,17 @@ def check_differentiable(who: str, args: Sequence[object]) -> None:
             raise ArgumentError(
                 f"{who}: {title_of(x)} is passed twice, and its derivative is that of both: copy it"
             )
+
+
+def note_arguments(who: str, recording: Recording, args: Sequence[object]) -> None:
+    """Record that derivatives are with respect to the present contents of arguments.
+
+    If Python overwrites these, the new values are constants, even if no kernel has read the old
+    ones.
+    """
+    for x in filter(is_differentiable, args):
+        box = box_at(x) if isinstance(x, Storage) else ()
+        recording.ledger.define(x, input_at(title_of(x), who, box, None, user_span()))
 
 
 def outputs_of(who: str, result: Any) -> list[Any]:
