@@ -74,7 +74,7 @@ CHAPTERS = {
     "drawing": Chapter("Drawing and files", (
         "gui.gui", "tools.image"), {"ti.tools": "tools", "ti.ui": "ui"}),
     "checks": Chapter("Checks, profiler, errors", (
-        "launch.crosscheck", "launch.perf_dispatch", "errors", "compat.core_stubs"),
+        "launch.crosscheck", "reports.perf_dispatch", "errors", "compat.core_stubs"),
         {"ti.profiler": "reports.profiler"}),
 }  # fmt: skip
 

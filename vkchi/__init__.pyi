@@ -165,7 +165,7 @@ from vkchi.lang.compile_time import (
 )
 from vkchi.lang.struct import Struct as Struct
 from vkchi.launch.crosscheck import verify as verify
-from vkchi.launch.perf_dispatch import perf_dispatch as perf_dispatch
+from vkchi.reports.perf_dispatch import perf_dispatch as perf_dispatch
 from vkchi.launch.elsewhere import device as device
 from vkchi.linalg.coo_matrix import sparse_matrix_builder as sparse_matrix_builder
 from vkchi.logs import (

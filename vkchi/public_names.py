@@ -69,7 +69,7 @@ PUBLIC = {
     "aot.capabilities": "DeviceCapability",
     "aot.loaded": "load",
     "launch.crosscheck": "verify",
-    "launch.perf_dispatch": "perf_dispatch",
+    "reports.perf_dispatch": "perf_dispatch",
     "graph.record": "record",
     "tape.ad": "Tape clear_all_gradients grad_for grad_replaced no_grad",
     "tools.image": "hex_to_rgb rgb_to_hex",

@@ -103,7 +103,6 @@ FEW = {
     "vkchi.ir.literal._pattern": "names of PATTERNS",
     "vkchi.opt.math.arithmetic.formulas_for": "two truth values",
     "vkchi.opt.pipeline.load_pass": "passes",
-    "vkchi.opt.pipeline.arguments_of": "passes",
     "vkchi.algorithms.sort.digit_kernels": "lengths of digits",
     "vkchi.algorithms.sort.key_kernels": "number types",
     "vkchi.operators.fast_path.direct_class": "classes that torch has for operators",
