@@ -355,6 +355,75 @@ def test_arrays_without_elements() -> None:
     assert x.grad.shape == (0,)
 
 
+def test_cells_that_are_deactivated_after_the_block() -> None:
+    x, y = ti.field(ti.f32), ti.field(ti.f32)
+    cells = ti.root.pointer(ti.i, 4)
+    cells.dense(ti.i, 2).place(x, y)
+    ti.root.lazy_grad()
+
+    @ti.kernel
+    def activate():
+        for i in range(8):
+            if i % 4 < 2:
+                x[i] = i + 1.0
+
+    @ti.kernel
+    def square():
+        for i in x:
+            y[i] = x[i] ** 2
+
+    activate()
+    with ti.ad.Tape() as tape:
+        square()
+    cells.deactivate_all()
+    tape.backward({y: np.arange(8)})
+    is_near(x.grad, [0, 4, 0, 0, 40, 60, 0, 0])
+    is_near(x, np.zeros(8))
+
+
+def test_members_of_structs_and_objects() -> None:
+    s = ti.types.struct(a=ti.f32, b=ti.math.vec2).field(3, needs_grad=True)
+
+    @ti.data_oriented
+    class Model:
+        def __init__(self) -> None:
+            self.y = on_ndarrays(3)
+
+        @ti.kernel
+        def run(self):
+            for i in s:
+                self.y[i] = s[i].a * s[i].b[0] + s[i].b[1]
+
+    model, c = Model(), np.arange(3) + 1.0
+    s.a.from_numpy(np.array([1, 2, 3], np.float32))
+    s.b.from_numpy(np.ones((3, 2), np.float32))
+    with ti.ad.Tape() as tape:
+        model.run()
+    s.a.fill(0)
+    y, model.y = model.y, on_ndarrays(3)
+    tape.backward({y: c})
+    is_near(s.a.grad, c)
+    is_near(s.b.grad, np.stack([c * [1, 2, 3], c], 1))
+    refused("was not written", lambda: tape.backward({model.y: c}))
+
+
+def test_races_matter_where_cotangents_are_nonzero() -> None:
+    x, y, place = on_fields(4), on_fields(4), ti.field(ti.i32, 4)
+
+    @ti.kernel
+    def run():
+        for i in x:
+            y[place[i]] = x[i]
+
+    with ti.ad.Tape() as tape:
+        run()
+    place.from_numpy(np.arange(4))
+    tape.backward({y: 0.0})
+    with pytest.raises(ti.ad.GradientError, match="several iterations of one loop store"):
+        tape.backward({y: [1, 0, 0, 0]})
+    is_near(x.grad, np.zeros(4))
+
+
 def test_inside_the_block() -> None:
     x, y = filled(on_fields(4)), on_fields(4)
     with ti.ad.Tape() as tape:
