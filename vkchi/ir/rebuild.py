@@ -26,9 +26,11 @@ Visit = Callable[[Builder, Op, tuple[Value, ...]], "Sequence[Value] | None"]
 
 class Rebuilder:
     """Rewrites regions by `visit`, which is called for ops of `kinds` (None: for all). `map` maps
-    old values to new ones."""
+    old values to new ones. By default all ops are kept."""
 
-    def __init__(self, visit: Visit, kinds: Collection[str] | None = None) -> None:
+    def __init__(
+        self, visit: Visit = lambda b, op, args: None, kinds: Collection[str] | None = None
+    ) -> None:
         self.visit, self.kinds = visit, kinds
         self.map: dict[Value, Value] = {}
         self.b = Builder()
@@ -129,7 +131,7 @@ def with_params(fn: Func, new: Mapping[Param, Param]) -> Func:
     """
     if not new:
         return fn
-    rebuilder = Rebuilder(lambda b, op, args: None)
+    rebuilder = Rebuilder()
     rebuilder.map.update(new.items())
     params = tuple(dict.fromkeys(new.get(p, p) for p in fn.params))
     return Func(fn.name, params, rebuilder.region(fn.body), fn.span)

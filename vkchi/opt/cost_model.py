@@ -320,7 +320,7 @@ def idle_in_row(extents: Sequence[int | None], caps: Caps) -> float:
 def tiles(extents: Sequence[int | None], caps: Caps, wish: PreferredTile) -> list[tuple[int, ...]]:
     most = min(caps.workgroup_invocations, max(wish.size, tuning.MOST_EXACT_BLOCK))
     fast_first = [
-        lengths(extent, min(limit, most), caps, wish)
+        lengths(extent, min(limit, most), wish)
         for extent, limit in zip(reversed(extents), caps.workgroup_size, strict=False)
     ]
     return [
@@ -330,7 +330,7 @@ def tiles(extents: Sequence[int | None], caps: Caps, wish: PreferredTile) -> lis
     ]
 
 
-def lengths(extent: int | None, most: int, caps: Caps, wish: PreferredTile) -> list[int]:
+def lengths(extent: int | None, most: int, wish: PreferredTile) -> list[int]:
     """Return candidate tile lengths along an axis, less than twice a known extent: powers of two,
     and divisors of the extent unless the size is mandatory."""
     found = {1 << k for k in range(most.bit_length())}

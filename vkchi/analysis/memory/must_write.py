@@ -466,8 +466,7 @@ def fills_of(fn: Func) -> tuple[MemoryFill, ...]:
     words = words_in(fn)
     if not words:
         return ()
-    pass  # imported only if there may be fills
-    from vkchi.analysis.memory.segments import find_segments
+    from vkchi.analysis.memory.segments import find_segments  # lazy: few dispatches are fills
 
     types = {p.name: p.type for p in words if isinstance(p.type, Array)}
     stored = MustWrite(fn, find_segments(fn)).boxes({}, {})

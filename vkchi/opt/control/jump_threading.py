@@ -58,7 +58,7 @@ class Threader(Rebuilder):
     """Rewrites chains to one `if`. `is_straight`: `predicate` speculates loads, as on GPUs."""
 
     def __init__(self, *, is_straight: bool) -> None:
-        super().__init__(lambda b, op, args: None, ())
+        super().__init__(kinds=())
         self.is_straight = is_straight
 
     def ops(self, ops: Sequence[Op]) -> None:

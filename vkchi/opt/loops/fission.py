@@ -162,7 +162,7 @@ class FissionPart(Rebuilder):
     """Emits the body of one part."""
 
     def __init__(self, loop: FissionLoop) -> None:
-        super().__init__(lambda b, op, args: None)
+        super().__init__()
         self.loop = loop
         self.made: set[Value] = set()
 

@@ -123,7 +123,7 @@ class LoopFuser:
 def append_body(first: Op, second: Op) -> tuple[Op, list[Op]]:
     """Return the fused loop, and its ops that come from the second loop."""
     one, other = first.regions[0], second.regions[0]
-    walker = Rebuilder(lambda b, op, args: None)
+    walker = Rebuilder()
     walker.map.update(zip(other.params, one.params, strict=True))
     tail = walker.region(Region((), other.ops)).ops
     body = Region(one.params, [*one.ops[:-1], *tail])

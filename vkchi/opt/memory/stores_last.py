@@ -43,7 +43,7 @@ class StoreSinker(Rebuilder):
     """Reorders regions."""
 
     def __init__(self, fn: Func) -> None:
-        super().__init__(lambda b, op, args: None, ())
+        super().__init__(kinds=())
         self.fn = fn
 
     @cached_property
