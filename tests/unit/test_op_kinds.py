@@ -77,6 +77,7 @@ OTHERS = {
     "opt/lowering/lower_access:SHARED": "ops that the pass itself writes",
     "opt/lowering/legalize:MAY_BE_WHOLE": "rows that it leaves out if nothing observes them",
     "opt/rewrite/structure:SIDE_BY_SIDE": "ops whose components are no arithmetic on components",
+    "opt/rewrite/bounds:CANDIDATES": "ops with facts to prove",
     "opt/rewrite/bounds:PLAIN_AMOUNTS": "amounts of shifts that the emitter looks at itself",
     "python_mode/evaluation:INSPECTED": "ops that the frontend looks at after it emitted them",
     "races/detector:_emit": "ops that are written",

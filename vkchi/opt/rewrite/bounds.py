@@ -85,7 +85,7 @@ def eliminate_bounds_checks(fn: Func) -> Func:
 
 def find_provable(fn: Func) -> list[Op]:
     """Return the unmarked `elem`s that are proved in range, and the other ops to rewrite."""
-    if not any(may_rewrite(op) for op in walk(fn.body)):
+    if not any(op.kind in CANDIDATES and may_rewrite(op) for op in walk(fn.body)):
         return []
     prover = Prover(fn)
     prover.region(fn.body)
@@ -176,12 +176,13 @@ class Prover:
         for op in region.ops:
             if op.regions:
                 WALKS[op.kind](self, op)
-            elif self.is_inside(op) if is_unmarked(op) else self.is_rewritten(op):
+            elif op.kind in CANDIDATES and may_rewrite(op) and self.is_proved(op):
                 self.marked.append(op)
 
-    def is_rewritten(self, op: Op) -> bool:
-        rewrite = REWRITES.get(op.kind)
-        return rewrite is not None and rewrite.matches(op) and rewrite.is_proved(self.facts, op)
+    def is_proved(self, op: Op) -> bool:
+        return (
+            self.is_inside(op) if op.kind == "elem" else REWRITES[op.kind].is_proved(self.facts, op)
+        )
 
     def is_inside(self, op: Op) -> bool:
         t = op.args[0].type
@@ -439,3 +440,4 @@ SHIFT = Rewrite(has_open_amount, is_within, mask_amount)
 REWRITES: dict[str, Rewrite] = {
     "floor": QUOTIENT, "trunc": QUOTIENT, "cast": QUOTIENT, "shl": SHIFT, "shr": SHIFT,
 }  # fmt: skip
+CANDIDATES = frozenset({"elem", "if", "for", *REWRITES})  # kinds of ops that `may_rewrite`
