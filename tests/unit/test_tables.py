@@ -221,7 +221,7 @@ def test_replacing_ops_only_write() -> None:
 def test_varying_ops_are_not_dispatch_uniform() -> None:
     """An invocation's own places and streams; dispatch-uniform ops are not among them."""
     own = kinds_with(Trait.PER_INVOCATION)
-    assert VARYING - {"random"} == {k for k in own if k.endswith("_index")}
+    assert VARYING - {"random", "has_iteration"} == {k for k in own if k.endswith("_index")}
 
 
 def test_control_ops_say_how_they_are_made() -> None:

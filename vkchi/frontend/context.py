@@ -142,6 +142,7 @@ class Lowering:
         self.stepped_calls = 0
         self.is_certain = True  # the code lowered here runs unconditionally
         self.in_parallel = False
+        self.block: int | None = None  # the `block_dim` of the parallel loop
         self.in_serial = False  # inside a serial loop at the top, or under a condition there
         self.decisions: list[PendingDecision] = []
         # Arrays without derivatives; True: to the end of this loop only.

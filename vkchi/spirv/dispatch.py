@@ -387,6 +387,7 @@ ROWS: dict[str, Row] = {
     "exit_invocation": invocation.lower_exit_invocation,
     "barrier": invocation.lower_barrier,
     "fence": invocation.lower_fence,
+    "has_iteration": lambda em, op: (em.const(u1, 1),),
     "subgroup_size": invocation.lower_subgroup_size,
     "subgroup_index": invocation.lower_subgroup_index,
     "subgroup_elect": invocation.lower_elect,

@@ -474,6 +474,46 @@ def test_tiles_of_subgroups(log2: int) -> None:
     assert pairs.to_numpy()[:, 1].tolist() == exclusive(np.bitwise_xor, numbers, log2, 0).tolist()
 
 
+@pytest.mark.parametrize("count", [1, 7, 37, 72, 320, 1000])
+def test_tiles_at_the_end_of_loops(count: int) -> None:
+    """Reductions are over the iterations of a tile; workgroups have whole tiles."""
+    if not current_runtime().device.caps.subgroup_shuffle:
+        pytest.skip("the device has no shuffles")
+    values = np.random.default_rng(count).integers(1, 100, count).astype(np.int32)
+    subgroup, found = ti.simt.subgroup, ti.field(ti.i32, (3, count))
+    fixed, given = ti.field(ti.i32, count), ti.ndarray(ti.i32, count)
+    fixed.from_numpy(values), given.from_numpy(values)
+    for log2 in (2, 3, 5, 6):
+
+        @ti.kernel
+        def run(given: ti.types.ndarray(), log2: ti.template()):
+            for i in fixed:
+                found[0, i] = subgroup.reduce_add_tiled(fixed[i], log2)
+            for i in given:
+                found[1, i] = subgroup.reduce_min_tiled(given[i], log2)
+            for i in range(count):
+                found[2, i] = subgroup.inclusive_add_tiled(given[i], log2)
+
+        run(given, log2)
+        parts = np.split(values, range(1 << log2, count, 1 << log2))
+        want = [[p.sum() + 0 * p for p in parts], [p.min() + 0 * p for p in parts]]
+        want.append([np.cumsum(p) for p in parts])
+        assert found.to_numpy().tolist() == [np.concatenate(row).tolist() for row in want]
+
+
+def test_workgroups_have_whole_tiles() -> None:
+    x, subgroup = ti.field(ti.i32, 64), ti.simt.subgroup
+
+    @ti.kernel
+    def bad():
+        ti.loop_config(block_dim=20)
+        for i in x:
+            x[i] = subgroup.reduce_add_tiled(i, 3)
+
+    with pytest.raises(ti.TaichiTypeError, match="tiles of 8 invocations do not divide"):
+        bad()
+
+
 def test_functions_of_whole_subgroups() -> None:
     caps = current_runtime().device.caps
     if not (caps.subgroup_shuffle and caps.subgroup_arithmetic and caps.subgroup_ballot):

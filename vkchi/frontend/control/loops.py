@@ -51,7 +51,7 @@ from vkchi.frontend.control.spaces import (
     parallel_bounds,
     space_of,
 )
-from vkchi.frontend.ops import operator_lowering
+from vkchi.frontend.ops import operator_lowering, tiles
 from vkchi.frontend.state.pending import PendingCaution, PendingDecision
 from vkchi.frontend.state.scope import CONDITIONAL, REAL, VARIABLE, LoopScope, Var
 from vkchi.frontend.syntax.syntax_facts import first_break, items_in, name_in, nodes_of, returns
@@ -318,7 +318,7 @@ def parallel(
                 cx.act.declare(Var(var.name, var.value, VARIABLE, len(cx.frames), var.span))
             lower_body(cx, n, space, indices)
 
-    cx.in_parallel = True
+    cx.in_parallel, cx.block = True, config.block
     cx.cells.marked.clear()
     arm = run_region(cx, tuple(params), lower, is_for=True)
     cx.leave_parallel()
@@ -327,8 +327,9 @@ def parallel(
     with cx.b.within(arm.region):
         cx.b.emit("yield")
     body = arm.region if space.guard is None else space.guard.freeze(cx, arm.region)
-    check_count(cx, bounds, body, config.block)
-    cx.b.parallel(bounds, body, config.block, config.name)
+    block = config.block or (tiles.BLOCK if tiles.has_tiles(arm.region) else None)
+    check_count(cx, bounds, body, block)
+    cx.b.parallel(bounds, body, block, config.name)
 
 
 def check_count(cx: Lowering, bounds: list[Value], body: Region, block: int | None) -> None:

@@ -3,7 +3,8 @@ invocations, each of which computes a result of its own.
 
 Invocations of a tile exchange values by shuffles. If the device's subgroups are smaller than the
 tile, they exchange them through shared memory, between barriers of the workgroup. The generated
-code has both forms, under a condition on `subgroup_size`.
+code has both forms, under a condition on `subgroup_size`. Workgroups have whole tiles; in
+reductions, invocations that pad them have the identity (`opt.mapping.padding`).
 
 - Reductions: butterfly, in k steps.
 - Scans: pointer jumping (Hillis and Steele, "Data parallel algorithms", 1986), in k steps.
@@ -21,13 +22,14 @@ from vkchi.frontend.calls.tables import Handler
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.values.kinds import describe
 from vkchi.frontend.values.references import Context
-from vkchi.ir.core import Op, Value
-from vkchi.ir.op_table.invocation_ops import IDENTITIES
+from vkchi.ir.core import Op, Region, Value
+from vkchi.ir.op_table.invocation_ops import IDENTITIES, TILE
 from vkchi.ir.ops import BITWISE
 from vkchi.lang.simt.subgroup import SCANS, SEGMENTED
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, shape_of, u32
 
 MOST_LOG2 = 6
+BLOCK = 64  # invocations of a workgroup without `block_dim`: whole tiles of all sizes
 LARGEST_BLOCK = 1024  # invocations of a workgroup at most
 Read = Callable[[Value, Value], Value]  # (value, lane of the tile) -> the value there
 # (lane of the tile, how to read other lanes) -> result
@@ -37,6 +39,12 @@ Algorithm = Callable[[Value, Read], Value]
 def in_tiles(cx: Context, log2: int, algorithm: Algorithm) -> Value:
     """Emit an algorithm on tiles of 2**log2 invocations, by shuffles and through shared memory."""
     b, last = cx.b, (1 << log2) - 1
+    block = cx.block or BLOCK
+    if block % (last + 1):
+        raise cx.fail(
+            f"tiles of {last + 1} invocations do not divide a workgroup of {block}",
+            help=f"ti.loop_config(block_dim={-(-block // (last + 1)) * (last + 1)})",
+        )
 
     def emit(index: str, read: Callable[[Value, Value], Value]) -> Any:
         with b.region() as region:
@@ -62,13 +70,18 @@ def in_tiles(cx: Context, log2: int, algorithm: Algorithm) -> Value:
     return b.if_(is_inside, by_shuffles, by_memory).results[0]
 
 
+def has_tiles(body: Region) -> bool:
+    """True if the body of a loop calls functions of tiles."""
+    return any(op.kind == "shared" and op.name == TILE for op in body.ops)
+
+
 def tile_array(cx: Context, t: Scalar) -> Value:
     """An array of the workgroup with an element per invocation; one per type and loop."""
     array = Array.of(t, 1, (LARGEST_BLOCK,), None, "shared")
     ops = cx.b.outermost.ops
-    known = [op for op in ops if op.kind == "shared" and op.name == "tile" and op.type is array]
+    known = [op for op in ops if op.kind == "shared" and op.name == TILE and op.type is array]
     if not known:
-        known.append(Op("shared", (), None, array, cx.b.span, "tile"))
+        known.append(Op("shared", (), None, array, cx.b.span, TILE))
         ops.insert(0, known[0])
     return known[0]
 
@@ -81,7 +94,9 @@ def reduction(cx: Context, v: Value, how: str, log2: int) -> Value:
     b = cx.b
 
     def algorithm(lane: Value, read: Read) -> Value:
-        found = v
+        t = scalar_of(v.type)
+        identity = b.const(IDENTITIES[how](t), t)
+        found = b.emit("select", b.emit("has_iteration"), v, identity)
         for step in range(log2):
             other = read(found, b.emit("xor", lane, b.const(1 << step, i32)))
             found = b.emit(how, found, other)
@@ -147,7 +162,7 @@ def check_log2(cx: Context, log2: Any, arg: int) -> int:
             arg=arg,
             help="tiles have 2 ** log2_size invocations: 5 for 32",
         )
-    return log2
+    return log2 if cx.in_parallel else 0  # serial code has one invocation
 
 
 def numbers(cx: Context, name: str, value: Any, how: str) -> Value:

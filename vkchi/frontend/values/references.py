@@ -49,6 +49,9 @@ class Context(Protocol):
     def in_parallel(self) -> bool: ...
 
     @property
+    def block(self) -> int | None: ...
+
+    @property
     def span(self) -> Span: ...
 
     @property

@@ -33,6 +33,12 @@ for _name, _doc, _traits in (
     ("subgroup_index", "index of this invocation in its subgroup", _OWN | _APART | _VARIES),
 ):
     add_row(_name, " -> i32", None, _doc, traits=_traits, interval=nonnegative)
+add_row(
+    "has_iteration", " -> u1", None,
+    "false in invocations that pad a loop to whole workgroups (`opt.mapping.padding`)",
+    traits=_OWN | _VARIES,
+)  # fmt: skip
+TILE = "tile"  # name of workgroup arrays through which tiles exchange values, padding included
 _STREAM = Trait.LOWERED | Trait.VARIES | Trait.OWNED
 _DRAW = "32 fresh random bits of this invocation's stream"
 add_row("random", " -> u32", None, _DRAW, Effect.WRITE, traits=_STREAM)
@@ -148,4 +154,5 @@ REFERENCE: dict[str, Act] = {
     "subgroup_size": lambda args, t: np.int32(1),
     "subgroup_index": lambda args, t: np.int32(0),
     "subgroup_elect": lambda args, t: np.bool_(True),
+    "has_iteration": lambda args, t: np.bool_(True),
 }

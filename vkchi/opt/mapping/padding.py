@@ -11,6 +11,7 @@ without effects:
 - writes and reports are omitted;
 - atomics and subgroup reductions receive the identity;
 - loads are those of the last iteration, hence in range;
+- `has_iteration` is false, and stores to arrays of tiles are kept, for tiled subgroup functions;
 - an omitted atomic returns the value in memory, so that loops waiting for a value end in all
   invocations.
 
@@ -31,7 +32,7 @@ from vkchi.analysis.uniformity import check_barriers
 from vkchi.analysis.values.host_numbers import BARRIERS, host_count, most_iterations
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Value, base_memory, constant_int, has_kind
-from vkchi.ir.op_table.invocation_ops import SPANS
+from vkchi.ir.op_table.invocation_ops import SPANS, TILE
 from vkchi.ir.ops import ATOMICS, Effect, effect_of
 from vkchi.ir.rebuild import Rebuilder, rebuild
 from vkchi.opt.cost_model import choose_block, fills_groups
@@ -133,12 +134,14 @@ class PaddedBodyCopier(Rebuilder):
 
     def visit_effect(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         """Guard ops with effects, and neutralize operands of subgroup ops."""
+        if op.kind == "has_iteration":
+            return (self.inside_value,)
         if op.kind.startswith("subgroup_"):
             return self.hide(b, op, args)
         if effect_of(op.kind) not in EFFECTS or op.kind == "random":
             return None
         base = base_memory(op.args[0])
-        if isinstance(base, Op) and base.kind == "local":
+        if isinstance(base, Op) and (base.kind == "local" or base.name == TILE):
             return None
         return self.hide(b, op, args) or self.guard(b, op, args)
 
