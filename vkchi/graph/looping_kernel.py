@@ -19,6 +19,7 @@ Source: Quadrants' user guide, "Graph".
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
@@ -53,6 +54,7 @@ class LoopingKernel:
         functools.update_wrapper(self, fn)
         self.__vkchi_func__ = self._fn = fn
         self._source, self._whole = source_of(fn), Kernel(fn)
+        check_returns(self._source)
         self._names = tuple(inspect.signature(fn).parameters)
         self._count = 0
         self.parts = list(self._make_parts(self._source.node.body))
@@ -109,8 +111,7 @@ class LoopingKernel:
 
     def _flag(self, loop: DoWhile, given: Mapping[str, Any]) -> Storage:
         """The array of a loop's flag. Raises ArgumentError unless it holds one integer."""
-        outer = inspect.getclosurevars(self._fn).nonlocals if self._fn.__closure__ else {}
-        flag = eval(loop.flag, self._fn.__globals__, {**outer, **given})
+        flag = eval(loop.flag, self._fn.__globals__, {**variables_around(self._fn), **given})
         is_integer = isinstance(flag, Storage) and flag.compute.kind in "iub"
         if not is_integer or flag.shape not in ((), (1,)):
             raise ArgumentError(
@@ -171,12 +172,21 @@ def is_text(n: ast.stmt) -> bool:
 
 def names_do_while(fn: FunctionType, call: ast.Call) -> bool:
     """True if a call's function is `do_while`, by the globals and the variables around `fn`."""
-    outer = inspect.getclosurevars(fn).nonlocals if fn.__closure__ else {}
+    outer = variables_around(fn)
     words = ast.unparse(call.func).split(".")
     found = outer.get(words[0], fn.__globals__.get(words[0]))
     for word in words[1:]:
         found = getattr(found, word, None)
     return found is do_while
+
+
+def variables_around(fn: FunctionType) -> dict[str, Any]:
+    """The variables of enclosing functions that `fn` names, as far as they have values."""
+    found: dict[str, Any] = {}
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # not assigned yet
+            found[name] = cell.cell_contents
+    return found
 
 
 def flag_of(source: Source, loop: ast.While) -> ast.expr:
@@ -189,6 +199,17 @@ def flag_of(source: Source, loop: ast.While) -> ast.expr:
             help="while ti.graph.do_while(flag):",
         )
     return loop.test.args[0]
+
+
+def check_returns(source: Source) -> None:
+    """Raise KernelSyntaxError for a `return`, which would only end its part."""
+    for n in ast.walk(source.node):
+        if isinstance(n, ast.Return):
+            raise KernelSyntaxError(
+                "a kernel with loops of ti.graph.do_while has no `return`",
+                source.span(n),
+                help="put what follows under an `if`, or choose between kernels in Python",
+            )
 
 
 def check_variables(fn: FunctionType, source: Source, parameters: Iterable[str]) -> None:

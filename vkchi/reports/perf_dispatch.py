@@ -124,14 +124,16 @@ class PerfDispatch:
         """Call the next implementation of a measurement; choose the fastest after the last."""
         n = len(measured.candidates)
         k, turn = measured.calls % n, measured.calls // n
-        measured.calls += 1
         if turn < self.warmup:
-            return measured.candidates[k].call(*args, **named)
+            result = measured.candidates[k].call(*args, **named)
+            measured.calls += 1
+            return result
         sync()
         began = perf_counter()
         result = measured.candidates[k].call(*args, **named)
         sync()
         measured.seconds[k] += perf_counter() - began
+        measured.calls += 1  # not after an exception
         if measured.calls == n * (self.warmup + self.active):
             least = min(range(n), key=measured.seconds.__getitem__)
             measured.fastest, measured.found_at = measured.candidates[least], perf_counter()

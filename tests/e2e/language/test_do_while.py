@@ -121,6 +121,16 @@ def test_wrong_uses() -> None:
                 for i in x:
                     x[i] = s
 
+    with pytest.raises(ti.TaichiSyntaxError, match="has no `return`"):
+
+        @ti.kernel(graph=True)
+        def leaves(x: ti.Tensor, left: ti.Tensor):
+            if ti.static(x.shape[0] > 3):
+                return
+            while ti.graph.do_while(left):
+                for i in x:
+                    x[i] = 1
+
     with pytest.raises(ti.TaichiSyntaxError, match="takes an array of one integer"):
 
         @ti.kernel(graph=True)
@@ -143,3 +153,20 @@ def test_wrong_uses() -> None:
         solve(x, left)
     with pytest.raises(ti.TaichiSyntaxError, match="only be called inside a kernel"):
         ti.graph.do_while(left)
+
+
+def test_the_flag_may_be_assigned_after_the_definition(init: Init) -> None:
+    init()
+
+    @ti.kernel(graph=True)
+    def run():
+        while ti.graph.do_while(left):
+            for i in x:
+                x[i] += 1
+            for _ in range(1):
+                left[None] -= 1
+
+    x, left = ti.field(ti.i32, 4), ti.field(ti.i32, ())
+    left[None] = 3
+    run()
+    assert x.to_numpy().tolist() == [3] * 4
