@@ -78,6 +78,11 @@ class Builder:
         return self._stack[-1]
 
     @property
+    def is_at_top(self) -> bool:
+        """True if no loop or branch is open."""
+        return len(self._stack) == 1
+
+    @property
     def outermost(self) -> Region:
         """The body of the outermost loop or branch that is open; without one, the Func's body."""
         return self._stack[min(1, len(self._stack) - 1)]

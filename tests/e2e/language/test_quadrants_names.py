@@ -501,6 +501,20 @@ def test_tiles_at_the_end_of_loops(count: int) -> None:
         assert found.to_numpy().tolist() == [np.concatenate(row).tolist() for row in want]
 
 
+def test_serial_code_and_loops_have_other_invocations() -> None:
+    first, x = ti.field(ti.i32, ()), ti.field(ti.i32, 64)
+
+    @ti.kernel
+    def run():
+        first[None] = ti.simt.block.thread_idx()
+        ti.loop_config(block_dim=64)
+        for i in x:
+            x[i] = ti.simt.block.thread_idx()
+
+    run()
+    assert first[None] == 0 and x.to_numpy().tolist() == list(range(64))
+
+
 def test_workgroups_have_whole_tiles() -> None:
     x, subgroup = ti.field(ti.i32, 64), ti.simt.subgroup
 

@@ -1,9 +1,9 @@
 """Common subexpression elimination (CSE): a pure op is replaced by an equal op that dominates it.
 
-An op dominates the later ops of its region, and of regions nested in these. Operands of commutative
-ops match in both orders, for floats too, as IEEE sums and products commute. `min` and `max` of
-zeros do not, so there only integers match. Loads are left to `forward`; each `local` is a separate
-allocation.
+An op dominates the later ops of its region, and of regions nested in these. Indices of invocations
+in serial code are not those of the parallel loops behind it. Operands of commutative ops match in
+both orders, for floats too, as IEEE sums and products commute. `min` and `max` of zeros do not, so
+there only integers match. Loads are left to `forward`; each `local` is a separate allocation.
 
 Drivers also do CSE. Here it lets other passes test the equality of addresses by identity.
 `simplify` applies CSE with the same table; this pass runs CSE alone.
@@ -19,7 +19,7 @@ from typing import Any
 
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value
-from vkchi.ir.ops import CHOICES, COMMUTATIVE, TABLE, Effect
+from vkchi.ir.ops import CHOICES, COMMUTATIVE, PER_INVOCATION, TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder, Visit
 from vkchi.opt.rewrite.match import scalar_kind_of
 from vkchi.types import Type
@@ -77,7 +77,12 @@ class ScopedRebuilder(Rebuilder):
 
     def __init__(self, visit: Visit, kinds: Collection[str] | None = None) -> None:
         super().__init__(visit, kinds)
-        self.available = Available()
+        self.available, self.has_parallel = Available(), False
+
+    def run(self, fn: Func) -> Func:
+        # The invocation of serial code is none of those of a parallel loop behind it.
+        self.has_parallel = any(op.kind == "parallel" for op in fn.body.ops)
+        return super().run(fn)
 
     def inside(self, *params: Param) -> AbstractContextManager[Region]:
         return AvailabilityScope(self.available, self.b.region(*params))
@@ -91,8 +96,9 @@ class ScopedRebuilder(Rebuilder):
         if found is not None:
             return (found,)
         new = op if args is op.args else self.copy(op, args, ())
-        available.values[key] = new
-        available.entered.append(key)
+        if not (self.has_parallel and op.kind in PER_INVOCATION and self.b.is_at_top):
+            available.values[key] = new
+            available.entered.append(key)
         self.b.ops.append(new)
         return (new,)
 
