@@ -198,8 +198,6 @@ def _run_own(
     arguments = spec.arrange_gradient(known)
     spec.check_gradient_written(arguments)
     if memory.is_needed:
-        pass  # rarely used, slow to import
-
         spec.gradient.dispatch(partial(run_with_snapshots, memory), *arguments)
     else:
         spec.gradient(*arguments)
