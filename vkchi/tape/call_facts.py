@@ -67,7 +67,7 @@ def facts_of(
     """
     needs = made.needs(call) if made is not None else {}
     boxes = made.writes(call) if made is not None else {}
-    undecided = {name: frozenset(fill for fill in fills if not fill.lost)
+    undecided = {name: frozenset(fill for fill in fills if not fill.why_constant)
                  for name, fills in constant.items()}  # fmt: skip
     flows = flows_of(call, by, undecided)
     who, places = f"{call.name}()", call.arrays.keys() - (call.hosts.keys() - call.tensors.keys())

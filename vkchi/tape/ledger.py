@@ -1,13 +1,15 @@
 """Memory state of a recording: one account for each array that the recording tracks.
 
     attribute           meaning
-    definitions         what writes left there: derivatives, used inputs, lost and unknown values
+    definitions         its reaching definitions, by parts: derivatives, used inputs, lost and
+                        unknown values
     reads               indices that Python has read
     fills, puts         constants that Python stored
     writes              writes since a call with a custom gradient
     history             number of writes, and the contents that gradients will read
     flags               numbers of the loads that read each element
-    contents, shown     saved contents, to detect writes by other code
+    contents            saved contents, to detect writes by other code (`HostAccount`,
+                        `ExportedArray`)
 
 Accounts of device arrays are found by the array object, those of host memory (`HostAccount`) by
 address. A tracked device array calls `Ledger.on_access` before Python accesses it. Other code may
@@ -49,10 +51,10 @@ class PythonFill:
 
     def __init__(self, array: Storage) -> None:
         self.array, self.span = array, user_span()
-        self.lost: tuple[Note, ...] = ()
+        self.why_constant: tuple[Note, ...] = ()
 
     def mark_constant(self, lost: tuple[Note, ...]) -> None:
-        self.lost = self.lost or lost
+        self.why_constant = self.why_constant or lost
 
     def forbid(self, gradient: Storage) -> None:
         """Fill the array's gradient with NaN, and watch accesses to it by Python (`on_access`)."""
@@ -68,7 +70,7 @@ class PythonFill:
             raise GradientError(
                 f"the gradient of {self.array!r} is not known: Python put numbers into it inside "
                 "the tape, which were taken for constants, for the derivative by them gets lost",
-                user_span(), notes=(("Python put them there", self.span), *self.lost),
+                user_span(), notes=(("Python put them there", self.span), *self.why_constant),
                 help="put them there before the tape: then an error says what needs a gradient",
             )  # fmt: skip
         if access.at is None:
@@ -117,7 +119,7 @@ class Definition(NamedTuple):
 
     @property
     def is_constant(self) -> bool:
-        return bool(self.fills) and all(fill.lost for fill in self.fills)
+        return bool(self.fills) and all(fill.why_constant for fill in self.fills)
 
     def overwritten(self, memory: Any, by: str, span: Span | None, box: Box = ()) -> Definition:
         """The unknown value that `by` stored over this part."""

@@ -213,7 +213,7 @@ def forbid_gradients(fills: Iterable[PythonFill]) -> None:
     """
     for fill in fills:
         gradient = fill.array.companion("grad")
-        if fill.lost and gradient is not None:
+        if fill.why_constant and gradient is not None:
             fill.forbid(gradient)
 
 

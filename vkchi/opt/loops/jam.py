@@ -81,8 +81,10 @@ def jam_by(
 ) -> Func:
     def choose(op: Op) -> JamPlan | Verdict:
         plan = choose_axis(op, factor, caps, variances)
-        other = plan or choose_neighbours(op, factor, caps, variances)
-        return other or (plan if isinstance(plan, Refusal) else other)
+        if isinstance(plan, JamPlan):
+            return plan
+        other = choose_neighbours(op, factor, caps, variances)
+        return plan if isinstance(plan, Refusal) and not isinstance(other, JamPlan) else other
 
     return jam_loops(fn, choose, log)
 
