@@ -170,7 +170,7 @@ def test_passes_change_nothing_where_their_kinds_are_missing() -> None:
     memo = Memo()
     seen: set[str] = set()
     for fn, caps in product(inputs(), (FULL, pipeline.CPU)):
-        given = pipeline.given_to(fn, caps, Options(), memo)
+        given = pipeline.given_to(caps, Options(), memo)
         for name in WITH_NEEDS:
             if not pipeline.may_apply(ENTRIES[name], fn, memo):
                 run = pipeline.load_pass(name)

@@ -72,9 +72,9 @@ def test_reasons(name: str, golden: str, device: str, expected: list[tuple[int, 
     found = []
     for fn in parse(text).funcs:
         log: Log = []
-        given = pipeline.given_to(fn, DEVICES[device], Options(), Memo(log))
+        given = pipeline.given_to(DEVICES[device], Options(), Memo(log))
         made = pipeline.run_pass(name, fn, given)
-        silent = pipeline.given_to(fn, DEVICES[device], Options(), Memo())
+        silent = pipeline.given_to(DEVICES[device], Options(), Memo())
         assert print_func(made) == print_func(pipeline.run_pass(name, fn, silent))
         for d in log:
             if d.kind == "refused" and d.span is not None:
