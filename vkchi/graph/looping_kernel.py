@@ -70,6 +70,7 @@ class LoopingKernel:
                 part = function_of_part(self._fn, self._source, statements, self._count)
                 yield Kernel(part)
             else:
+                check_jumps(self._source, loop)
                 flag = flag_of(self._source, loop)
                 code = compile(ast.fix_missing_locations(ast.Expression(flag)), "<flag>", "eval")
                 yield DoWhile(code, list(self._make_parts(statements)))
@@ -210,6 +211,25 @@ def check_returns(source: Source) -> None:
                 source.span(n),
                 help="put what follows under an `if`, or choose between kernels in Python",
             )
+
+
+def check_jumps(source: Source, loop: ast.While) -> None:
+    """Raise KernelSyntaxError for `break` and `continue` of a loop of `do_while`."""
+    for jump in jumps_of(loop.body):
+        raise KernelSyntaxError(
+            f"a loop of ti.graph.do_while has no `{ast.unparse(jump)}`",
+            source.span(jump),
+            help="set the flag to 0, and put what follows under an `if`",
+        )
+
+
+def jumps_of(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Yield each `break` and `continue` of the loop with this body."""
+    for n in body:
+        if isinstance(n, ast.Break | ast.Continue):
+            yield n
+        inner = n.orelse if isinstance(n, ast.For | ast.While) else ast.iter_child_nodes(n)
+        yield from jumps_of(inner)
 
 
 def check_variables(fn: FunctionType, source: Source, parameters: Iterable[str]) -> None:

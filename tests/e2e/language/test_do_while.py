@@ -170,3 +170,27 @@ def test_the_flag_may_be_assigned_after_the_definition(init: Init) -> None:
     left[None] = 3
     run()
     assert x.to_numpy().tolist() == [3] * 4
+
+
+@pytest.mark.parametrize("jump", ["break", "continue"])
+def test_jumps_are_errors(jump, tmp_path):
+    path = tmp_path / f"jumps_{jump}.py"
+    path.write_text(f"""
+import vkchi as ti
+
+def make(x, flag):
+    @ti.kernel(graph=True)
+    def run():
+        while ti.graph.do_while(flag):
+            for i in range(4):
+                if i > 2:
+                    break
+            flag[None] = 0
+            if x[0] > 1:
+                {jump}
+    return run
+""")
+    scope = {}
+    exec(compile(path.read_text(), str(path), "exec"), scope)
+    with pytest.raises(ti.TaichiSyntaxError, match=f"has no `{jump}`"):
+        scope["make"](ti.field(ti.i32, 4), ti.field(ti.i32, ()))
