@@ -32,6 +32,7 @@ from vkchi.compile_state import compiling
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
 from vkchi.graph import Arg, ArgKind, Graph
+from vkchi.interrupts.contexts import restoring
 from vkchi.kernel import BoundKernel, Kernel, find_compiled
 from vkchi.lang.matrix import Matrix
 from vkchi.ndarray import ndarray
@@ -191,7 +192,7 @@ class Module:
         except ArgumentError as e:
             raise ArgumentError(f"{fn.__name__}(): {e}") from None
         specs = tuple(p.spec(a, s) for p, a, s in zip(parameters, args, signs))
-        with runtime.lock, compiling(fn.__name__):
+        with restoring(runtime.lock), runtime.lock, compiling(fn.__name__):
             made = find_compiled(fn, specs, runtime.options, self._caps)
         for m in made.members.arrays:
             raise ArgumentError(

@@ -43,6 +43,7 @@ from vkchi.fields.storage import Storage
 from vkchi.fields.trees.tree_layout import BufferView
 from vkchi.graph.graph_arguments import FACTS, Arg, ArgKind
 from vkchi.graph.graph_builder import Graph, GraphNode
+from vkchi.interrupts.contexts import restoring
 from vkchi.interrupts.local import local
 from vkchi.kernel import launch_or_record
 from vkchi.launch.compiled_kernel import CompiledKernel
@@ -108,7 +109,7 @@ class LoadedKernel:
                 check_signed(p, arg, wanted)
             if self._compiled is None:
                 runtime.device.require_open()
-                with runtime.lock:
+                with restoring(runtime.lock), runtime.lock:
                     self._compiled = self._load(runtime, args)
             return act(self._compiled, args)
         except ArgumentError as e:
