@@ -18,7 +18,6 @@ https://docs.jax.dev/en/latest/notebooks/Custom_derivative_rules_for_Python_code
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import cache, partial, wraps
 from inspect import Parameter as PythonParameter
 from inspect import Signature
@@ -33,6 +32,7 @@ from vkchi.errors import (
 )
 from vkchi.interop.host_views import short_repr
 from vkchi.interrupts.imports import import_uninterrupted
+from vkchi.interrupts.local import local, suppress
 from vkchi.kernel import BoundKernel, Kernel
 from vkchi.launch.compiled_kernel import CompiledKernel
 from vkchi.ndarray import Ndarray, ndarray
@@ -198,7 +198,7 @@ def to_jax(jax: Any, spec: OperatorSpec, p: Parameter, arg: Any) -> Any:
     take."""
     try:
         found = jax.numpy.asarray(arg)
-    except (TypeError, ValueError):
+    except local(TypeError, ValueError):
         raise operator_argument_error(
             f"{spec.name}(): argument `{p.name}`: an array or a number is needed, not "
             f"{type(arg).__name__} {short_repr(arg)}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 
@@ -75,6 +76,8 @@ def test_the_profiler_shows_the_names_of_loops(init: Init) -> None:
     init(kernel_profiler=True)
     if current_runtime().profiler is None:
         pytest.skip("the device has no timestamps")
+    if os.environ.get("VKCHI_PYTHON") == "1":
+        pytest.skip("kernels as Python have no times of the device")
     x = ti.field(ti.i32, 70)
 
     @ti.kernel

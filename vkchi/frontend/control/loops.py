@@ -51,7 +51,7 @@ from vkchi.frontend.control.spaces import (
     parallel_bounds,
     space_of,
 )
-from vkchi.frontend.ops import operator_lowering, tiles
+from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.state.pending import PendingCaution, PendingDecision
 from vkchi.frontend.state.scope import CONDITIONAL, REAL, VARIABLE, LoopScope, Var
 from vkchi.frontend.syntax.syntax_facts import first_break, items_in, name_in, nodes_of, returns
@@ -59,6 +59,7 @@ from vkchi.frontend.values.python_values import is_static_call
 from vkchi.ir.core import Op, Param, Region, Value, has_kind, walk, walk_ops
 from vkchi.ir.iteration_space import INT_MAX, checked_iteration_count
 from vkchi.ir.iteration_space import space_of as space_of_axes
+from vkchi.ir.op_table.invocation_ops import TILE, TILE_BLOCK
 from vkchi.ir.ops import GROUPED, SYNCS, TABLE, Effect, Trait
 from vkchi.lang.matrix import Matrix
 from vkchi.span import PACKAGE, Span, is_ours
@@ -125,6 +126,11 @@ def uses_simt(region: Region) -> bool:
         op.kind in OF_WORKGROUPS or (op.kind == "thread_index" and op not in of_reports)
         for op in inner
     )
+
+
+def has_tiles(body: Region) -> bool:
+    """True if the body of a loop calls functions of tiles."""
+    return any(op.kind == "shared" and op.name == TILE for op in body.ops)
 
 
 def must_be_parallel(cx: Lowering, n: ast.For, found: CarriedVariable) -> CompilationError:
@@ -327,7 +333,7 @@ def parallel(
     with cx.b.within(arm.region):
         cx.b.emit("yield")
     body = arm.region if space.guard is None else space.guard.freeze(cx, arm.region)
-    block = config.block or (tiles.BLOCK if tiles.has_tiles(arm.region) else None)
+    block = config.block or (TILE_BLOCK if has_tiles(arm.region) else None)
     check_count(cx, bounds, body, block)
     cx.b.parallel(bounds, body, block, config.name)
 

@@ -22,14 +22,13 @@ from vkchi.frontend.calls.tables import Handler
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.values.kinds import describe
 from vkchi.frontend.values.references import Context
-from vkchi.ir.core import Op, Region, Value
-from vkchi.ir.op_table.invocation_ops import IDENTITIES, TILE
+from vkchi.ir.core import Op, Value
+from vkchi.ir.op_table.invocation_ops import IDENTITIES, TILE, TILE_BLOCK
 from vkchi.ir.ops import BITWISE
 from vkchi.lang.simt.subgroup import SCANS, SEGMENTED
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, shape_of, u32
 
 MOST_LOG2 = 6
-BLOCK = 64  # invocations of a workgroup without `block_dim`: whole tiles of all sizes
 LARGEST_BLOCK = 1024  # invocations of a workgroup at most
 Read = Callable[[Value, Value], Value]  # (value, lane of the tile) -> the value there
 # (lane of the tile, how to read other lanes) -> result
@@ -39,7 +38,7 @@ Algorithm = Callable[[Value, Read], Value]
 def in_tiles(cx: Context, log2: int, algorithm: Algorithm) -> Value:
     """Emit an algorithm on tiles of 2**log2 invocations, by shuffles and through shared memory."""
     b, last = cx.b, (1 << log2) - 1
-    block = cx.block or BLOCK
+    block = cx.block or TILE_BLOCK
     if block % (last + 1):
         raise cx.fail(
             f"tiles of {last + 1} invocations do not divide a workgroup of {block}",
@@ -68,11 +67,6 @@ def in_tiles(cx: Context, log2: int, algorithm: Algorithm) -> Value:
     is_inside = b.emit("gt", b.emit("subgroup_size"), b.const(last, i32))
     by_shuffles, by_memory = emit("subgroup_index", shuffle), emit("local_index", exchange)
     return b.if_(is_inside, by_shuffles, by_memory).results[0]
-
-
-def has_tiles(body: Region) -> bool:
-    """True if the body of a loop calls functions of tiles."""
-    return any(op.kind == "shared" and op.name == TILE for op in body.ops)
 
 
 def tile_array(cx: Context, t: Scalar) -> Value:

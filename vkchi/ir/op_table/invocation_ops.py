@@ -39,6 +39,7 @@ add_row(
     traits=_OWN | _VARIES,
 )  # fmt: skip
 TILE = "tile"  # name of workgroup arrays through which tiles exchange values, padding included
+TILE_BLOCK = 64  # invocations of a workgroup without `block_dim`: whole tiles of all sizes
 _STREAM = Trait.LOWERED | Trait.VARIES | Trait.OWNED
 _DRAW = "32 fresh random bits of this invocation's stream"
 add_row("random", " -> u32", None, _DRAW, Effect.WRITE, traits=_STREAM)
