@@ -55,7 +55,7 @@ CHAPTERS = {
         "fields.trees.fields_builder", "fields.trees.snode", "fields.trees.snode",
         "fields.trees.bitpacked", "lang.sparse_cells")),
     "arrays": Chapter("Arrays and textures", (
-        "ndarray", "fields.storage", "fields.tensors", "texture", "interop.from_dlpack",
+        "ndarray", "fields.storage", "fields.tensor_constructors", "texture", "interop.from_dlpack",
         "interop.cuda.pool")),
     "types": Chapter("Types", ("types", "types.formats", "lang.matrix", "lang.struct")),
     "math": Chapter("Mathematical functions", (

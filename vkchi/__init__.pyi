@@ -73,7 +73,7 @@ from vkchi.fields.constructors import (
     vector_field as vector_field,
 )
 from vkchi.fields.storage import Storage
-from vkchi.fields.tensors import Backend as Backend, tensor as tensor
+from vkchi.fields.tensor_constructors import Backend as Backend, tensor as tensor
 from vkchi.fields.trees.bitpacked import BitpackedFields as BitpackedFields
 from vkchi.fields.trees.snode import SNode as SNode
 from vkchi.fields.struct_arrays import StructField as StructField

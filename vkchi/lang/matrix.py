@@ -36,15 +36,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from vkchi.protocols import Arithmetic, MatrixField, MatrixNdarray, Storage, VectorNdarray
-    from vkchi.types.hints import (
-        Entry,
-        FieldOptions,
-        Number,
-        Numbers,
-        ScalarDType,
-        Shape,
-        TensorOptions,
-    )
+    from vkchi.types import hints
+    from vkchi.types.hints import Entry, FieldOptions, Number, Numbers, ScalarDType, Shape
 else:
     Arithmetic = object
 
@@ -491,7 +484,7 @@ class Matrix(Arithmetic):
 
     @staticmethod
     def tensor(
-        n: int, m: int, dtype: ScalarDType, shape: Shape, **options: Unpack[TensorOptions]
+        n: int, m: int, dtype: ScalarDType, shape: Shape, **options: Unpack[hints.TensorOptions]
     ) -> Storage:
         """A field or ndarray of shape `shape` of `n` by `m` matrices of scalars of type `dtype`.
 
@@ -546,7 +539,7 @@ class Vector(Matrix):
 
     @staticmethod
     def tensor(  # type: ignore[override]
-        n: int, dtype: ScalarDType, shape: Shape, **options: Unpack[TensorOptions]
+        n: int, dtype: ScalarDType, shape: Shape, **options: Unpack[hints.TensorOptions]
     ) -> Storage:
         """A field or ndarray of shape `shape` of vectors of `n` scalars of type `dtype`.
 

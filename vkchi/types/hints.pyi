@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from vkchi.fields.constructors import ComponentOrder
 from vkchi.fields.field import Field
-from vkchi.fields.tensors import Backend
+from vkchi.fields.tensor_constructors import Backend
 from vkchi.fields.trees.snode import Axes
 from vkchi.lang.matrix import Matrix
 from vkchi.ndarray import Ndarray

@@ -20,7 +20,7 @@ from vkchi.frontend.values.trees import map_leaves
 from vkchi.ir.core import Param, Value
 from vkchi.lang.function import Function, repeat
 from vkchi.lang.linear_algebra import decompose
-from vkchi.lang.linear_algebra.decompose import DOUBLE, SINGLE, FloatPrecision
+from vkchi.lang.linear_algebra.jacobi import DOUBLE, SINGLE, FloatPrecision
 from vkchi.types import Scalar, f32, f64, i32, promote, scalar_of, u1
 
 # --- loops of traced functions -------------------------------------------------------------------

@@ -226,7 +226,11 @@ def _all_equal(cx: Context, value: Any, log2_size: Any) -> Value:
         v = operator_lowering.cast(cx, v, i32)
     same: Value = b.const(1, i32)
     for part in operator_lowering.components(cx, v):
-        first = in_tiles(cx, log2, lambda lane, read, v=part: read(v, b.const(0, i32)))  # type: ignore[misc]
+
+        def of_first(lane: Value, read: Read, v: Value = part) -> Value:
+            return read(v, b.const(0, i32))
+
+        first = in_tiles(cx, log2, of_first)
         is_same = operator_lowering.cast(cx, b.emit("eq", part, first), i32)
         same = b.emit("and", same, is_same)
     return reduction(cx, same, "and", log2)
