@@ -162,7 +162,10 @@ def cotangent_of(output: Any, given: Any, what: str = "cotangent") -> Cotangent:
     if values.shape != shape:
         if values.shape == ():
             return float(values)
-        raise ArgumentError(f"{who} has shape {values.shape}, and {shape} is needed")
+        raise ArgumentError(
+            f"{who} has shape {values.shape}, and {shape} is needed: give numbers of that shape, "
+            "or one number for all elements"
+        )
     return values
 
 

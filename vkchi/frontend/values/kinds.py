@@ -2,7 +2,18 @@
 
 The kind of a Python object depends on its class alone, since the attributes of a user's object may
 have any name. A kind supports every use that is not a key of its `helps`. Modules that define a
-class of values define its kind.
+class of values define its kind, with the class in `of=[...]`.
+
+A method that returns `NotImplemented` leaves the operation to the kind of the other operand, or to
+Python. None is the answer of kinds to which a question does not apply. Terms:
+
+- kernel value: an `ir.core.Value`, known when the kernel runs. All others are compile-time
+  constants;
+- Target: an assignable reference that has not been read yet (`references`). The `slot` of a value
+  is the Target of its variable, if it is in one;
+- tree: a list, tuple, dict or struct, whose leaves may be kernel values (`trees`). A value that
+  contains kernel values but is no tree is deferred;
+- path: the name and the attributes or items by which a kernel reaches a Python object.
 
     kind_of(x).is_static(x)                 # True if x is a compile-time constant
     check_supported(cx, x, "truth")      # KernelTypeError: a whole array is neither true nor false
@@ -342,7 +353,8 @@ _WORDS: dict[type, str] = {
     str: "a string", dict: "a dict", set: "a set", type(None): "None", complex: "a complex",
 }  # fmt: skip
 KINDS: dict[type, Kind] = {}  # class -> kind of its objects, and of those of its subclasses
-# Attribute of a class -> kind of its objects; the first one counts.
+# Attribute of a class -> kind of its objects; the first one counts. The order is that of the keys
+# that are entered with PLAIN below; kinds replace their values.
 _MARKS: dict[str, Kind] = {}
 
 
