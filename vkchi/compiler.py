@@ -134,7 +134,8 @@ def relate_members(lowered: Lowered, args: tuple[ArgSpec, ...]) -> Members:
     from vkchi.interop.in_place import are_disjoint_arguments  # few kernels need it
 
     passed = {arg.name: arg.given for arg in args if arg.kind == "array"}
-    held = {m.name: lowered.dependencies.member(m.name) for m in lowered.members}
+    arrays = [m.name for m in lowered.members if m.role == "array"]
+    held = {name: lowered.dependencies.member(name) for name in arrays}
     both = {**passed, **held}
     are_disjoint = are_disjoint_arguments(list(both.values()))
     params = {p.name: p for p in lowered.func.params}
@@ -150,8 +151,9 @@ def relate_members(lowered: Lowered, args: tuple[ArgSpec, ...]) -> Members:
         if name in held and like != name:
             likes[name] = like
             params[name].attributes = params[name].attributes._replace(like=like)
-    arrays = tuple([m._replace(like=likes.get(m.name, "")) for m in lowered.members])
-    return Members(arrays, are_disjoint)
+    return Members(
+        tuple([m._replace(like=likes.get(m.name, "")) for m in lowered.members]), are_disjoint
+    )
 
 
 def lower_only(fn: FunctionType, args: tuple[ArgSpec, ...], options: Options) -> Compiled:

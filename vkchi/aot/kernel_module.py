@@ -194,9 +194,10 @@ class Module:
         specs = tuple(p.spec(a, s) for p, a, s in zip(parameters, args, signs))
         with restoring(runtime.lock), runtime.lock, compiling(fn.__name__):
             made = find_compiled(fn, specs, runtime.options, self._caps)
-        for m in made.members.arrays:
+        for m in made.members.all:
+            what = "ndarray" if m.role == "array" else "number"
             raise ArgumentError(
-                f"{fn.__name__}() reads the ndarray `{m.paths[0]}`, which is memory of this "
+                f"{fn.__name__}() reads the {what} `{m.paths[0]}`, which is memory of this "
                 "process\nhelp: pass it to the kernel as an argument, or make it a field"
             )
         bound = [(p, s) for p, s in zip(parameters, signs) if is_bound(p)]

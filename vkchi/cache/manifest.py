@@ -157,8 +157,8 @@ def encode_kernel(made: Compiled, found: SurveyedKernel) -> bytes:
     of `encode`."""
     survey = found.survey
     check_reached(made, survey)
-    if made.members.arrays:
-        raise NoDigestError(f"{made.members.arrays[0].name} is an ndarray")
+    if made.members.all:
+        raise NoDigestError(f"{made.members.all[0].name} is a hidden parameter")
     numbers = {id(field): k for k, field in enumerate(survey.fields)}
     try:
         fields = {name: numbers[id(field)] for name, field in made.fields.items()}

@@ -25,7 +25,7 @@ from vkchi.errors import (
     KernelTypeError,
     nearest_name,
 )
-from vkchi.frontend.state.captured_values import Step, is_object
+from vkchi.frontend.state.captured_values import Path, Step, is_object
 from vkchi.frontend.state.dependencies import Dependencies, outer_value
 from vkchi.frontend.state.reachable_values import record_reachable
 from vkchi.frontend.state.reports import ReportBuilder
@@ -53,7 +53,7 @@ from vkchi.span import Span
 from vkchi.target.options import Options
 from vkchi.target.shader import SEED
 from vkchi.tuples import NamedTuple
-from vkchi.types import u32
+from vkchi.types import Scalar, u32
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -161,6 +161,7 @@ class Lowering:
         self.params: list[Param] = []
         self.bindings: dict[str, Binding] = {}
         self._arrays: dict[int, ArrayRef] = {}
+        self._scalars: dict[Path, Param] = {}
         # id -> (object that Python made in this kernel, number of open regions)
         self.made: dict[int, tuple[Any, int]] = {}
         # id -> (object, its widened copy); holding the object keeps its id from being reused.
@@ -450,6 +451,19 @@ class Lowering:
             param = self.add_param(Param(given.type, name, given.attributes), ("arg", name))
             self.dependencies.add_member(value, name)
             found = self._arrays[id(value)] = ArrayRef(param, name=str(path), member=value)
+        return found
+
+    def scalar_member(self, t: Scalar) -> Param | None:
+        """Return the number that was just read from an object as a parameter of the Func, of type
+        `t`; None if no path leads to it."""
+        path = next(reversed(self.dependencies.last), None)
+        if path is None or path.root.kind == "object":
+            return None
+        found = self._scalars.get(path)
+        if found is None:
+            name = self.unused_name(path.dotted)
+            found = self._scalars[path] = self.add_param(Param(t, name), ("arg", name))
+            self.dependencies.add_scalar(path, name, t)
         return found
 
     def array_of(self, obj: Any) -> ArrayRef:

@@ -26,7 +26,7 @@ from vkchi.frontend.control.expressions import EXPRESSIONS, LEAVES
 from vkchi.frontend.control.flow import lower_block
 from vkchi.frontend.control.places import lvalue
 from vkchi.frontend.control.statements import STATEMENTS
-from vkchi.frontend.state.captured_values import MemberArray
+from vkchi.frontend.state.captured_values import Member
 from vkchi.frontend.state.dependencies import Dependencies
 from vkchi.frontend.state.pending import PendingCaution, PendingDecision
 from vkchi.frontend.state.scope import ARGUMENT, VARIABLE, Activation, Var
@@ -74,7 +74,7 @@ class Lowered(NamedTuple):
     - `demands`: conditions that the host checks before a launch, where it can
     - `cautions`: warnings about the source
     - `decisions`: which loops are parallel
-    - `members`: the ndarrays among the parameters that are no arguments
+    - `members`: the parameters that are no arguments, but read from objects
     """
 
     func: Func
@@ -87,7 +87,7 @@ class Lowered(NamedTuple):
     demands: tuple[LaunchCondition, ...] = ()
     cautions: tuple[PendingCaution, ...] = ()
     decisions: tuple[PendingDecision, ...] = ()
-    members: tuple[MemberArray, ...] = ()
+    members: tuple[Member, ...] = ()
 
 
 def lower_kernel(fn: FunctionType, args: tuple[ArgSpec, ...], options: Options) -> Lowered:

@@ -107,8 +107,7 @@ class CompiledKernel(Executable):
     - renew: returns the kernel compiled for arguments and the current Python values.
     - in_order: numbers of the racing loops that it serializes.
     - watch: race detection before each call; None if nothing is left to check.
-    - hidden: reads the ndarrays that the kernel reads by paths; None without such. They are the
-      last parameters.
+    - hidden: reads the hidden parameters of the kernel, which are the last ones; None without.
     - key: function from arguments, members included, to the tokens of all but scalars.
     - observer: runs launches in place of `launch_in_place`, which it may call.
     """
@@ -133,7 +132,7 @@ class CompiledKernel(Executable):
         self.guard = Guard(fn, compiled.reads)
         self.hidden, self.key = None, signer.key
         parameters = signer.parameters
-        if compiled.members.arrays:
+        if compiled.members.all:
             from vkchi.launch.member_arrays import MemberReader  # few kernels need it
 
             assert fn is not None

@@ -1,4 +1,4 @@
-"""Member arrays: ndarrays that a kernel reads by paths, such as `self.links.mass`.
+"""Members: ndarrays and numbers that a kernel reads by paths, such as `self.links.mass`.
 
 They are hidden parameters: each call reads them once, and passes them behind its own arguments.
 
@@ -14,28 +14,57 @@ from types import FunctionType
 from typing import Any
 
 from vkchi.errors import ArgumentError
-from vkchi.frontend.state.captured_values import Members, Path
+from vkchi.frontend.state.captured_values import Member, Members, Path
 from vkchi.interop.in_place import are_disjoint_arguments
 from vkchi.launch.value_guards import PREFIX, Guard, GuardSource
-from vkchi.signature import ArrayParameter, Parameter
-from vkchi.types import ndarray
+from vkchi.signature import ArrayParameter, Parameter, ScalarParameter
+from vkchi.signature.signer import scalar_test
+from vkchi.types import Scalar, integer_range, ndarray
+from vkchi.types.lazy_numpy import is_integer_scalar, is_real_scalar
 
 Take = Callable[[tuple[Any, ...]], Any]
 
 
-class MemberParameter(ArrayParameter):
-    """The hidden parameter of a member array. `path` names it in messages."""
+class MemberParameter(Parameter):
+    """The hidden parameter of a member. `path` names it in messages."""
 
-    def __init__(self, name: str, path: str) -> None:
-        super().__init__(name, ndarray())
-        self.path = path
+    path: str
 
     def refuse(self, why: str, help: str = "", annotation: str = "") -> ArgumentError:
         return ArgumentError(f"`{self.path}`: {why}" + (f"\nhelp: {help}" if help else ""))
 
 
+class MemberArrayParameter(MemberParameter, ArrayParameter):
+    """The hidden parameter of an ndarray."""
+
+
+class MemberScalarParameter(MemberParameter, ScalarParameter):
+    """The hidden parameter of a number."""
+
+
+def parameter_of_member(member: Member) -> MemberParameter:
+    made: MemberParameter
+    if member.role == "array":
+        made = MemberArrayParameter(member.name, ndarray())
+    else:
+        made = MemberScalarParameter(member.name, member.type)
+    made.path = str(member.paths[0])
+    return made
+
+
+def fits(t: Scalar, value: Any) -> bool:
+    """True if a number can be passed as `t`: a float or an integer as a float, an integer in range
+    as an integer."""
+    if t.kind == "f":
+        return is_real_scalar(value)
+    if t.kind == "b":
+        return isinstance(value, bool)
+    low, high = integer_range(t)
+    return is_integer_scalar(value) and low <= value <= high
+
+
 class MemberReader:
-    """The member arrays of a compiled kernel.
+    """The members of a compiled kernel.
 
     - parameters: the hidden parameters.
     - passed: positions of the arrays among the arguments.
@@ -43,24 +72,29 @@ class MemberReader:
 
     def __init__(self, fn: FunctionType, members: Members, passed: Sequence[Parameter]) -> None:
         self.fn, self.members = fn, members
-        self.parameters = [MemberParameter(m.name, str(m.paths[0])) for m in members.arrays]
+        self.parameters = list(map(parameter_of_member, members.all))
         self.passed = [k for k, p in enumerate(passed) if p.kind == "array"]
         names = [p.name for p in (*passed, *self.parameters)]
         self.places = {name: k for k, name in enumerate(names)}
-        self._read = read_paths(GuardSource(fn), [m.paths for m in members.arrays])
+        self._read = read_paths(GuardSource(fn), members.all)
 
     def complete(self, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """Return the arguments, and the arrays that are at the members' paths now.
+        """Return the arguments, and the values that are at the members' paths now.
 
-        None if the compiled code is not valid for these arrays.
+        None if the compiled code is not valid for these values.
         """
-        arrays = self._read(args)
-        if arrays is False:
+        values = self._read(args)
+        if values is False:
             return None
-        members = self.members
-        full: tuple[Any, ...] = (*args, *arrays)
-        for m, array in zip(members.arrays, arrays, strict=True):
-            if getattr(array, "argument", None) is not m.argument:
+        members, arrays = self.members, []
+        full: tuple[Any, ...] = (*args, *values)
+        for m, array in zip(members.all, values, strict=True):
+            if m.role == "scalar":
+                if not fits(m.type, array):  # type: ignore[arg-type]
+                    return None
+                continue
+            arrays.append(array)
+            if getattr(array, "argument", None) is not m.type:
                 return None
             if m.like:
                 other = full[self.places[m.like]]
@@ -75,14 +109,18 @@ class MemberReader:
 
     def guard(self, values: Guard, full: tuple[Any, ...]) -> CallGuard:
         """Return the guard of calls with the members of a call; `values` is that of the kernel."""
-        text = GuardSource(self.fn)
-        arrays = full[len(full) - len(self.parameters) :]
-        tokens = [text.constant(array.token) for array in arrays]
-        return CallGuard(values, read_paths(text, [m.paths for m in self.members.arrays], tokens))
+        text, members = GuardSource(self.fn), self.members.all
+        pairs = zip(members, full[len(full) - len(members) :], strict=True)
+        tests = [
+            f"{{x}}.token is {text.constant(value.token)}" if m.role == "array"
+            else scalar_test(m.type, "{x}")  # type: ignore[arg-type]
+            for m, value in pairs
+        ]  # fmt: skip
+        return CallGuard(values, read_paths(text, members, tests))
 
 
 class CallGuard:
-    """The guard of an entry with member arrays."""
+    """The guard of an entry with members."""
 
     __slots__ = ("take", "values")
 
@@ -95,24 +133,23 @@ class CallGuard:
         return self.values.holds(args) and self.take(args)
 
 
-def read_paths(
-    text: GuardSource, members: Sequence[tuple[Path, ...]], tokens: Sequence[str] = ()
-) -> Take:
+def read_paths(text: GuardSource, members: Sequence[Member], values: Sequence[str] = ()) -> Take:
     """Generate the function that reads the members at the first of their paths.
 
     It returns False if an attribute is missing, or if another path of a member leads to another
-    array. With `tokens`, constants of `text`, it returns the arguments and the members if these
-    have the tokens, else False.
+    array. With `values`, a test `{x}` of each member, it returns the arguments and the members if
+    all tests hold, else False.
     """
-    steps = PathReader(text, [path for paths in members for path in paths])
+    steps = PathReader(text, [path for m in members for path in m.paths])
     names, tests = [f"{PREFIX}x{k}" for k in range(len(members))], []
     lines = steps.lines
-    for k, (name, (first, *others)) in enumerate(zip(names, members, strict=True)):
+    for k, (name, m) in enumerate(zip(names, members, strict=True)):
+        first, *others = m.paths
         lines.append(f"{name} = {steps.read(first)}")
         tests += [f"{steps.read(path)} is {name}" for path in others]
-        tests += [f"{name}.token is {tokens[k]}"] if tokens else []
+        tests += [values[k].format(x=name)] if values else []
     found = ", ".join(names)
-    result = f"(*{PREFIX}args, {found})" if tokens else f"({found},)"
+    result = f"(*{PREFIX}args, {found})" if values else f"({found},)"
     lines.append(f"return {result} if {' and '.join(tests) or True} else False")
     return text.function(lines)
 

@@ -169,7 +169,7 @@ def scalar_test(t: Scalar, x: str) -> str:
     if t.kind == "f":
         return f"(type({x}) is float or type({x}) is int) and {-MOST_F32} <= {x} <= {MOST_F32}"
     if t.kind == "b":
-        return "False"
+        return f"type({x}) is bool"
     low, high = integer_range(t)
     return f"type({x}) is int and {low} <= {x} <= {high}"
 

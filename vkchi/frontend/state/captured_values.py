@@ -26,7 +26,7 @@ from vkchi.lang.struct import Struct
 from vkchi.lang.value_keys import PLAIN, SHOWN, identity_keys, is_bound, value_key
 from vkchi.span import Span
 from vkchi.tuples import NamedTuple
-from vkchi.types import DefaultTensor, Type
+from vkchi.types import DefaultTensor, Scalar, Type
 from vkchi.types.core import ArrayArgument
 from vkchi.types.lazy_numpy import is_array_of_numpy, is_number_of_numpy
 from vkchi.types.struct_types import StructType
@@ -103,26 +103,28 @@ class PathRead(NamedTuple):
         return test_of(self.how, self.value)
 
 
-class MemberArray(NamedTuple):
-    """An ndarray that a kernel reads by a path, and takes as a hidden parameter.
+class Member(NamedTuple):
+    """An ndarray or a number that a kernel reads by a path, and takes as a hidden parameter.
 
+    - role: "array" for an ndarray, "scalar" for a number.
     - name: of the parameter.
-    - argument: the array's type and attributes.
-    - paths: all paths that lead to the array. The first one is read at each call.
+    - type: the array's type and attributes, or the number's type.
+    - paths: all paths that lead to the value. The first one is read at each call.
     - like: an earlier array parameter that must have the same shape, or "".
     """
 
+    role: Literal["array", "scalar"]
     name: str
-    argument: ArrayArgument
+    type: ArrayArgument | Scalar
     paths: tuple[Path, ...]
     like: str = ""
 
 
 class Members(NamedTuple):
-    """The `MemberArray`s of a kernel. If `are_disjoint`, the code requires that all array arguments
-    are disjoint, members included."""
+    """The `Member`s of a kernel, in the order of their parameters. If `are_disjoint`, the code
+    requires that all array arguments are disjoint, members included."""
 
-    arrays: tuple[MemberArray, ...] = ()
+    all: tuple[Member, ...] = ()
     are_disjoint: bool = False
 
 

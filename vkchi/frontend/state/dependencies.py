@@ -22,7 +22,7 @@ from vkchi.frontend.state.captured_values import (
     NOT_USERS,
     NUMBERS,
     How,
-    MemberArray,
+    Member,
     Path,
     PathRead,
     PathRoot,
@@ -37,6 +37,7 @@ from vkchi.frontend.state.captured_values import (
 from vkchi.interrupts.local import local
 from vkchi.lang.value_keys import is_bound
 from vkchi.span import Span
+from vkchi.types import Scalar
 from vkchi.types.lazy_numpy import is_array_of_numpy
 
 CONSTANTS = (bool, int, float, str)
@@ -89,6 +90,7 @@ class Dependencies:
         self._unnamed: set[int] = set()  # ids of objects that code also reached without a path
         # Captured ndarrays by id, with the names of their parameters.
         self._members: dict[int, tuple[Any, str]] = {}
+        self._scalars: dict[Path, Member] = {}  # numbers that are parameters
         self._gradients: dict[Path, type] = {}  # their classes; NoneType for an absent one
         self._in_python = False  # recording what Python code may read
         self._globals: dict[int, FunctionType] = {}  # the first function of each module
@@ -314,7 +316,7 @@ class Dependencies:
         elif (getattr(callee, "__module__", None) or "").partition(".")[0] not in _PURE:
             self.opaque[getattr(callee, "__qualname__", type(callee).__qualname__)] = None
 
-    # --- ndarrays ----------------------------------------------------------------------------
+    # --- members -----------------------------------------------------------------------------
 
     def array_path(self, array: Any) -> Path | None:
         """Return the latest path of an ndarray that can be read at each call; None if there is
@@ -325,6 +327,13 @@ class Dependencies:
     def add_member(self, array: Any, name: str) -> None:
         """Record that a captured ndarray is the hidden parameter `name`."""
         self._members[id(array)] = array, name
+
+    def add_scalar(self, path: Path, name: str, t: Scalar) -> None:
+        """Record that the number at a path is the hidden parameter `name` of type `t`.
+
+        The code depends on the number's class, not on the number itself.
+        """
+        self._scalars[path] = Member("scalar", name, t, (path,))
 
     @property
     def has_members(self) -> bool:
@@ -351,15 +360,15 @@ class Dependencies:
         """True if another value was read at a path before."""
         return path in self.notes and self.notes[path].value is not array
 
-    def members(self) -> tuple[MemberArray, ...]:
-        """Return the captured ndarrays, in the order of their parameters."""
+    def members(self) -> tuple[Member, ...]:
+        """Return the hidden parameters: arrays, then scalars."""
         found = []
         for array, name in self._members.values():
             first = self.array_path(array)
             assert first is not None
             others = [p for p, n in self.notes.items() if n.value is array and p != first]
-            found.append(MemberArray(name, array.__vkchi_argument__, (first, *others)))
-        return tuple(found)
+            found.append(Member("array", name, array.__vkchi_argument__, (first, *others)))
+        return (*found, *self._scalars.values())
 
     # --- results -----------------------------------------------------------------------------
 
@@ -411,6 +420,9 @@ class Dependencies:
     def _tests(self, path: Path, note: ValueUse) -> Iterator[tuple[How, Any]]:
         """Yield the comparisons of a value at a path, as pairs (how, value) for `test_of`."""
         value = note.value
+        if path in self._scalars and not note.by_python:
+            yield "kind", type(value)
+            return
         has_parts = isinstance(value, CONTAINERS) or is_array_of_numpy(value)
         if isinstance(value, ModuleType) or (has_parts and note.uses <= 0):
             return
