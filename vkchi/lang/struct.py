@@ -266,26 +266,35 @@ def make_struct(t: StructType, /, *args: Any, **kwargs: Any) -> Struct:
     if is_struct_copy(t, args, kwargs, names):
         args, kwargs = (), dict(members_of(first))
     given = bind_members(t, args, kwargs)
-    members = {name: _fit_member(m, given.get(name, 0), name) for name, m in t.members.items()}
-    return make_value(members, t.methods, t)
+    is_cast = t.target is not None
+    members = {
+        name: _fit_member(as_cast(m) if is_cast else m, given.get(name, 0), name, is_cast)
+        for name, m in t.members.items()
+    }
+    return make_value(members, t.methods, t.target or t)
 
 
-def _fit_member(t: Any, x: Any, name: str) -> Any:
+def as_cast(t: Any) -> Any:
+    """Return `t.cast` for a struct type t, else t."""
+    return t.cast if isinstance(t, StructType) else t
+
+
+def _fit_member(t: Any, x: Any, name: str, is_cast: bool) -> Any:
     """Convert x to a member's type. For a nested struct, a number initializes its first member."""
     if isinstance(t, StructType) and _is_number(x):
         return make_struct(t, x)
-    return convert_to_type(t, x, name)
+    return convert_to_type(t, x, name, is_cast=is_cast)
 
 
 def _is_number(x: Any) -> bool:
     return isinstance(x, bool | int | float) or is_number_of_numpy(x)
 
 
-def convert_to_type(t: Any, x: Any, name: str = "") -> Any:
+def convert_to_type(t: Any, x: Any, name: str = "", *, is_cast: bool = False) -> Any:
     """Convert x to type t.
 
-    Raises KernelTypeError for another kind or size, ArgumentError for numbers that an integer type
-    does not hold.
+    Raises KernelTypeError for another kind or size. Unless `is_cast`, raises ArgumentError for
+    numbers that an integer type does not hold.
     """
     where = f" for the member `{name}`" if name else ""
     if isinstance(t, StructType):
@@ -295,10 +304,12 @@ def convert_to_type(t: Any, x: Any, name: str = "") -> Any:
     is_number = _is_number(x)
     is_several = isinstance(x, list | tuple | Matrix) or is_array_of_numpy(x)
     if isinstance(t, Tensor) and (is_number or is_several):
-        check_integer_range(t.elem, flatten((x,)))
+        if not is_cast:
+            check_integer_range(t.elem, flatten((x,)))
         return make_tensor(t, x)
     if isinstance(t, Scalar) and is_number:
-        check_integer_range(t, [x])
+        if not is_cast:
+            check_integer_range(t, [x])
         return make_scalar(t, x)
     raise KernelTypeError(f"{t} is needed{where}, not {x!r}")
 

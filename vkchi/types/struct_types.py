@@ -30,13 +30,15 @@ class StructType(Type):
     """The type of structs with these members, in order: scalar, vector, matrix or struct types.
 
     - `methods`: functions, `ti.func`s, static and class methods, and properties, by name;
-    - `origin`: module and name of the class that the type was made from.
+    - `origin`: module and name of the class that the type was made from;
+    - `target`: for `S.cast`, the type S; else None. A call of `S.cast` makes a value of type S and
+      converts its members explicitly: without a warning, and without an error for a fraction.
 
     Types are not interned: compare with `is_like`. Raises KernelValueError for a member of another
     type.
     """
 
-    __slots__ = ("__dict__", "_members", "_resolved", "declared", "methods", "origin")
+    __slots__ = ("__dict__", "_members", "_resolved", "declared", "methods", "origin", "target")
     _make, _field, _ndarray = Hook("struct"), Hook("struct field"), Hook("struct ndarray")
 
     def __init__(
@@ -44,6 +46,7 @@ class StructType(Type):
         declared: Mapping[str, Any],
         methods: Mapping[str, Any] | None = None,
         origin: tuple[str, str] | None = None,
+        target: StructType | None = None,
     ) -> None:
         given = dict(declared)
         self.methods = {**given.pop(METHODS_KEY, {}), **(methods or {})}
@@ -51,7 +54,7 @@ class StructType(Type):
         self._resolved: tuple[Any, ...] = ()
         self._members: dict[str, Any] = {}
         members = ", ".join(f"{key}={_word(t)}" for key, t in self.declared.items())
-        self.origin = origin
+        self.origin, self.target = origin, target
         self._text = origin[1] if origin else f"struct({members})"
 
     @property
@@ -90,7 +93,7 @@ class StructType(Type):
 
     def __getattr__(self, name: str) -> Any:
         if name == "cast" and name not in self.methods:
-            return self  # a call converts a struct with these members
+            return StructType(self.declared, self.methods, self.origin, target=self)
         if name not in self.methods:
             raise AttributeError(f"{self} has no method `{name}`")
         return self.find_method(name)

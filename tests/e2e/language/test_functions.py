@@ -317,7 +317,10 @@ def test_scalar_annotations_convert_each_component() -> None:
     check(run(), [7.0, 6.0, 4.0, 1.5])
 
 
-@pytest.mark.parametrize("note", [Tuple, "Tuple", tuple, List[ti.f32], Any, "Any"])  # noqa: UP006
+@pytest.mark.parametrize(
+    "note",
+    [Tuple, "Tuple", tuple, List[ti.f32], Any, "Any", "NotImported"],  # noqa: UP006
+)
 def test_return_annotations_that_are_no_types_are_ignored(note) -> None:
     def pair(x):
         return x, x + 1

@@ -188,6 +188,27 @@ def test_struct_types_cast() -> None:
     assert run() == 21.5
 
 
+def test_casts_of_structs_are_explicit() -> None:
+    """`S.cast` converts without a warning, nested structs too; a call of S does not."""
+    inner = ti.types.struct(k=ti.i32, v=ti.math.ivec2)
+    pair = ti.types.struct(a=ti.i8, b=inner)
+    given = {"a": 300.7, "b": {"k": -1.5, "v": [2.5, 3.5]}}
+    made = pair.cast(given)
+    assert made.to_dict() == {"a": 44, "b": {"k": -1, "v": [2, 3]}}
+    assert isinstance(made, pair) and made.__vkchi_type__ is pair
+    with pytest.raises(ValueError, match="does not fit i8"):
+        pair(given)
+    with pytest.raises(ValueError, match="does not fit i32"):
+        made.b.k = 0.5  # the type of the value is `pair` again
+
+    @ti.kernel
+    def run(x: ti.f32) -> ti.math.ivec4:
+        s = pair.cast(ti.Struct(a=x, b=ti.Struct(k=-x, v=ti.Vector([x, 2 * x]))))
+        return ti.math.ivec4(s.a, s.b.k, s.b.v)
+
+    assert list(run(7.75)) == [7, -7, 7, 15]
+
+
 def test_the_members_and_the_name_of_a_struct_field() -> None:
     pair = ti.types.struct(a=ti.i32, b=ti.f32)
     x = pair.field(shape=3, name="pairs")

@@ -102,31 +102,38 @@ def signature_of(fn: FunctionType) -> FunctionSignature:
     only = tuple(a.arg for a in args.kwonlyargs)
     given = fn.__defaults__ or ()
     defaults = dict(zip(names[len(names) - len(given) :], given)) | (fn.__kwdefaults__ or {})
-    return FunctionSignature(names, only, defaults, annotations_of(fn, source), rest, keywords)
+    notes = annotations_of(fn, source, ignores_result=True)
+    return FunctionSignature(names, only, defaults, notes, rest, keywords)
 
 
-def annotations_of(fn: FunctionType, source: Source) -> dict[str, Any]:
+def annotations_of(
+    fn: FunctionType, source: Source, *, ignores_result: bool = False
+) -> dict[str, Any]:
     """Return the function's annotations by name, strings evaluated.
 
-    Raises KernelSyntaxError for a string that cannot be evaluated.
+    Raises KernelSyntaxError for a string that cannot be evaluated. With `ignores_result`, such a
+    return annotation is left out: functions do not need one.
     """
     notes = fn.__annotations__
     if not any(isinstance(note, str) for note in notes.values()):
         return notes
     closure = inspect.getclosurevars(fn)
     names = {**closure.builtins, **fn.__globals__}
-    try:
-        return {
-            name: eval(note, names, dict(closure.nonlocals)) if isinstance(note, str) else note
-            for name, note in notes.items()
-        }
-    except local(Exception) as e:
-        why, _, help = str(e).partition("\nhelp: ")
-        raise KernelSyntaxError(
-            f"an annotation of {fn.__name__}() cannot be evaluated: {why}",
-            source.span(source.node),
-            help=help,
-        ) from e.with_traceback(foreign_traceback(e))
+    found: dict[str, Any] = {}
+    for name, note in notes.items():
+        try:
+            is_text = isinstance(note, str)
+            found[name] = eval(note, names, dict(closure.nonlocals)) if is_text else note
+        except local(Exception) as e:
+            if ignores_result and name == "return":
+                continue
+            why, _, help = str(e).partition("\nhelp: ")
+            raise KernelSyntaxError(
+                f"an annotation of {fn.__name__}() cannot be evaluated: {why}",
+                source.span(source.node),
+                help=help,
+            ) from e.with_traceback(foreign_traceback(e))
+    return found
 
 
 # --- a call --------------------------------------------------------------------------------------

@@ -27,12 +27,12 @@ from vkchi.frontend.values.kinds import (
     name_of,
     unsupported_use,
 )
-from vkchi.frontend.values.operands import operand, own_type, value
+from vkchi.frontend.values.operands import as_type, operand, own_type, value
 from vkchi.frontend.values.python_values import ContainerKind, python_attribute
 from vkchi.frontend.values.references import Context
 from vkchi.frontend.values.targets import ItemTarget
 from vkchi.frontend.values.trees import StructValue, map_leaves
-from vkchi.lang.struct import Struct, bind_members, is_struct_copy, members_of
+from vkchi.lang.struct import Struct, as_cast, bind_members, is_struct_copy, members_of
 from vkchi.types import Scalar, Tensor, shape_of
 from vkchi.types.struct_types import METHODS_KEY, StructType
 
@@ -213,12 +213,19 @@ def construct_struct(
     if keys is not None and is_struct_copy(t, args, kwargs, keys):
         args, kwargs = (), {name: first[name] for name in t.members}
     given: dict[str, Any] = cx.run_python(bind_members, (t, args, kwargs))
-    members = {name: fit_member(cx, m, given.get(name, 0), name) for name, m in t.members.items()}
-    return StructValue(members, t.methods, t)
+    is_cast = t.target is not None
+    members = {
+        name: fit_member(cx, as_cast(m) if is_cast else m, given.get(name, 0), name, cast=is_cast)
+        for name, m in t.members.items()
+    }
+    return StructValue(members, t.methods, t.target or t)
 
 
-def fit_member(cx: Lowering, t: Any, x: Any, name: str, *, what: str = MEMBER) -> Any:
-    """Convert x to type t, for the member or argument `name`. Raises KernelTypeError."""
+def fit_member(
+    cx: Lowering, t: Any, x: Any, name: str, *, what: str = MEMBER, cast: bool = False
+) -> Any:
+    """Convert x to type t, for the member or argument `name`; explicitly with `cast`. Raises
+    KernelTypeError."""
     x = as_record(cx, x)
     if isinstance(t, StructType):
         return _fit_struct(cx, t, x, name, what)
@@ -230,6 +237,8 @@ def fit_member(cx: Lowering, t: Any, x: Any, name: str, *, what: str = MEMBER) -
     own = own_type(cx, a)
     if shape_of(own) not in ((), shape_of(t)):
         raise _no_fit(cx, t, x, name, what, f"a {describe(own)}")
+    if cast:
+        return as_type(cx, a, t)
     words = what.removesuffix(",") if what.endswith(",") else f"{what} `{name}`"
     return convert(cx, a, t, ConversionTarget(words))
 
