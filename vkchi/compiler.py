@@ -120,7 +120,10 @@ def _compiled(
     known = lowered.dependencies
     func = partial(_itself, lowered.func)
     reads = (*known.reads(fn), *methods_seen(known.classes, known.functions))
-    return Compiled(artifact, interface, func, fields, known, reads=reads, members=members)
+    is_own = known.is_own(fields.values())
+    return Compiled(
+        artifact, interface, func, fields, known, reads=reads, members=members, is_own=is_own
+    )
 
 
 def relate_members(lowered: Lowered, args: tuple[ArgSpec, ...]) -> Members:

@@ -31,9 +31,7 @@ from vkchi.fields.storage import Storage
 from vkchi.hooks import Hook
 from vkchi.interrupts.contexts import release_wholly, restoring
 from vkchi.interrupts.imports import run_in_thread
-from vkchi.interrupts.weak import insert_bounded
-from vkchi.lang.value_keys import has_dead_key, identity_keys
-from vkchi.launch.call_cache import CallCache, GuardedKernels
+from vkchi.launch.call_cache import CallCache, GuardedKernels, forget_dead
 from vkchi.launch.compiled_kernel import Accepted, CompiledKernel, path_of
 from vkchi.runtime import Runtime, current_runtime
 from vkchi.signature import (
@@ -65,7 +63,6 @@ C = TypeVar("C", bound=type)
 
 T = TypeVar("T")
 NOTHING: Sequence[ImportedArray] = ()
-MOST_SIGNATURES = 1024  # per kernel; signatures may contain numbers
 
 
 class Kernel:
@@ -227,8 +224,7 @@ class Kernel:
         With `on_device`, it does not run as Python.
         """
         key = cache.signer.resolved(args).sign(args)
-        guarded = cache.compiled.get(key)
-        kernel = None if guarded is None else guarded.kernels[0]
+        kernel = cache.latest(args, key)
         full = None if kernel is None else kernel.accept(args)
         if kernel is None or full is None:
             kernel, full = self._find_compiled(cache, args, key)
@@ -282,19 +278,18 @@ class Kernel:
         runtime, name = cache.runtime, self.__vkchi_func__.__name__
         runtime.device.require_open()  # before the lock: a thread may hold it at exit
         with restoring(runtime.lock), runtime.lock:
-            guarded = cache.compiled.get(key) or GuardedKernels()
-            is_new, found = not guarded.kernels, guarded.find(args)
+            own, shared = cache.tables(args, key)
+            found = own.find(args) or shared.find(args)
             if found is None:
-                guarded.count(name, args)
+                known = own if own.kernels else shared
+                known.count(name, args)
                 is_python = runtime.options.python and runs_as_python(self.__vkchi_func__)
                 compile_ = self._compile_python if is_python else self._compile
-                kernel = compile_(cache, args, key, is_kept=not guarded.is_volatile)
-                found = guarded.add(kernel, args)
-            if is_new:
-                for part in identity_keys(key):
-                    forget = functools.partial(forget_stale, weakref.ref(self))
-                    part.watch(runtime.device.finalizers, forget)
-                insert_bounded(cache.compiled, key, guarded, MOST_SIGNATURES)
+                kernel = compile_(cache, args, key, is_kept=not known.is_volatile)
+                found = (own if kernel.is_own else shared).add(kernel, args)
+                cache.keep(
+                    own, shared, args, key, functools.partial(forget_stale, weakref.ref(self))
+                )
             return found
 
     def _compile(
@@ -348,8 +343,9 @@ class Kernel:
         """Drop the compiled kernels whose signatures name dead objects, and all entries."""
         for cache in list(self._caches.values()):
             cache.entries.clear()
-            for key in [k for k in list(cache.compiled) if has_dead_key(k)]:
-                cache.compiled.pop(key, None)
+            forget_dead(cache.compiled)
+            for guarded in list(cache.compiled.values()):
+                forget_dead(guarded.own)
 
     @functools.cached_property
     def _signature(self) -> Signature:

@@ -43,6 +43,8 @@ class Compiled(NamedTuple):
     - home: location in the disk cache, or None.
     - reads: the Python values, class methods among them, that the code depends on.
     - members: the ndarrays that launches read by their paths.
+    - is_own: True if the code is valid only for the objects among the arguments, not for others
+      with the same values at the paths of `reads`.
     - may_race: True if calls need race detection (`races.watch`).
     """
 
@@ -55,6 +57,7 @@ class Compiled(NamedTuple):
     reads: tuple[PathRead, ...] = ()
     may_race: bool = False
     members: Members = Members()
+    is_own: bool = True
 
     @property
     def func(self) -> Func:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import RecompilationWarning, warn_at
 from vkchi.frontend.state.captured_values import Path, PathRead
+from vkchi.interrupts.weak import insert_bounded
+from vkchi.lang.value_keys import has_dead_key, identity_keys
 from vkchi.launch.compiled_kernel import Accepted, CompiledKernel, changed_members
 from vkchi.launch.entry import Entry, make_entry
 from vkchi.launch.value_guards import Guard
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from vkchi.signature.signer import Key, Signer
 
 MOST_NOTES, MOST_KEPT = 256, 16  # entries made, and keys kept, per kernel
+MOST_SIGNATURES = 1024  # per kernel; they may contain numbers
 MOST_CHAINED = 4  # entries kept per key
 MOST_GUARDED = 64  # compiled kernels kept; the least recently used is dropped
 MOST_ARRAYS = 4  # compiled kernels kept of those whose arrays were replaced
@@ -44,6 +47,39 @@ class CallCache:
             entry = entry.next
         return None
 
+    def latest(self, args: tuple[Any, ...], key: tuple[Any, ...]) -> CompiledKernel | None:
+        """Return the latest kernel of a signature, one of the objects in `args` if there is."""
+        guarded = self.compiled.get(key)
+        if guarded is not None and guarded.own:
+            guarded = guarded.own.get(self.signer.resolved(args).identify(args), guarded)
+        return None if guarded is None else next(iter(guarded.kernels), None)
+
+    def tables(
+        self, args: tuple[Any, ...], key: tuple[Any, ...]
+    ) -> tuple[GuardedKernels, GuardedKernels]:
+        """Return the kernels of a signature: those for the objects in `args` alone, and those for
+        all. Both are the same without objects."""
+        shared = self.compiled.get(key) or GuardedKernels()
+        objects = self.signer.resolved(args).identify(args)
+        if not any(part is not None for part in objects):
+            return shared, shared
+        return shared.own.get(objects) or GuardedKernels(), shared
+
+    def keep(
+        self, own: GuardedKernels, shared: GuardedKernels, args: tuple[Any, ...],
+        key: tuple[Any, ...], forget: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Insert tables of `tables` that are new and not empty. `forget` is called when an object
+        or a class in their keys is gone."""
+        places = [(self.compiled, key, shared)]
+        if own is not shared and own.kernels:
+            places.append((shared.own, self.signer.resolved(args).identify(args), own))
+        for table, found, value in places:
+            if found not in table:
+                for part in identity_keys(found):
+                    part.watch(self.runtime.device.finalizers, forget)
+                insert_bounded(table, found, value, MOST_SIGNATURES)
+
     def note(self, kernel: CompiledKernel, args: tuple[Any, ...]) -> Entry | None:
         """Add and return an entry for a call, if `make_entry` supports it. None after MOST_NOTES
         entries.
@@ -69,13 +105,15 @@ class GuardedKernels:
     facts about member arrays, in LRU order.
 
     Variants that serialize loops, and kernels on the device of one that runs as Python, are kept in
-    tables of their own.
+    tables of their own. `own`: kernels whose code is valid only for some objects, by the keys of
+    these (`Signer.identify`).
     """
 
-    __slots__ = ("kernels", "often", "values")
+    __slots__ = ("kernels", "often", "own", "values")
 
     def __init__(self) -> None:
         self.kernels: list[CompiledKernel] = []
+        self.own: dict[tuple[Any, ...], GuardedKernels] = {}
         self.values: dict[Path, int] = {}  # number of values seen, by path
         self.often: set[Path] = set()  # paths with too many values
 
@@ -135,6 +173,12 @@ class GuardedKernels:
         if found:  # report the first: derived properties change with it
             self.often.update(read.path for read in found)
             warn_recompilation(name, found[0])
+
+
+def forget_dead(table: dict[tuple[Any, ...], GuardedKernels]) -> None:
+    """Drop the entries whose keys name dead objects."""
+    for key in [k for k in list(table) if has_dead_key(k)]:
+        table.pop(key, None)
 
 
 def uses_replaced_arrays(guard: Guard, args: tuple[Any, ...]) -> bool:

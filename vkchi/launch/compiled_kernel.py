@@ -104,6 +104,7 @@ class CompiledKernel(Executable):
 
     - path: module and qualified name of the kernel's function; "" for kernels of saved modules.
     - guard: tests that the Python values that the code depends on are unchanged.
+    - is_own: the code is valid only for the objects among the arguments that it was compiled for.
     - renew: returns the kernel compiled for arguments and the current Python values.
     - in_order: numbers of the racing loops that it serializes.
     - watch: race detection before each call; None if nothing is left to check.
@@ -129,7 +130,7 @@ class CompiledKernel(Executable):
         artifact, interface = compiled.artifact, compiled.interface
         self.runtime, self.signer = runtime, signer
         self.path = "" if fn is None else path_of(fn)
-        self.guard = Guard(fn, compiled.reads)
+        self.guard, self.is_own = Guard(fn, compiled.reads), compiled.is_own
         self.hidden, self.key = None, signer.key
         parameters = signer.parameters
         if compiled.members.all:

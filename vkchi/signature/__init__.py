@@ -19,6 +19,7 @@ from vkchi.fields.elements import choose_stored
 from vkchi.fields.storage import Storage
 from vkchi.fields.struct_arrays import StructField, StructNdarray
 from vkchi.frontend.argspec import ArgSpec
+from vkchi.frontend.state.captured_values import is_read_by_parts
 from vkchi.hooks import Hook
 from vkchi.interop import host_views
 from vkchi.interrupts.local import local
@@ -79,11 +80,17 @@ class Parameter:
         self.name, self.type = name, type
 
     def sign(self, arg: Any) -> Any:
-        """Return the argument's part of the signature; None if code does not depend on it.
+        """Return the argument's part of the signature; None if code does not depend on it. The part
+        of an object is its class.
 
         Raises ArgumentError for arrays, groups and templates that do not fit. `bind` checks the
         components of scalars, tensors and structs.
         """
+        return None
+
+    def identify(self, arg: Any) -> Any:
+        """Return the key of an object whose part of the signature is its class; None for other
+        arguments."""
         return None
 
     def spec(self, arg: Any, signed: Any) -> ArgSpec:
@@ -336,14 +343,17 @@ class ArrayParameter(Parameter):
 
 class TemplateParameter(Parameter):
     """A compile-time value: any object but an ndarray. The kernel is compiled for each value that
-    `value_key` distinguishes."""
+    `value_key` distinguishes, except for objects whose attributes it reads: those are guarded."""
 
     kind = "template"
 
     def sign(self, arg: Any) -> Any:
         if isinstance(arg, Ndarray | StructNdarray):
             raise self.refuse("an ndarray is no template: annotate it with ti.types.ndarray()")
-        return value_key(arg)
+        return IdentityKey(type(arg)) if is_read_by_parts(arg) else value_key(arg)
+
+    def identify(self, arg: Any) -> Any:
+        return value_key(arg) if is_read_by_parts(arg) else None
 
     def spec(self, arg: Any, signed: Any) -> ArgSpec:
         return ArgSpec(self.name, "template", None, arg)
@@ -371,6 +381,9 @@ class SelfParameter(TemplateParameter):
     kind = "self"
 
     def sign(self, arg: Any) -> Any:
+        return IdentityKey(arg if isinstance(arg, type) else type(arg))
+
+    def identify(self, arg: Any) -> Any:
         return IdentityKey(arg)
 
     def spec(self, arg: Any, signed: Any) -> ArgSpec:

@@ -42,6 +42,7 @@ class Signer:
     def __init__(self, parameters: list[Parameter]) -> None:
         self.parameters = parameters
         self._arrays = [k for k, p in enumerate(parameters) if p.kind == "array"]
+        self._objects = [k for k, p in enumerate(parameters) if p.kind in ("template", "self")]
         self._open = {k: p for k, p in enumerate(parameters) if isinstance(p, OpenParameter)}
         self._resolved: dict[tuple[int, ...], Signer] = {}  # by the positions of templates
         self.key = key_function(parameters)
@@ -118,9 +119,9 @@ class Signer:
     def sign(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the signature of a call.
 
-        It contains each argument's part. With several arrays, it also contains for each the
-        position of the first array of equal shape, for a 0-D array its own position. The bool of
-        `are_disjoint_arguments` is last.
+        It contains each argument's part, of an object its class. With several arrays, it also
+        contains for each the position of the first array of equal shape, for a 0-D array its own
+        position. The bool of `are_disjoint_arguments` is last.
         """
         key = [p.sign(a) for p, a in zip(self.parameters, args, strict=True)]
         arrays = self._arrays
@@ -133,6 +134,10 @@ class Signer:
                 key.append(first.setdefault(shape, k) if ndim else k)
             key.append(are_disjoint_arguments([args[k] for k in arrays]))
         return tuple(key)
+
+    def identify(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the keys of the objects among the arguments; see `Parameter.identify`."""
+        return tuple([self.parameters[k].identify(args[k]) for k in self._objects])
 
     def specs(self, args: tuple[Any, ...], key: tuple[Any, ...]) -> tuple[ArgSpec, ...]:
         """Return the descriptions of a call's arguments for the frontend. Array attributes include

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vkchi.frontend.context import Lowering
-from vkchi.frontend.state.captured_values import is_object
+from vkchi.frontend.state.captured_values import holds_object
 from vkchi.frontend.state.reachable_values import record_reachable
 from vkchi.frontend.values import array_values, tensor_values  # noqa: F401, their kinds
 from vkchi.frontend.values.kinds import kind_of
@@ -152,7 +152,7 @@ def item_of(cx: Lowering, base: Any, indices: list[Any]) -> Any:
     """Return `base[indices]`, as a Target if base is in memory or a variable."""
     x = kind_of(base).held(base)
     indices = cx.as_compared(indices)
-    if any(map(is_object, indices)):  # `__index__` or `__hash__` of a user's class
+    if any(map(holds_object, indices)):  # `__index__` or `__hash__` of a user's class
         record_reachable(cx.dependencies, operator.getitem, indices)
     if kind_of(x).is_array and any([isinstance(k, slice) or k is Ellipsis for k in indices]):
         return slice_array(cx, x, indices)

@@ -23,7 +23,7 @@ from vkchi.compile_state import ArrayGuard
 from vkchi.errors import CompilationError, KernelTypeError
 from vkchi.frontend.ops.debug_checks import emit_checked, negate_checked
 from vkchi.frontend.ops.power import constant_power, power
-from vkchi.frontend.state.captured_values import is_object
+from vkchi.frontend.state.captured_values import holds_object
 from vkchi.frontend.state.reachable_values import record_reachable
 from vkchi.frontend.state.user_code_errors import access_error, foreign_traceback
 from vkchi.frontend.values.kinds import (
@@ -274,7 +274,7 @@ def apply(cx: Context, op: str, a: Operand, b: Operand) -> Value:
 def by_python(cx: Context, op: str, python: Callable[..., Any], *operands: Any) -> Any:
     """Return an operator's result on Python objects. Raises KernelTypeError if a method of a user's
     class accesses elements of an array."""
-    if not any(map(is_object, operands)):
+    if not any(map(holds_object, operands)):
         return python(*operands)
     record_reachable(cx.dependencies, python, operands)
     with ArrayGuard() as guard:

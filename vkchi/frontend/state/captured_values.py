@@ -222,10 +222,10 @@ def same_as(value: Any) -> Test:
     if isinstance(value, Type | DefaultTensor):
         return lambda now: now is value or (type(now) is kind and bool(now == value))
     if is_bound(value) or isinstance(value, BuiltinFunctionType):
-        owner, function = value.__self__, getattr(value, "__func__", value)
+        is_owner, function = same_object(value.__self__), getattr(value, "__func__", value)
         return lambda now: (
             type(now) is kind
-            and now.__self__ is owner
+            and is_owner(now.__self__)
             and (getattr(now, "__func__", now) is function or now == function)
         )
     if is_kept(value):
@@ -443,6 +443,24 @@ def is_object(value: Any) -> bool:
     if kind.__module__.partition(".")[0] in NOT_USERS:
         return False
     return not (is_leaf(value) or is_bound(value))
+
+
+def holds_object(value: Any) -> bool:
+    """True for an object (`is_object`), and for a container with one inside."""
+    seen, left = set[int](), [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, list | tuple | dict | set | frozenset):
+            left += parts_of(one) if id(one) not in seen else ()
+            seen.add(id(one))
+        elif is_object(one):
+            return True
+    return False
+
+
+def is_read_by_parts(value: Any) -> bool:
+    """True for an object (`is_object`) that is no number or string itself."""
+    return is_object(value) and not is_own_number(value)
 
 
 _OTHERS = (*CONTAINERS, FunctionType, type, ModuleType, BuiltinFunctionType)

@@ -12,13 +12,14 @@ from __future__ import annotations
 import builtins
 import sys
 import weakref
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
-from types import FunctionType, MethodType, ModuleType
+from types import FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 from vkchi.frontend.state.captured_values import (
     CONTAINERS,
+    MOST_ITEMS,
     NOT_USERS,
     NUMBERS,
     How,
@@ -31,8 +32,10 @@ from vkchi.frontend.state.captured_values import (
     is_library_container,
     is_object,
     is_own_number,
+    parent_of,
     parts_of,
     repeatable_reads,
+    value_of,
 )
 from vkchi.interrupts.local import local
 from vkchi.lang.value_keys import is_bound
@@ -92,6 +95,8 @@ class Dependencies:
         self._members: dict[int, tuple[Any, str]] = {}
         self._scalars: dict[Path, Member] = {}  # numbers that are parameters
         self._gradients: dict[Path, type] = {}  # their classes; NoneType for an absent one
+        self._is_argument_compared = False  # the identity of an argument matters
+        self._has_dropped_reads = False
         self._in_python = False  # recording what Python code may read
         self._globals: dict[int, FunctionType] = {}  # the first function of each module
         self._cells: dict[int, PathRoot] = {}
@@ -280,6 +285,8 @@ class Dependencies:
         for path in self._paths(value):
             if path in self.notes:
                 self.notes[path].is_compared = True
+            elif not path.steps:
+                self._is_argument_compared = True
 
     def stands_for(self, copy: Any, value: Any) -> None:
         """Give a copy, which kernels use in place of an object, the object's paths."""
@@ -389,7 +396,9 @@ class Dependencies:
             if path.root.kind == "object" or is_users(path.root.fn):
                 is_free = id(note.value) in self._members and id(note.value) not in pinned
                 if not is_free or note.by_python:
-                    found += [PathRead(path, *test, note.span) for test in self._tests(path, note)]
+                    found += [
+                        PathRead(path, *test, note.span) for test in self._tests(path, note, args)
+                    ]
         for array in pinned.values():
             first = self.array_path(array)
             if first is not None and first not in self.notes:  # an item of a container
@@ -397,7 +406,26 @@ class Dependencies:
         found += [PathRead(path, "items", value) for path, value in self._iterated.items()]
         found += [PathRead(path, "absent", name) for path, name in self._absent.items()]
         found += [PathRead(path, "kind", cls) for path, cls in self._gradients.items()]
-        return repeatable_reads(found, args)
+        kept = repeatable_reads(found, args)
+        self._has_dropped_reads = len(kept) < len(found)
+        return kept
+
+    def is_own(self, fields: Iterable[Any]) -> bool:
+        """True if the code is that of the objects among the arguments: the recorded paths do not
+        have all that it reads of them. Precondition: `reads` was called.
+
+        `fields`: those that the code accesses. An object's fields are part of the code.
+        """
+        is_used = self._iterated or self._unnamed or self.opaque or self.is_read_by_python
+        if is_used or self._is_argument_compared or self._has_dropped_reads:
+            return True
+        roots = [path.root for path in (*self.notes, *self._absent)]
+        if any(root.kind == "object" and not isinstance(root.fn(), type) for root in roots):
+            return True
+        values = [note.value for note in self.notes.values() if note.uses > 0]
+        if any(isinstance(x, CONTAINERS) and len(x) > MOST_ITEMS for x in values):
+            return True  # they are compared by length
+        return any(path.root.kind == "argument" for x in fields for path in self._paths(x))
 
     def _pinned_arrays(self) -> dict[int, Any]:
         """Return the captured ndarrays that must stay those that the code was compiled for, by id:
@@ -417,7 +445,9 @@ class Dependencies:
         is_open = is_object(value) and (hasattr(kind, "__iter__") or hasattr(kind, "__getitem__"))
         return is_open or is_library_container(value)
 
-    def _tests(self, path: Path, note: ValueUse) -> Iterator[tuple[How, Any]]:
+    def _tests(
+        self, path: Path, note: ValueUse, args: tuple[Any, ...]
+    ) -> Iterator[tuple[How, Any]]:
         """Yield the comparisons of a value at a path, as pairs (how, value) for `test_of`."""
         value = note.value
         if path in self._scalars and not note.by_python:
@@ -427,7 +457,9 @@ class Dependencies:
         if isinstance(value, ModuleType) or (has_parts and note.uses <= 0):
             return
         if is_bound(value) and path.steps and path.steps[-1][0] == "attr":
-            if hasattr(getattr(value, "__self__", None), "__dict__"):
+            if is_held(path, args):
+                yield "value", value
+            elif hasattr(getattr(value, "__self__", None), "__dict__"):
                 yield "unshadowed", path.steps[-1][1]
         elif is_object(value):
             yield "kind", type(value)
@@ -458,6 +490,17 @@ class Dependencies:
     def _path_in_functions(self, obj: Any) -> Path | None:
         path = next(reversed(self._paths(obj)), None)
         return None if path is None or path.root.kind in ("function", "object") else path
+
+
+def is_held(path: Path, args: tuple[Any, ...]) -> bool:
+    """True if the object before the last step of a path, an attribute, has it in its dict or in a
+    slot, and if it cannot be read."""
+    try:
+        holder, name = value_of(parent_of(path), args), path.steps[-1][1]
+    except local(Exception):  # of user code
+        return True
+    is_slot = isinstance(getattr(type(holder), name, None), MemberDescriptorType)
+    return is_slot or name in getattr(holder, "__dict__", ())
 
 
 def holder_of(base: Any, name: str) -> Any:

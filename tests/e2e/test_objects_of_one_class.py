@@ -1,0 +1,310 @@
+"""Kernels on several objects of one class: code is shared where the values read are the same."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import warnings
+import weakref
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+from vkchi.errors import RecompilationWarning
+from vkchi.runtime import current_runtime
+
+pytestmark = [pytest.mark.device, pytest.mark.usefixtures("own_runtime")]
+
+
+@pytest.fixture(autouse=True)
+def runtime() -> None:
+    ti.init(arch=ti.vulkan, log_level="error")
+
+
+def compiled(name: str) -> int:
+    """The number of times that a kernel was compiled."""
+    return [n for n, _ in current_runtime().compiled].count(name)
+
+
+@ti.data_oriented
+class Scaled:
+    def __init__(self, n: int, c: float = 2.0) -> None:
+        self.c, self.x = c, ti.ndarray(ti.f32, n, needs_grad=True)
+        self.total = ti.ndarray(ti.f32, (), needs_grad=True)
+
+    @ti.kernel
+    def add(self):
+        for i in self.x:
+            self.x[i] += self.c
+
+    @ti.kernel
+    def sum_squares(self):
+        for i in self.x:
+            self.total[None] += self.c * self.x[i] ** 2
+
+
+def test_objects_share_code() -> None:
+    objects = [Scaled(n) for n in (1, 2, 3, 8)]
+    for k, s in enumerate([*objects, *objects]):
+        s.add()
+        s.add()
+        assert s.x.to_numpy().tolist() == [4.0 + 4.0 * (k >= 4)] * s.x.shape[0]
+    assert compiled("add") == 1
+    other = Scaled(3, 5.0)
+    for s, want in ((other, 5), (objects[0], 10), (other, 10), (objects[1], 10)):
+        s.add()
+        assert s.x[0] == want
+    assert compiled("add") == 2
+    objects[2].c = 5.0  # the code of `other`
+    objects[2].add()
+    assert objects[2].x[2] == 13 and compiled("add") == 2
+
+
+def test_objects_that_are_gone() -> None:
+    first = Scaled(2)
+    first.add()
+    gone = weakref.ref(first)
+    del first
+    gc.collect()
+    assert gone() is None
+    for _ in range(30):
+        s = Scaled(3)
+        s.add()
+        assert s.x.to_numpy().tolist() == [2, 2, 2]
+        del s
+    assert compiled("add") == 1
+
+
+def test_tapes_and_recordings_of_several_objects() -> None:
+    one, other = Scaled(2), Scaled(3)
+    for s in (one, other):
+        s.x.fill(3)
+        with ti.ad.Tape(s.total):
+            s.sum_squares()
+        assert s.x.grad.to_numpy().tolist() == [12] * s.x.shape[0]
+    one.total.fill(0)
+    other.total = one.total
+    with ti.ad.Tape(one.total):
+        one.sum_squares()
+        other.sum_squares()
+    assert one.total[None] == 2 * 9 * 5
+    assert other.x.grad.to_numpy().tolist() == [12, 12, 12]
+    with ti.record() as g:
+        one.add()
+        other.add()
+    g.run(2)
+    assert (one.x[1], other.x[2]) == (7, 7)
+    assert compiled("sum_squares") == compiled("add") == 1
+
+
+def test_another_class_has_its_own_code() -> None:
+    class Sub(Scaled):
+        @property
+        def c(self) -> float:
+            return 7.0
+
+        @c.setter
+        def c(self, value: float) -> None:
+            pass
+
+    for s, want in ((Scaled(1), 2), (Sub(1), 7), (Scaled(1), 2), (Sub(1), 7)):
+        s.add()
+        assert s.x[0] == want
+    assert compiled("add") == 2
+
+
+@ti.kernel
+def store_twice(a: ti.template(), b: ti.template()) -> ti.f32:
+    a.x[0] = 1.0
+    b.x[0] = 5.0
+    return a.x[0]
+
+
+def test_one_object_passed_twice() -> None:
+    a, b, c = Scaled(1), Scaled(1), Scaled(1)
+    for p, q, want in ((a, b, 1), (a, a, 5), (b, a, 1), (b, b, 5), (a, c, 1), (c, c, 5)):
+        assert store_twice(p, q) == want
+    assert compiled("store_twice") == 2
+
+
+def test_values_that_differ_often_give_one_warning() -> None:
+    with pytest.warns(RecompilationWarning, match=r"`self\.c` has had more than 8 values") as found:
+        for k in range(12):
+            s = Scaled(1, float(k))
+            s.add()
+            assert s.x[0] == k
+    assert len(found) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for k in range(12):
+            Scaled(1, float(k)).add()
+    assert compiled("add") == 12
+
+
+# --- values that code depends on otherwise -------------------------------------------------------
+
+Y: Any = None
+CHOSEN: list[Any] = []
+TABLE: dict[Any, int] = {}
+
+
+class Part:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def value(self) -> int:
+        return self.n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, k: int) -> int:
+        return self.n + k
+
+    def __str__(self) -> str:
+        return "x" * self.n
+
+    def __index__(self) -> int:
+        return self.n
+
+
+class Slots:
+    __slots__ = ("call", "n")
+
+    def __init__(self, n: int) -> None:
+        self.n, self.call = n, Part(n).value
+
+
+class Answering:
+    def __init__(self, n: int) -> None:
+        self.__dict__["_n"] = n
+
+    def __getattr__(self, name: str) -> int:
+        if name == "answer":
+            return self._n
+        raise AttributeError(name)
+
+
+def named(part: Any) -> int:
+    return getattr(part, "n" + "")
+
+
+def called(f: Any) -> int:
+    return f()
+
+
+class Whole:
+    def __init__(self, n: int) -> None:
+        self.n, self.part, self.slots, self.answering = n, Part(n), Slots(n), Answering(n)
+        self.list, self.parts, self.dict = [n, 1], [Part(n)], {"n": n, 3: Part(n)}
+        self.space, self.call, self.partial = SimpleNamespace(n=n), Part(n).value, partial_of(n)
+        self.array, self.long, self.me = np.arange(100) + n, [n] * 5000, self
+        self.maybe = None if n == 2 else n
+        if n == 2:
+            self.extra = 5
+        TABLE[self] = TABLE[self,] = n
+
+    @property
+    def computed(self) -> int:
+        return self.n
+
+    @functools.cached_property
+    def cached(self) -> int:
+        return self.n
+
+    @property
+    def closure(self) -> Any:
+        @ti.func
+        def inner():
+            return self.n
+
+        return inner
+
+    @ti.func
+    def f(self):
+        return self.n
+
+    @ti.pyfunc
+    def both(self):
+        return self.n
+
+    def method(self) -> int:
+        return self.n
+
+    def make(self) -> Part:
+        return Part(self.n)
+
+
+def partial_of(n: int) -> Any:
+    return functools.partial(int, n)
+
+
+NUMBERS = """
+self.n; self.part.n; self.slots.n; self.answering.answer; self.list[0]; self.parts[0].n
+self.dict["n"]; self.dict[3].n; self.space.n; self.call(); ti.static(self.call()); self.partial()
+self.slots.call(); self.array[0]; self.computed; self.cached; self.closure(); self.f()
+self.both(); self.method()
+self.make().n; ti.static(named(self)); ti.static(named(self.part)); ti.static(called(self.method))
+ti.static(called(self.both)); TABLE[self]; TABLE[self,]
+ti.static(TABLE.get(self)); ti.static(len(self.part)); self.part[0]; self.me.me.part.n
+ti.static(str(self.part).count("x")); ti.static(list(range(9))[self.part]); self.long[1]
+getattr(self, "n"); ti.static(sum(self.long) // 5000); ti.static([p.n for p in self.parts][0])
+ti.static(dict(a=self)["a"].n); self.__dict__["n"]; ti.static(vars(self)["n"])
+""".replace("\n", ";").split(";")
+CHOICES = """
+self is CHOSEN[0]; [self] == CHOSEN; (self,) == tuple(CHOSEN); self in CHOSEN
+CHOSEN.count(self) == 1; id(self) == id(CHOSEN[0]); self.maybe is not None
+not hasattr(self, "extra"); getattr(self, "extra", -1) == -1; self.n == 3
+""".replace("\n", ";").split(";")
+
+
+def kernel_of(expression: str, folder: Any) -> Any:
+    """A kernel that writes an expression of its argument `self` to an array."""
+    file = folder / "kernel.py"
+    text = (
+        f"@ti.kernel\ndef run(self: ti.template(), y: ti.types.ndarray()):\n  y[0] = {expression}\n"
+    )
+    file.write_text(text)
+    names = {**globals()}
+    exec(compile(text, str(file), "exec"), names)
+    return names["run"]
+
+
+@pytest.mark.parametrize("expression", [e.strip() for e in NUMBERS if e.strip()])
+def test_numbers_of_objects(expression: str, tmp_path: Any) -> None:
+    run, y, objects = (
+        kernel_of(expression, tmp_path),
+        ti.ndarray(ti.i32, 1),
+        [*map(Whole, (2, 3, 2))],
+    )
+    for s in (*objects, *objects[::-1]):
+        run(s, y)
+        assert y[0] == s.n
+    TABLE.clear()
+
+
+@pytest.mark.parametrize("expression", [e.strip() for e in CHOICES if e.strip()])
+def test_questions_about_objects(expression: str, tmp_path: Any) -> None:
+    run = kernel_of(f"1 if ti.static({expression}) else 0", tmp_path)
+    y, objects = ti.ndarray(ti.i32, 1), [*map(Whole, (2, 3, 2))]
+    CHOSEN[:] = objects[1:2]
+    for s in (*objects, *objects[::-1]):
+        run(s, y)
+        assert y[0] == (s is objects[1]), expression
+    CHOSEN.clear(), TABLE.clear()
+
+
+@pytest.mark.parametrize("kind", [Whole, Slots])
+def test_a_replaced_method_of_another_object(kind: Any) -> None:
+    @ti.kernel
+    def run(s: ti.template(), y: ti.types.ndarray()):
+        y[0] = s.call()
+
+    s, y = kind(4), ti.ndarray(ti.i32, 1)
+    for n in (4, 6, 8, 8):
+        s.call = Part(n).value
+        run(s, y)
+        assert y[0] == n
