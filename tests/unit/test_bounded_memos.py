@@ -131,7 +131,7 @@ def imported(name: str) -> list[ModuleType]:
 
 def caches() -> dict[str, Any]:
     """Functions with memos, by name."""
-    found = (v for m in modules() for v in vars(m).values() if hasattr(v, "cache_info"))
+    found = (v for m in modules() for v in list(vars(m).values()) if hasattr(v, "cache_info"))
     return {f"{v.__module__}.{v.__qualname__}": v for v in found}
 
 

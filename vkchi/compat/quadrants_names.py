@@ -9,6 +9,7 @@ Source: Quadrants' user guide.
 from __future__ import annotations
 
 import importlib
+import os
 import runpy
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 import vkchi as ti
+from vkchi.compat import quadrants_stubs as stubs
 from vkchi.compat.aliases import public_names
 from vkchi.compat.unsupported import UnsupportedName
 from vkchi.errors import ArgumentError
@@ -47,6 +49,9 @@ IDLE_OPTIONS = {
     "num_compile_threads", "print_full_traceback", "print_non_pure", "require_version",
     "src_ll_cache",
 }  # fmt: skip
+# Variables of programs that `run_script` sets, unless they are set. Genesis then copies arrays,
+# which waits for kernels; reading a view of memory does not.
+ENVIRONMENT = {"GS_ENABLE_ZEROCOPY": "0"}
 
 
 class _ByElements(type):
@@ -105,8 +110,11 @@ OWN: dict[str, Any] = {
     "MatrixTensor": MatrixTensor,
     "VectorTensor": VectorTensor,
     "init": init,
+    "kernel": stubs.kernel,
+    "reset": stubs.reset,
     "simt": make_simt(),
     "wrap": wrap,
+    **stubs.MODULES,
 }
 
 
@@ -153,7 +161,7 @@ class QuadrantsFinder:
         """Replace the module by vkchi's in `sys.modules`. Raises ImportError if there is none."""
         name = module.__name__
         rest = next(name.removeprefix(p).lstrip(".") for p in PACKAGES if name.startswith(p))
-        if rest.partition(".")[0] in OWN:
+        if rest in OWN or rest.partition(".")[0] == "simt":
             sys.modules[name] = find_name(rest)
         else:
             sys.modules[name] = importlib.import_module(f"vkchi.{rest or 'quadrants'}")
@@ -175,6 +183,8 @@ def run_script(arguments: Sequence[str]) -> int:
     if QuadrantsFinder in sys.meta_path:
         sys.meta_path.remove(QuadrantsFinder)
     sys.meta_path.insert(0, QuadrantsFinder)
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     sys.argv = list(arguments)
     sys.path[0] = str(Path(arguments[0]).resolve().parent)
     runpy.run_path(arguments[0], run_name="__main__")

@@ -109,6 +109,10 @@ class Storage(Elements):
         """The picture with a description, for a notebook; None for arrays that are no pictures."""
         return display.picture_in_html(self)
 
+    def _unwrap(self) -> Storage:
+        """The array itself; Genesis calls it, because Quadrants' `Tensor` wraps arrays."""
+        return self
+
     def _allocate(self) -> None:
         spare_bytes = self.components * self.stored.size_bytes  # target of out-of-range accesses
         self.attach(self.device.allocate(self.size_bytes + spare_bytes), is_own=True)

@@ -39,8 +39,8 @@ class Measurement:
     """The calls of one geometry: `warmup` and then `active` timed ones of each implementation, in
     turn; afterwards those of the fastest."""
 
-    def __init__(self, candidates: list[Implementation]) -> None:
-        self.candidates = candidates
+    def __init__(self, candidates: list[Implementation], warmup: int) -> None:
+        self.candidates, self.warmup = candidates, warmup
         self.seconds = [0.0] * len(candidates)
         self.calls = 0  # since the measurement began
         self.fastest: Implementation | None = None
@@ -52,16 +52,19 @@ class PerfDispatch:
     """A function with several implementations; a call runs one of them, and returns its result."""
 
     def __init__(
-        self, fn: Callable[..., Any], geometry: Callable[..., Hashable], warmup: int, active: int,
-        repeat_count: int, repeat_seconds: float,
+        self, fn: Callable[..., Any], geometry: Callable[..., Hashable], warmups: tuple[int, int],
+        active: int, repeat_count: int, repeat_seconds: float,
     ) -> None:  # fmt: skip
         functools.update_wrapper(self, fn)
         self.name = fn.__name__
         self.parameters = list(inspect.signature(fn).parameters)
-        self.geometry, self.warmup, self.active = geometry, warmup, active
+        self.geometry, self.warmups, self.active = geometry, warmups, active
         self.repeat_count, self.repeat_seconds = repeat_count, repeat_seconds
         self.implementations: list[Implementation] = []
         self._measured: dict[Hashable, Measurement] = {}
+
+    def __get__(self, obj: object, owner: object = None) -> Callable[..., Any]:
+        return self if obj is None else functools.partial(self, obj)
 
     def __repr__(self) -> str:
         return f"<ti.perf_dispatch {self.name} of {len(self.implementations)} implementations>"
@@ -107,7 +110,7 @@ class PerfDispatch:
         key = self.geometry(*args, **named), tuple(map(self.implementations.index, chosen))
         measured = self._measured.get(key)
         if measured is None or self._is_over(measured):
-            measured = Measurement(chosen)
+            measured = Measurement(chosen, self.warmups[measured is not None])
             insert_bounded(self._measured, key, measured, MOST_GEOMETRIES)
         if measured.fastest is not None:
             measured.calls_after += 1
@@ -124,7 +127,7 @@ class PerfDispatch:
         """Call the next implementation of a measurement; choose the fastest after the last."""
         n = len(measured.candidates)
         k, turn = measured.calls % n, measured.calls // n
-        if turn < self.warmup:
+        if turn < measured.warmup:
             result = measured.candidates[k].call(*args, **named)
             measured.calls += 1
             return result
@@ -134,7 +137,7 @@ class PerfDispatch:
         sync()
         measured.seconds[k] += perf_counter() - began
         measured.calls += 1  # not after an exception
-        if measured.calls == n * (self.warmup + self.active):
+        if measured.calls == n * (measured.warmup + self.active):
             least = min(range(n), key=measured.seconds.__getitem__)
             measured.fastest, measured.found_at = measured.candidates[least], perf_counter()
         return result
@@ -143,7 +146,8 @@ class PerfDispatch:
 def perf_dispatch(
     *,
     get_geometry_hash: Callable[..., Hashable],
-    warmup: int = 3,
+    first_warmup: int = 1,
+    warmup: int = 0,
     active: int = 1,
     repeat_after_count: int | None = None,
     repeat_after_seconds: float | None = None,
@@ -155,7 +159,8 @@ def perf_dispatch(
     Args:
         get_geometry_hash: a function of the same arguments. Calls are measured separately for each
             of its results.
-        warmup: calls of each implementation before it is timed.
+        first_warmup: calls of each implementation before it is timed, in the first measurement.
+        warmup: the same, in later measurements.
         active: timed calls of each implementation.
         repeat_after_count: calls of the fastest before a new measurement; 0: no limit. Without
             this and the next argument, 300.
@@ -165,15 +170,19 @@ def perf_dispatch(
         The decorator, which returns the dispatched function.
 
     Raises:
-        ArgumentError: unless `warmup` is a count and `active` a positive one.
+        ArgumentError: unless the warmups are counts and `active` a positive one.
     """
-    if warmup < 0 or active < 1:
-        raise ArgumentError(f"warmup={warmup!r} is at least 0, and active={active!r} at least 1")
+    warmups = first_warmup, warmup
+    if min(warmups) < 0 or active < 1:
+        raise ArgumentError(
+            f"first_warmup={first_warmup!r} and warmup={warmup!r} are at least 0, and "
+            f"active={active!r} at least 1"
+        )
     is_open = repeat_after_count is None and repeat_after_seconds is None
     count = USUAL_REPEAT if is_open else repeat_after_count or 0
     seconds = repeat_after_seconds or 0.0
 
     def make(fn: Callable[..., Any]) -> PerfDispatch:
-        return PerfDispatch(fn, get_geometry_hash, warmup, active, count, seconds)
+        return PerfDispatch(fn, get_geometry_hash, warmups, active, count, seconds)
 
     return make

@@ -38,7 +38,7 @@ def test_names_of_the_table(names: str, state: str) -> None:
 def test_names_of_vkchi() -> None:
     import vkchi.quadrants.math as math
 
-    assert math is ti.math and qd.kernel is ti.kernel and qd.types is ti.types
+    assert math is ti.math and qd.func is ti.func and qd.types is ti.types
     assert qd.QuadrantsSyntaxError is ti.TaichiSyntaxError
     assert qd.simt.subgroup.ballot is ti.simt.subgroup.ballot64
     assert qd.simt.subgroup.elect is ti.simt.subgroup.elect
@@ -57,6 +57,50 @@ def test_classes_of_tensors() -> None:
         assert qd.wrap(x) is x
     with pytest.raises(ti.TaichiRuntimeTypeError, match=r"qd\.wrap takes a field or an ndarray"):
         qd.wrap(3)
+
+
+def test_inner_names_that_programs_replace() -> None:
+    from vkchi.quadrants.lang import impl
+    from vkchi.quadrants.lang.impl import PyQuadrants
+
+    assert qd.lang.impl is impl and impl.get_runtime().default_fp is ti.f32
+    assert impl.get_max_shared_memory_bytes(is_lowerbound_ok=True) >= 1 << 14
+    qd.lang._template_mapper.__builtins__["__debug__"] = False
+    assert impl.ndarray is ti.ndarray and qd.lang.Vector is ti.Vector
+    for name in ("trace", "debug", "info", "warn", "error", "critical"):
+        setattr(qd._logging, name, qd._logging._get_logging(getattr(qd._logging, name.upper())))
+    qd._logging.trace("nobody sees this")
+    with pytest.raises(AttributeError, match="no_such_name"):
+        impl.no_such_name
+
+    calls: list[str] = []
+    materialize, clear = PyQuadrants.materialize, PyQuadrants.clear
+    delayed: list[tuple[qd.Tensor, int]] = []
+
+    def fill_delayed(self: PyQuadrants) -> None:
+        materialize(self)
+        for x, value in delayed:
+            x.fill(value)
+        delayed.clear()
+        self.prog.synchronize()
+
+    @qd.kernel
+    def read(x: qd.Tensor) -> qd.i32:
+        return x[None]
+
+    PyQuadrants.materialize = fill_delayed
+    PyQuadrants.clear = lambda self: calls.append("clear")
+    try:
+        for value in (3, 4):
+            x = qd.tensor(qd.i32, (), backend=qd.Backend.FIELD)
+            delayed.append((x, value))
+            assert read(x) == value
+        qd.reset()
+        assert calls == ["clear"]
+        qd.reset()
+        assert calls == ["clear"]  # there was no runtime
+    finally:
+        PyQuadrants.materialize, PyQuadrants.clear = materialize, clear
 
 
 SCRIPT = """

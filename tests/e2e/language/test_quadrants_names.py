@@ -572,7 +572,9 @@ def test_functions_of_whole_subgroups() -> None:
 def test_the_fastest_implementation_is_called() -> None:
     calls: list[str] = []
 
-    @ti.perf_dispatch(get_geometry_hash=lambda x, by: x.shape, warmup=2, repeat_after_count=3)
+    @ti.perf_dispatch(
+        get_geometry_hash=lambda x, by: x.shape, first_warmup=2, warmup=1, repeat_after_count=3
+    )  # fmt: skip
     def scale(x: ti.Tensor, by: ti.i32): ...
 
     @scale.register
@@ -606,6 +608,29 @@ def test_the_fastest_implementation_is_called() -> None:
     assert calls[10:] == ["slow"]
     scale(x, -1)  # the only compatible one
     assert calls[11:] == ["slow"] and x.to_numpy().tolist() == [-(2**9)] * 3
+    for _ in range(4):
+        scale(x, 1)
+    assert calls[12:] == ["quick", "slow", "quick", "quick"]  # a warmup, a timed call, the fastest
+
+
+class Scaled:
+    def __init__(self, by: int) -> None:
+        self.by = by
+
+    @ti.perf_dispatch(get_geometry_hash=lambda self, x: self.by)
+    def scale(self, x: ti.Tensor) -> int: ...
+
+    @scale.register
+    def by_numpy(self, x):
+        x.from_numpy(x.to_numpy() * self.by)
+        return self.by
+
+
+def test_methods_are_dispatched() -> None:
+    x = ti.tensor(ti.i32, 3)
+    x.fill(2)
+    assert Scaled(3).scale(x) == 3 and Scaled.scale(Scaled(5), x=x) == 5
+    assert x.to_numpy().tolist() == [30] * 3
 
 
 def test_kernels_as_implementations() -> None:
