@@ -27,11 +27,12 @@ from vkchi.ir.core import DUAL
 from vkchi.races.finder import check_forward_race, check_gradient_race
 from vkchi.races.race import Found
 from vkchi.runtime import Runtime, current_runtime
+from vkchi.span import user_span
 from vkchi.tape import queries
 from vkchi.tape.adjoints import CallAdjoints, clear_arrays
 from vkchi.tape.arguments import check_alone, check_array, check_loss, check_run, numbers_like
 from vkchi.tape.call_facts import BoundCall, CallFacts, facts_of
-from vkchi.tape.ledger import Index
+from vkchi.tape.ledger import Index, input_at
 from vkchi.tape.log import ConstantOverwrite, Launch, clear_elements
 from vkchi.tape.plan import plan_gradient
 from vkchi.tape.recording import Recording
@@ -274,6 +275,7 @@ def hvp(
     recorder = HvpRecording(runtime, loss)
     recorder.dual(x).from_numpy(direction)
     with recorder:
+        recorder.ledger.open(x).start = input_at(repr(x), "ti.ad.hvp", (), None, user_span())
         run()
         recorder.end([loss])
         clear_arrays(runtime.gradients)  # values that the program stored there are not seeds

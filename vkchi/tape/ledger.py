@@ -333,6 +333,8 @@ class Account(MemoryAccount):
     - `reads`: indices (None: all) that Python has read where there were derivatives, used inputs or
       lost gradients.
     - `puts`: indices that Python has overwritten one by one.
+    - `start`: the contents at the start, if derivatives are along a direction there (`ti.ad.hvp`),
+      until Python overwrites the whole array without having read it.
     """
 
     def __init__(self, array: Storage) -> None:
@@ -345,6 +347,7 @@ class Account(MemoryAccount):
         self.fills: Fills | None = None
         self.reads: set[Index | None] = set()
         self.puts: set[Index] = set()
+        self.start: Definition | None = None
         self.flags: Storage | None = None
 
     def change(self, *, is_whole: bool) -> None:
@@ -366,13 +369,15 @@ class Account(MemoryAccount):
             self.puts.clear()
 
     def note_read(self, at: Index | None, *, has_own: bool) -> None:
-        """Record a read by Python of a derivative, a used input, or an array with lost gradients.
+        """Record a read by Python of a derivative, an input, or an array with lost gradients.
 
         With `has_own`, only arrays with lost gradients count: the reader is a custom-gradient
         function, or gradients are running.
         """
         at, found = None if at is None else at[: len(self.array.shape)], self.definitions
-        if found.has("lost") or (not has_own and found.find(box_at(self.array, at))):
+        if found.has("lost") or (
+            not has_own and (self.start or found.find(box_at(self.array, at)))
+        ):
             self.reads.add(at)
 
 

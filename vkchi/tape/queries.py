@@ -241,7 +241,8 @@ def write_by_python(
         return False
     at = None if access.at is None else access.at[: len(array.shape)]
     box, reads = box_at(account.array, at), account.reads
-    found = account.definitions.find(box)
+    used = account.definitions.find(box)
+    found = used or account.start
     if found is None:
         return False
     if access.kind == "write" and reads and (at is None or at in reads or None in reads):
@@ -250,7 +251,8 @@ def write_by_python(
         return False
     if is_all:
         account.definitions.forget_unknown()
-    return True
+        account.start = None
+    return used is not None
 
 
 def overwrite_lost(account: Account, access: ArrayAccess) -> None:
