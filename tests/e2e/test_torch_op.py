@@ -214,7 +214,7 @@ def test_unsupported_kernels_raise():
     refused("no tensor", scaled_product, outputs={"y": "a"})
     refused("needs an output", scaled_product, outputs={})
     refused("nothing is called", scaled_product, outputs={"y": "x"}, gradient=with_template)
-    refused("takes a ti.kernel", len, outputs={"y": "x"})
+    refused("takes a ti.kernel or a Python function", 3, outputs={"y": "x"})
     refused("gradient= takes a ti.kernel", scaled_product, outputs={"y": "x"}, gradient=len)
     refused("outputs= is a dict", scaled_product, outputs=["y"])
     refused("or by a function, not by 3", scaled_product, outputs={"y": 3})

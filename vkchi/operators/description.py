@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from vkchi.errors import ArgumentError, CompilationError, DeclarationError
 from vkchi.fields.storage import Storage
-from vkchi.interop.host_views import short_repr
-from vkchi.interop.torch_library import integers_of_torch, is_dtype, is_recorded, plain_tensors
+from vkchi.interop.torch_library import plain_tensors
 from vkchi.kernel import BoundKernel, Kernel, looks_like_method
 from vkchi.operators.field_snapshots import (
     FieldSnapshots,
@@ -25,17 +24,15 @@ from vkchi.operators.field_snapshots import (
     SnapshotTable,
     are_values_current,
 )
-from vkchi.runtime import current_runtime
-from vkchi.signature import (
-    ArrayParameter,
-    Parameter,
-    ScalarParameter,
-    SelfParameter,
-    TensorParameter,
-    read_parameters,
+from vkchi.operators.operator_signature import (
+    OperatorSignature,
+    Rule,
+    is_tensor,
+    slope_of,
 )
+from vkchi.runtime import current_runtime
+from vkchi.signature import ArrayParameter, Parameter, SelfParameter, read_parameters
 from vkchi.tuples import NamedTuple
-from vkchi.types.lazy_numpy import is_integer_scalar
 
 if TYPE_CHECKING:
     import torch
@@ -44,14 +41,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-Tensors: TypeAlias = "dict[str, torch.Tensor]"
-Arguments: TypeAlias = "Mapping[str, Any]"  # of the operator, by name
-# Shape of an output from the arguments, with a dtype if it differs from the first tensor's.
-Rule: TypeAlias = "str | Callable[[Arguments], Sequence[int] | tuple[Sequence[int], torch.dtype]]"
-Maker: TypeAlias = "Callable[[torch.Tensor, Sequence[int], torch.dtype, int], torch.Tensor]"
 AnyKernel: TypeAlias = "Kernel | BoundKernel"
-
-SCALARS = {"f": "float", "i": "SymInt", "u": "SymInt", "b": "bool"}  # torch's types by scalar kind
 
 
 class SavedForGradient(NamedTuple):
@@ -63,80 +53,28 @@ class SavedForGradient(NamedTuple):
     made: tuple[KernelValues, ...] = ()
 
 
-class OperatorSpec:
-    """A kernel as an operator: its `inputs` (parameters), the names of those that are `tensors`,
-    its `outputs`, and the kernel of its `gradient`, if the user gave one."""
+class OperatorSpec(OperatorSignature):
+    """A kernel as an operator, and the kernel of its `gradient`, if the user gave one."""
 
     def __init__(
         self, kernel: AnyKernel, outputs: Mapping[str, Rule], gradient: AnyKernel | None
     ) -> None:
-        self.kernel, self.outputs, self.gradient = kernel, outputs, gradient
-        self.name = str(function_of(kernel).__name__)
-        self.parameters = parameters_of(kernel)
-        self.inputs = tuple(p for p in self.parameters if p.name not in outputs)
-        self.names = tuple(p.name for p in self.inputs)
-        self.tensors = tuple(p.name for p in self.inputs if isinstance(p, ArrayParameter))
-        arrays = [p for p in self.parameters if isinstance(p, ArrayParameter)]
-        self.element_axes = {p.name: p.element_axes for p in arrays}
+        super().__init__(function_of(kernel).__name__, parameters_of(kernel), outputs)
+        self.kernel, self.gradient = kernel, gradient
         self._known: weakref.ref[Any] | None = None  # the runtime of `_read`
-        self.memories = SnapshotTable(self.name)
+        self.memories: SnapshotTable[FieldSnapshots] = SnapshotTable()
         self._read: dict[Any, SavedForGradient] = {}  # by kinds of arguments, see `kind_of`
 
     def check(self) -> None:
         """Raise DeclarationError for parameters that torch cannot pass, and for outputs and
         gradients that do not fit the kernel."""
-        self.schema()  # raises for a parameter that torch has no type for
-        self.check_outputs()
+        super().check()
         if self.gradient is not None:
             arrays = {p.name for p in self.parameters if isinstance(p, ArrayParameter)}
             known = {*(p.name for p in self.parameters), *map(slope_of, arrays)}
             for p in parameters_of(self.gradient):
                 if p.name not in known:
                     raise DeclarationError(f"gradient=: nothing is called `{p.name}`")
-
-    def check_outputs(self) -> None:
-        """Raise DeclarationError for outputs that do not fit the kernel."""
-        arrays = {p.name for p in self.parameters if isinstance(p, ArrayParameter)}
-        for name, rule in self.outputs.items():
-            if name not in arrays:
-                raise DeclarationError(f"outputs=: {self.name}() has no array `{name}`")
-            if not isinstance(rule, str) and not callable(rule):
-                raise DeclarationError(
-                    f"outputs=: the shape of `{name}` is given by the name of a tensor, or by a "
-                    f"function, not by {rule!r}"
-                )
-            if isinstance(rule, str) and rule not in self.tensors:
-                raise DeclarationError(f"outputs=: `{name}` is like `{rule}`, which is no tensor")
-        if not self.outputs or not self.tensors:
-            raise DeclarationError(f"{self.name}() needs an output and a tensor that it is made of")
-
-    def schema(self) -> str:
-        """The inputs in torch's schema language. Raises DeclarationError for types that torch
-        lacks."""
-        return ", ".join(f"{torch_type(self.name, p)} {p.name}" for p in self.inputs)
-
-    def name_arguments(self, args: Sequence[Any]) -> dict[str, Any]:
-        return dict(zip(self.names, args, strict=True))
-
-    def arrange(self, found: Mapping[str, Any]) -> list[Any]:
-        return [found[p.name] for p in self.parameters]
-
-    # --- outputs -----------------------------------------------------------------------------
-
-    def make(self, given: Arguments, make: Maker) -> Tensors:
-        """Create the outputs, by name, with `make(like, shape, dtype, axes)`. `axes` is the number
-        of element axes, the last ones."""
-        return {name: self.make_one(name, given, make) for name in self.outputs}
-
-    def make_one(self, name: str, given: Arguments, make: Maker) -> torch.Tensor:
-        """Create one output. Raises ArgumentError for an invalid shape or dtype."""
-        rule, axes = self.outputs[name], self.element_axes[name]
-        if isinstance(rule, str):
-            source = given[rule]
-            return make(source, source.shape, source.dtype, axes)
-        source = given[self.tensors[0]]
-        shape, dtype = read_shape(self.name, name, rule(given))
-        return make(source, shape, dtype or source.dtype, axes)
 
     # --- analyses of the kernel ----------------------------------------------------------------
 
@@ -205,7 +143,7 @@ class OperatorSpec:
         given = self.arrange_gradient({**named, **slopes})
         return analyse(self.gradient, find_fields, given, made)
 
-    def remember(self, needs: SavedForGradient) -> FieldSnapshots | None:
+    def snapshot(self, needs: SavedForGradient) -> FieldSnapshots | None:
         """Snapshot of the fields in `needs`; None if they are unknown."""
         if needs.fields is None:
             return None
@@ -213,11 +151,10 @@ class OperatorSpec:
             self.name, needs.fields, is_needed=bool(needs.fields), made=needs.made
         )
 
-    def remember_by(self, args: Sequence[Any], made: Sequence[torch.Tensor]) -> None:
+    def remember(self, args: Sequence[Any], made: Sequence[torch.Tensor], call: object) -> None:
         """Save a snapshot of the fields that the gradient needs, keyed by the first output.
 
-        For calls that autograd may not record. Does nothing if a needed analysis of the user's
-        gradient raises CompilationError.
+        Does nothing if a needed analysis of the user's gradient raises CompilationError.
         """
         outputs = dict(zip(self.outputs, made, strict=True))
         arguments = self.arrange({**self.name_arguments(args), **outputs})
@@ -229,9 +166,12 @@ class OperatorSpec:
             return SavedForGradient(frozenset(), fields)
 
         found = self._recall(("fields", *map(kind_of, arguments)), find)
-        memory = self.remember(found) if found.fields else None
+        memory = self.snapshot(found) if found.fields else None
         if memory is not None:
             self.memories.add(made[0], memory)
+
+    def find_memory(self, result: torch.Tensor | None) -> FieldSnapshots:
+        return self.memories.find(result) or FieldSnapshots(self.name)  # without fields
 
     def arrange_gradient(self, found: Mapping[str, Any]) -> list[Any]:
         assert self.gradient is not None
@@ -308,28 +248,6 @@ def parameters_of(kernel: AnyKernel) -> tuple[Parameter, ...]:
     return tuple(found)
 
 
-def torch_type(who: str, p: Parameter) -> str:
-    """Torch's schema type of a parameter. Raises DeclarationError if there is none."""
-    if isinstance(p, ArrayParameter):
-        return "Tensor"
-    if isinstance(p, ScalarParameter):
-        return SCALARS[p.type.kind]
-    if isinstance(p, TensorParameter) and len(p.type.shape) == 1:
-        return f"{SCALARS[p.type.elem.kind]}[]"
-    raise DeclarationError(
-        f"torch has no type for `{p.name}` of {who}(): they take tensors, numbers and vectors; "
-        "take other things from a closure or from self"
-    )
-
-
-def slope_of(name: str) -> str:
-    return f"{name}_grad"
-
-
-def is_tensor(arg: Any) -> bool:
-    return hasattr(arg, "untyped_storage")
-
-
 def kind_of(arg: Any) -> Any:
     """Cache key of an argument: the properties that determine a kernel's reads and writes."""
     return (arg.dtype, arg.ndim) if is_tensor(arg) else type(arg)
@@ -348,56 +266,3 @@ def shape_on_host(arg: Any) -> Any:
     compilation; other values unchanged."""
     is_elsewhere = is_tensor(arg) and arg.device.type != "cpu"
     return arg.new_empty(arg.shape, device="cpu") if is_elsewhere else arg
-
-
-BY_RULE = "give a tuple of sizes, as (n,), or a shape and a dtype, as ((n, 3), torch.float32)"
-
-
-# --- arguments and shapes -------------------------------------------------------------------------
-
-
-def read_shape(who: str, name: str, said: Any) -> tuple[tuple[int, ...], torch.dtype | None]:
-    """The shape of the output `name`, and its dtype if given, from the result `said` of its rule.
-    Raises ArgumentError for other objects."""
-    shape, dtype = said, None
-    is_pair = isinstance(said, list | tuple) and len(said) == 2
-    if is_pair and isinstance(said[0], list | tuple):
-        shape, dtype = said
-        if not is_dtype(dtype):
-            why = f"{short_repr(dtype)} is no dtype of torch's"
-            raise operator_argument_error(f"{who}(): outputs= of `{name}`: {why}", BY_RULE)
-    if not isinstance(shape, list | tuple):
-        raise operator_argument_error(
-            f"{who}(): outputs= of `{name}` gave {short_repr(said)}, no shape", BY_RULE
-        )
-    for n in shape:
-        is_number = is_integer_scalar(n) and not isinstance(n, bool)
-        if not (is_number and n >= 0) and not isinstance(n, integers_of_torch()):
-            what = f"{short_repr(n)} in the shape {short_repr(tuple(shape))} is no size"
-            raise operator_argument_error(f"{who}(): outputs= of `{name}`: {what}", BY_RULE)
-    return tuple(shape), dtype
-
-
-def check_arguments(who: str, parameters: Sequence[Parameter], args: Sequence[Any]) -> None:
-    """Raise ArgumentError if an array argument is no tensor. Also if, while autograd records, a
-    tensor passed by value requires a gradient, which would be lost. Other arguments are left to
-    torch."""
-    for p, arg in zip(parameters, args):
-        if isinstance(p, ArrayParameter):
-            if not hasattr(type(arg), "__torch_function__"):
-                raise operator_argument_error(
-                    f"{who}(): argument `{p.name}`: a tensor is needed, not "
-                    f"{'None' if arg is None else f'{type(arg).__name__} {short_repr(arg)}'}",
-                    f"{p.name}=torch.as_tensor(...)",
-                )
-            continue
-        for one in arg if isinstance(arg, list | tuple) else (arg,):
-            if getattr(one, "requires_grad", False) and is_recorded()():
-                raise operator_argument_error(
-                    f"{who}(): the gradient of `{p.name}`, which is passed by value, would be lost",
-                    f"pass {p.name}.detach(), or take it as ti.types.ndarray()",
-                )
-
-
-def operator_argument_error(why: str, what_to_do: str) -> ArgumentError:
-    return ArgumentError(f"{why}\nhelp: {what_to_do}")

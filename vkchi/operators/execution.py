@@ -22,8 +22,9 @@ from vkchi.fields.storage import Storage
 from vkchi.interop.tensors import new_tensor, new_zeros
 from vkchi.kernel import launch_or_record
 from vkchi.launch.compiled_kernel import NOTHING_SHARED, CompiledKernel
-from vkchi.operators.description import OperatorSpec, Tensors, slope_of
+from vkchi.operators.description import OperatorSpec
 from vkchi.operators.field_snapshots import FieldSnapshots
+from vkchi.operators.operator_signature import Tensors, slope_of
 from vkchi.runtime import current_runtime
 from vkchi.signature.bound import ImportedArray
 from vkchi.tape.call_facts import first_access
@@ -111,6 +112,33 @@ def unreadable_field_error(
 
 
 # --- operators -----------------------------------------------------------------------------------
+
+
+class KernelOperator(OperatorSpec):
+    """A kernel as an operator of torch."""
+
+    second_derivative_help = (
+        "for a second derivative make the first a kernel with a ti.torch_op of its own, and call "
+        "both from a torch.autograd.Function"
+    )
+
+    def run(self, args: Sequence[Any]) -> tuple[list[torch.Tensor], None]:
+        return run_operator(self, args), None
+
+    def save(self, ctx: Any, args: Sequence[Any], made: Sequence[Any], call: object) -> None:
+        given, outputs = self.name_arguments(args), dict(zip(self.outputs, made, strict=True))
+        needs = self.find_needs(self.arrange({**given, **outputs}))
+        ctx.kept = needs.outputs
+        kept = [tensor for name, tensor in outputs.items() if name in ctx.kept]
+        ctx.save_for_backward(*[given[name] for name in self.tensors], *kept)
+        ctx.others = {name: a for name, a in given.items() if name not in self.tensors}
+        ctx.memory = self.snapshot(needs)
+
+    def differentiate(
+        self, args: Sequence[Any], slopes: Tensors, kept: Tensors, wanted: Collection[str],
+        memory: FieldSnapshots,
+    ) -> Tensors:  # fmt: skip
+        return run_gradient(self, args, slopes, kept, wanted, memory)
 
 
 def run_operator(spec: OperatorSpec, args: Sequence[Any]) -> list[torch.Tensor]:

@@ -27,9 +27,8 @@ from vkchi.interop.torch_library import (
     transforms_functions,
 )
 from vkchi.interop.torch_writes import forward_mode, has_tangent, may_have_tangent
-from vkchi.operators.description import OperatorSpec, check_arguments
-from vkchi.operators.execution import run_gradient, run_operator
 from vkchi.operators.field_snapshots import current_snapshots
+from vkchi.operators.operator_signature import OperatorSignature, check_arguments
 from vkchi.signature import ArrayParameter, Parameter, ScalarParameter
 
 NUMBERS = {"f": (float, int), "i": (int,), "u": (int,), "b": (bool,)}  # Python types by scalar kind
@@ -39,17 +38,18 @@ REGISTERING = (
 )  # fmt: skip
 
 
-def call_directly(operator: Any, backward: Any, spec: OperatorSpec) -> Any:
+def call_directly(operator: Any, backward: Any, spec: OperatorSignature) -> Any:
     """The operator itself, with the fast path installed if its parameters allow it."""
     takes = types_of(spec)
     base: Any = type(operator)
     operator.__class__ = direct_class(base)
     operator.who, operator.parameters = spec.name, spec.inputs
+    operator.complete = spec.complete
     operator.direct = None if takes is None else FastPath(spec, takes, backward)
     return operator
 
 
-def types_of(spec: OperatorSpec) -> list[frozenset[type]] | None:
+def types_of(spec: OperatorSignature) -> list[frozenset[type]] | None:
     """Per argument, the classes that need no conversion; None if an argument is neither an array
     nor a scalar."""
     found = []
@@ -74,9 +74,11 @@ def direct_class(base: Any) -> type:
 
         who: str
         parameters: Sequence[Parameter]
+        complete: Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]
         direct: FastPath | None
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            args, kwargs = self.complete(args, kwargs)
             if compiles():
                 if forward._current_level >= 0:  # unknown which argument has a tangent
                     raise no_forward_mode(self.who)
@@ -103,7 +105,9 @@ def disable_fast_path(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class FastPath:
-    def __init__(self, spec: OperatorSpec, takes: Sequence[frozenset[type]], backward: Any) -> None:
+    def __init__(
+        self, spec: OperatorSignature, takes: Sequence[frozenset[type]], backward: Any
+    ) -> None:
         self._spec, self._types = spec, takes
         self._places = [k for k, p in enumerate(spec.inputs) if isinstance(p, ArrayParameter)]
         self._is_recorded, self._is_disturbed = is_recorded(), needs_full_dispatch()
@@ -127,16 +131,18 @@ class FastPath:
             for k in self._places:
                 if args[k].requires_grad:
                     return self._apply(*args)
-        return one_or_all(run_operator(self._spec, args))
+        return one_or_all(self._spec.run(args)[0])
 
 
-def autograd_function(spec: OperatorSpec, places: list[int], backward: Any) -> Callable[..., Any]:
+def autograd_function(
+    spec: OperatorSignature, places: list[int], backward: Any
+) -> Callable[..., Any]:
     """The operator as an autograd Function; `places` are the indices of tensor arguments."""
     records, is_disturbed = is_recorded(), needs_full_dispatch()
 
     def act(ctx: Any, *args: Any) -> Any:
-        found = run_operator(spec, args)
-        save_for_backward(spec, ctx, args, found)
+        found, call = spec.run(args)
+        spec.save(ctx, args, found, call)
         return one_or_all(found)
 
     def go_back(ctx: Any, *slopes: Any) -> Any:
@@ -146,26 +152,13 @@ def autograd_function(spec: OperatorSpec, places: list[int], backward: Any) -> C
         memory = take_memory(ctx)
         wanted = [spec.inputs[k].name for k in places if ctx.needs_input_grad[k]]
         given = dict(zip(spec.outputs, slopes, strict=True))
-        found = run_gradient(spec, args, given, kept, wanted, memory)
+        found = spec.differentiate(args, given, kept, wanted, memory)
         return tuple([found.get(name) for name in spec.names])
 
     return make_function(spec.name, act, go_back)
 
 
 # --- saved values of derivatives, for both paths -------------------------------------------------
-
-
-def save_for_backward(
-    spec: OperatorSpec, ctx: Any, args: Sequence[Any], made: Sequence[Any]
-) -> None:
-    """Save in torch's `ctx` the arguments, results and fields that the derivative needs."""
-    given, outputs = spec.name_arguments(args), dict(zip(spec.outputs, made, strict=True))
-    needs = spec.find_needs(spec.arrange({**given, **outputs}))
-    ctx.kept = needs.outputs
-    kept = [tensor for name, tensor in outputs.items() if name in ctx.kept]
-    ctx.save_for_backward(*[given[name] for name in spec.tensors], *kept)
-    ctx.others = {name: a for name, a in given.items() if name not in spec.tensors}
-    ctx.memory = spec.remember(needs)
 
 
 def take_memory(ctx: Any) -> Any:
@@ -176,7 +169,7 @@ def take_memory(ctx: Any) -> Any:
     return memory
 
 
-def restore_saved(spec: OperatorSpec, ctx: Any) -> tuple[list[Any], dict[str, Any]]:
+def restore_saved(spec: OperatorSignature, ctx: Any) -> tuple[list[Any], dict[str, Any]]:
     saved = iter(ctx.saved_tensors)
     given = {**ctx.others, **{name: next(saved) for name in spec.tensors}}
     kept = {name: next(saved) for name in spec.outputs if name in ctx.kept}
@@ -184,7 +177,7 @@ def restore_saved(spec: OperatorSpec, ctx: Any) -> tuple[list[Any], dict[str, An
 
 
 def run_backward(
-    spec: OperatorSpec, backward: Any, ctx: Any, slopes: Sequence[Any]
+    spec: OperatorSignature, backward: Any, ctx: Any, slopes: Sequence[Any]
 ) -> tuple[Any, ...]:
     """Gradients of the operator's arguments, by the backward operator; None for those that are no
     float tensors.

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from vkchi.errors import TensorGradientError
 from vkchi.fields.array_versions import Read, keep
@@ -86,11 +86,11 @@ class FieldSnapshots:
         )  # fmt: skip
 
 
-CURRENT: ContextVar[FieldSnapshots | None] = ContextVar("memory", default=None)
+CURRENT: ContextVar[Any] = ContextVar("memory", default=None)
 
 
 @contextmanager
-def current_snapshots(memory: FieldSnapshots | None) -> Iterator[None]:
+def current_snapshots(memory: Any) -> Iterator[None]:
     """Context manager that makes `memory` the current snapshot while torch calls the gradient."""
     token = CURRENT.set(memory)
     try:
@@ -105,32 +105,35 @@ class ResultReference(weakref.ref[Any]):
 
     __slots__ = ("address", "memory")
     address: int
-    memory: FieldSnapshots
+    memory: Any
 
 
-class SnapshotTable:
-    """Snapshots of calls, keyed by their first result, while its storage is alive."""
+S = TypeVar("S")
 
-    def __init__(self, who: str) -> None:
-        self.who = who
+
+class SnapshotTable(Generic[S]):
+    """What calls saved, keyed by their first result, while its storage is alive."""
+
+    def __init__(self) -> None:
         self._owners: dict[int, ResultReference] = {}
         self._gone: deque[ResultReference] = deque()
 
-    def add(self, result: torch.Tensor, memory: FieldSnapshots) -> None:
+    def add(self, result: torch.Tensor, memory: S) -> None:
         """Save a snapshot for the lifetime of a result's storage."""
         self._forget()
         owner = ResultReference(result.untyped_storage(), self._gone.append)
         owner.address, owner.memory = result.data_ptr(), memory
         self._owners[owner.address] = owner
 
-    def find(self, result: torch.Tensor | None) -> FieldSnapshots:
-        """The snapshot of the call with this result. If unknown, that of `current_snapshots`, or an
-        empty one."""
+    def find(self, result: torch.Tensor | None) -> S | None:
+        """What the call with this result saved; if unknown, the memory of `current_snapshots`."""
         self._forget()
         owner = None if result is None else self._owners.get(result.data_ptr())
         if owner is not None and result is not None and owner() is result.untyped_storage():
-            return owner.memory
-        return CURRENT.get() or FieldSnapshots(self.who)  # without fields
+            found: S = owner.memory
+            return found
+        current: S | None = CURRENT.get()
+        return current
 
     def _forget(self) -> None:
         while self._gone:

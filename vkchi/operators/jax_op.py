@@ -40,10 +40,10 @@ from vkchi.operators.description import (
     AnyKernel,
     OperatorSpec,
     function_of,
-    operator_argument_error,
 )
 from vkchi.operators.execution import wait_for_device
 from vkchi.operators.field_snapshots import FieldSnapshots, KernelValues, are_values_current
+from vkchi.operators.operator_signature import operator_argument_error
 from vkchi.signature import ArrayParameter, Parameter, ScalarParameter, TensorParameter
 from vkchi.types import Scalar, Tensor
 from vkchi.types.core import scalar_of_dtype

@@ -1,4 +1,4 @@
-"""PyTorch operators from kernels: `torch_op`.
+"""PyTorch operators from kernels and Python functions: `torch_op`.
 
 The operator's schema, fake implementation, derivative and batch rule are derived from the kernel's
 parameters.
@@ -19,32 +19,33 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from vkchi.errors import ArgumentError, DeclarationError, TensorGradientError
 from vkchi.interop.torch_library import observe_calls, stack, torch_library
 from vkchi.kernel import BoundKernel, Kernel
-from vkchi.operators.description import AnyKernel, OperatorSpec, Rule, slope_of
-from vkchi.operators.execution import run_gradient, run_operator
+from vkchi.operators.description import AnyKernel
+from vkchi.operators.execution import KernelOperator
 from vkchi.operators.fast_path import (
     call_directly,
     check_tangents,
     one_or_all,
     refuse_transforms,
     run_backward,
-    save_for_backward,
 )
+from vkchi.operators.operator_signature import OperatorSignature, Rule, slope_of
 
 if TYPE_CHECKING:
     import torch
     from torch.library import CustomOpDef
 
+Function: TypeAlias = "Callable[..., None]"
 _numbers = itertools.count()
 
 
 @overload
 def torch_op(
-    kernel: AnyKernel,
+    kernel: AnyKernel | Function,
     *,
     outputs: Mapping[str, Rule],
     gradient: AnyKernel | None = None,
@@ -57,24 +58,26 @@ def torch_op(
     outputs: Mapping[str, Rule],
     gradient: AnyKernel | None = None,
     name: str | None = None,
-) -> Callable[[AnyKernel], CustomOpDef]: ...
+) -> Callable[[AnyKernel | Function], CustomOpDef]: ...
 def torch_op(
-    kernel: AnyKernel | None = None,
+    kernel: AnyKernel | Function | None = None,
     *,
     outputs: Mapping[str, Rule],
     gradient: AnyKernel | None = None,
     name: str | None = None,
-) -> CustomOpDef | Callable[[AnyKernel], CustomOpDef]:
-    """A torch operator (`torch.library.CustomOpDef`) that runs a kernel; without a kernel, a
-    decorator.
+) -> CustomOpDef | Callable[[AnyKernel | Function], CustomOpDef]:
+    """A torch operator (`torch.library.CustomOpDef`) that runs a kernel, or a Python function that
+    launches kernels; without either, a decorator.
 
     Supported: autograd (first derivatives), `torch.compile`, and `torch.func.vmap` (torch 2.5, one
     call per batch element). Tensors on the CPU, and on a CUDA device that shares memory, are passed
     as to any kernel. Others are copied to the host and back, and for a generated gradient all CUDA
     tensors.
 
+    A Python function gets ndarrays. Its gradient is that of a tape, which records the call.
+
     Args:
-        kernel: the kernel.
+        kernel: the kernel or function.
         outputs: for each array that the kernel makes, the name of an argument with the same shape
             and dtype. Alternatively a function of the arguments (by name) that returns a shape, or
             a shape and a dtype.
@@ -92,15 +95,27 @@ def torch_op(
     """
     if kernel is None:
         return lambda found: torch_op(found, outputs=outputs, gradient=gradient, name=name)
-    if not isinstance(kernel, Kernel | BoundKernel):
-        raise DeclarationError(f"torch_op takes a ti.kernel, not {kernel!r}")
     if gradient is not None and not isinstance(gradient, Kernel | BoundKernel):
         raise DeclarationError(f"gradient= takes a ti.kernel, not {gradient!r}")
     if not isinstance(outputs, Mapping):
         raise DeclarationError(f'outputs= is a dict, as {{"y": "x"}}, not {outputs!r}')
     if name is not None and not is_qualified(name):
         raise DeclarationError(f'name= is for torch, as "library::operator", not {name!r}')
-    spec = OperatorSpec(kernel, dict(outputs), gradient)
+    spec: OperatorSignature
+    if isinstance(kernel, Kernel | BoundKernel):
+        spec = KernelOperator(kernel, dict(outputs), gradient)
+    else:
+        from vkchi.operators.function_operator import (  # slow to import
+            TorchFunction,
+            check_function,
+        )
+
+        check_function("torch_op", kernel)
+        if gradient is not None:
+            raise DeclarationError(
+                "gradient= is for kernels: decorate parts of a function with ti.ad.grad_replaced"
+            )
+        spec = TorchFunction(kernel, dict(outputs))
     spec.check()
     return _define(spec, name or f"vkchi::{spec.name}_{next(_numbers)}")
 
@@ -110,13 +125,13 @@ def is_qualified(name: object) -> bool:
     return len(parts) == 2 and all(part.isidentifier() for part in parts)
 
 
-def _define(spec: OperatorSpec, name: str) -> Any:
+def _define(spec: OperatorSignature, name: str) -> Any:
     """Define the operator, and its derivative as a second opaque operator."""
     library = torch_library()
     results = ", ".join(["Tensor"] * len(spec.outputs))
     forward = library.custom_op(
         name, lambda *args: one_or_all(_run(spec, args)), mutates_args=(),
-        schema=f"({spec.schema()}) -> ({results})",
+        schema=f"({spec.schema()}{spec.default}) -> ({results})",
     )  # fmt: skip
     forward.register_fake(lambda *args: one_or_all(_fake(spec, args)))
     slopes = ", ".join(f"Tensor {slope_of(output)}" for output in spec.outputs)
@@ -129,11 +144,9 @@ def _define(spec: OperatorSpec, name: str) -> Any:
     backward.register_fake(lambda *args: one_or_all(_fake_slopes(spec, args)))
     forward.register_autograd(
         lambda ctx, *slopes: run_backward(spec, backward, ctx, slopes),
-        setup_context=lambda ctx, inputs, output: save_for_backward(
-            spec, ctx, inputs, as_tuple(output)
-        ),
+        setup_context=lambda ctx, inputs, output: spec.save(ctx, inputs, as_tuple(output), None),
     )
-    backward.register_autograd(lambda ctx, *slopes: raise_second_derivative(spec.name))
+    backward.register_autograd(lambda ctx, *slopes: raise_second_derivative(spec))
     for op in (forward, backward):
         observe_calls(op, lambda args: refuse_transforms(spec.name, args))
         if hasattr(op, "register_vmap"):  # torch 2.5
@@ -141,31 +154,30 @@ def _define(spec: OperatorSpec, name: str) -> Any:
     return call_directly(forward, backward, spec)
 
 
-def raise_second_derivative(who: str) -> None:
+def raise_second_derivative(spec: OperatorSignature) -> None:
     """Always raises TensorGradientError: second derivatives do not exist."""
     raise TensorGradientError(
-        f"{who}() can be differentiated once: its gradient is a kernel without a derivative",
-        help="for a second derivative make the first a kernel with a ti.torch_op of its own, and "
-        "call both from a torch.autograd.Function",
+        f"{spec.name}() can be differentiated once: its gradient is a kernel without a derivative",
+        help=spec.second_derivative_help,
     )
 
 
-def _run(spec: OperatorSpec, args: Sequence[Any]) -> list[torch.Tensor]:
+def _run(spec: OperatorSignature, args: Sequence[Any]) -> list[torch.Tensor]:
     check_tangents(spec.name, args)
-    made = run_operator(spec, args)
-    spec.remember_by(args, made)
+    made, call = spec.run(args)
+    spec.remember(args, made, call)
     return made
 
 
-def _run_gradient(spec: OperatorSpec, args: Sequence[Any]) -> list[torch.Tensor]:
+def _run_gradient(spec: OperatorSignature, args: Sequence[Any]) -> list[torch.Tensor]:
     inputs, rest = args[: len(spec.inputs)], args[len(spec.inputs) :]
     slopes = dict(zip(spec.outputs, rest, strict=False))
     kept = {k: t for k, t in zip(spec.outputs, rest[len(slopes) :], strict=True) if t is not None}
-    memory = spec.memories.find(kept.get(next(iter(spec.outputs))))
-    return list(run_gradient(spec, inputs, slopes, kept, spec.tensors, memory).values())
+    memory = spec.find_memory(kept.get(next(iter(spec.outputs))))
+    return list(spec.differentiate(inputs, slopes, kept, spec.tensors, memory).values())
 
 
-def _fake(spec: OperatorSpec, args: Sequence[Any]) -> list[torch.Tensor]:
+def _fake(spec: OperatorSignature, args: Sequence[Any]) -> list[torch.Tensor]:
     return list(spec.make(spec.name_arguments(args), _make_fake).values())
 
 
@@ -173,7 +185,7 @@ def _make_fake(like: torch.Tensor, shape: Sequence[int], dtype: torch.dtype, axe
     return like.new_empty(tuple(shape), dtype=dtype)
 
 
-def _fake_slopes(spec: OperatorSpec, args: Sequence[Any]) -> list[torch.Tensor]:
+def _fake_slopes(spec: OperatorSignature, args: Sequence[Any]) -> list[torch.Tensor]:
     given = spec.name_arguments(args[: len(spec.inputs)])
     return [given[name].new_empty(given[name].shape) for name in spec.tensors]
 
