@@ -169,6 +169,8 @@ class Kernel:
         if cache is None or runtime is not cache.runtime:
             cache = self._cache = self._cache_on(runtime)
         try:
+            if any([hasattr(type(arg), "__vkchi_view__") for arg in args]):
+                cache, args = cache.expand(args)
             if act is launch_or_record and runtime.recording is None:
                 return self._launch(cache, args)
             return self._act(cache, args, act, is_shared=is_shared, is_run=is_run)
@@ -341,7 +343,8 @@ class Kernel:
 
     def forget_stale(self) -> None:
         """Drop the compiled kernels whose signatures name dead objects, and all entries."""
-        for cache in list(self._caches.values()):
+        known = list(self._caches.values())
+        for cache in [*known, *[part for one in known for _, part in list(one.views.values())]]:
             cache.entries.clear()
             forget_dead(cache.compiled)
             for guarded in list(cache.compiled.values()):

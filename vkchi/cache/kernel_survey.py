@@ -221,6 +221,12 @@ class KernelSurvey:
         if arg.kind in ("struct", "structs", "pack"):
             for member in arg.value:
                 self._argument(member)
+        elif arg.kind == "view":
+            view = arg.value
+            axes = [tuple(axis) for axis in view.axes]
+            self.parts[f"view of {name}"] = f"of {view.owner} by {axes}"
+            for member in (*([] if view.base is None else [view.base]), *view.numbers):
+                self._argument(member)
         elif arg.value is not None:
             self.parts[f"value of {name}"] = self.see(arg.value, name)
 
@@ -371,6 +377,10 @@ class KernelSurvey:
     def _field(self, value: Storage, path: str) -> str:
         if isinstance(value, Ndarray):
             raise NoDigestError(f"{path} is an ndarray")
+        if hasattr(type(value), "__vkchi_view__"):
+            base, axes = value.__vkchi_view__  # type: ignore[attr-defined]
+            shown = [k if type(k) is int else tuple(k) for k in axes]
+            return f"view {shown} of {self.see(base, path)}"
         try:
             array = value.__vkchi_array__()  # type: ignore[attr-defined]
             known = value.__vkchi_attributes__().words()  # type: ignore[attr-defined]

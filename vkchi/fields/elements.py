@@ -23,6 +23,7 @@ from vkchi.device import IMPORTED
 from vkchi.errors import (
     ArgumentShapeError,
     ArrayIndexCountError,
+    ArrayIndexError,
     ArrayIndexTypeError,
     DeviceError,
     KernelBoundsError,
@@ -195,7 +196,7 @@ def lies_inside(key: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
 def check_integer(k: Any) -> None:
     """Raise ArrayIndexTypeError for a slice, a float, and any other object that is no integer."""
     if isinstance(k, slice):
-        raise ArrayIndexTypeError("arrays have no slices in Python: take x.to_numpy()[...]")
+        raise ArrayIndexTypeError("this array has no slices in Python: take x.to_numpy()[...]")
     if isinstance(k, float) or not hasattr(k, "__index__"):
         raise ArrayIndexTypeError(f"indices are integers here, not {k!r}")
 
@@ -223,6 +224,13 @@ class ElementHook:
     """
 
     make, value = Hook("element"), Hook("value of an element")
+
+
+class SliceHook:
+    """Hooks for slices in Python, resolved in `views`. Arguments: the array, the key, the value for
+    `write`, and the error to raise if the key selects no slice."""
+
+    read, write = Hook("read a slice"), Hook("write a slice")
 
 
 class TracedFloat(float):
@@ -621,7 +629,10 @@ class Elements(PythonScope):
                     return self._numbers[()]
             elif type(key) is tuple and lies_inside(key, self.shape):
                 return self._numbers[key]
-        index = self.index(key)
+        try:
+            index = self.index(key)
+        except ArrayIndexError as e:
+            return SliceHook.read(self, key, e)
         if self.is_scalar:
             return self.read(index)
         return ElementHook.make(self, index)
@@ -644,7 +655,12 @@ class Elements(PythonScope):
                     self.ready()
                 self._numbers[place] = value
                 return
-        self.write(self.index(key), value)
+        try:
+            index = self.index(key)
+        except ArrayIndexError as e:
+            SliceHook.write(self, key, value, e)
+            return
+        self.write(index, value)
 
     def read(self, index: tuple[int, ...]) -> Any:
         """The scalar at an index that `index` returned, with the component's indices for tensor

@@ -123,6 +123,9 @@ class Field(Storage):
 
     def detach(self) -> None:
         """Release the memory and become a pending field; called when the tree is destroyed."""
+        for view in vars(self).pop("views", ()):
+            if (found := view()) is not None:
+                found.detach()
         self.__class__ = PENDING.get(type(self), type(self))
         self._is_quick = False
         for name in LATER - {"_shape"}:
@@ -288,6 +291,7 @@ class Field(Storage):
         made = super().duplicate(memo)
         assert isinstance(made, Field)
         made.is_copy = True
+        vars(made).pop("views", None)
         made.companions = {
             kind: memo.setdefault(id(companion), companion.duplicate(memo))
             for kind, companion in self.companions.items()

@@ -238,7 +238,7 @@ class Storage(Elements):
             self.ready()
             tape = self.runtime.tape
             if tape is not None and tape.ledger is not None:
-                tape.ledger.show((self,))
+                tape.ledger.show((self.whole,))
         values = self.contents() if shared is None else shared
         return dlpack.capsule(values, stream, max_version, dl_device)
 

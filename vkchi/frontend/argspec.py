@@ -13,6 +13,23 @@ from vkchi.types.core import ArrayArgument
 from vkchi.types.struct_types import ArgPackType
 
 
+class ViewAxis(NamedTuple):
+    """How an axis of a base is used: `axis` of the view, in steps of `step`, or one index (-1).
+
+    `is_whole`: all indices are used. Otherwise the first index and, for a run, its length are
+    arguments.
+    """
+
+    axis: int
+    step: int
+    is_whole: bool
+
+    @property
+    def arguments(self) -> int:
+        """Number of arguments of this axis."""
+        return 1 if self.axis < 0 else 0 if self.is_whole else 2
+
+
 class ArgSpec(NamedTuple):
     """The properties of a kernel argument that the generated code depends on.
 
@@ -25,6 +42,7 @@ class ArgSpec(NamedTuple):
     | `template` | compile-time constant | `value` |
     | `self` | object whose method the kernel is | `value` |
     | `struct`, `structs`, `pack` | struct, array of structs, argument pack | `type`, `value` |
+    | `view` | view of an array | `value` a ViewSpec |
 
     `given` is the argument itself, for arrays. No code depends on it; members are compared with it.
     The array types in `value` of `sparse` are those of rows, columns and entries. Kinds with
@@ -36,3 +54,13 @@ class ArgSpec(NamedTuple):
     type: Type | ArgPackType | ArrayArgument | None
     value: Any = None
     given: Any = None
+
+
+class ViewSpec(NamedTuple):
+    """A view: the name of the base's parameter, its ArgSpec unless an earlier argument has it, the
+    axes, and the integers that locate the view."""
+
+    owner: str
+    base: ArgSpec | None
+    axes: tuple[ViewAxis, ...]
+    numbers: tuple[ArgSpec, ...]

@@ -429,6 +429,12 @@ class Lowering:
             found = f"{name}_{k}"
         return found
 
+    def as_viewed(self, value: Any) -> Any:
+        """Return a view as a slice of its base, which is recorded as an attribute of it; other
+        objects unchanged."""
+        found = kind_of(value).of_view(self, value)
+        return value if found is None else found
+
     def as_read(self, value: Any) -> Any:
         """Return a Python object that was just read, as the kernel sees it.
 
@@ -436,7 +442,7 @@ class Lowering:
         leads to it. Raises KernelTypeError if the path led to another array before.
         """
         if not kind_of(value).is_ndarray:
-            return plain_number(value)
+            return plain_number(self.as_viewed(value))
         path = self.dependencies.array_path(value)
         if path is None:
             return value

@@ -13,7 +13,7 @@ from types import FunctionType
 from typing import Any
 
 from vkchi.errors import CompilationError, InternalError, KernelSyntaxError
-from vkchi.frontend.argspec import ArgSpec
+from vkchi.frontend.argspec import ArgSpec, ViewSpec
 from vkchi.frontend.calls.callee import lower_arguments
 from vkchi.frontend.calls.inline import (
     annotations_of,
@@ -34,6 +34,7 @@ from vkchi.frontend.state.user_code_errors import foreign_traceback, user_code_e
 from vkchi.frontend.syntax.desugaring import unsupported_node
 from vkchi.frontend.syntax.source import source_of
 from vkchi.frontend.values.references import ArrayRef
+from vkchi.frontend.values.slices import Index, Run, SliceRef
 from vkchi.frontend.values.sparse_builders import SparseRef, names_of
 from vkchi.frontend.values.struct_values import StructOfArrays
 from vkchi.frontend.values.trees import StructValue
@@ -109,12 +110,12 @@ def lower_kernel(fn: FunctionType, args: tuple[ArgSpec, ...], options: Options) 
 
 
 def _lower(cx: Lowering, fn: FunctionType, args: tuple[ArgSpec, ...]) -> Lowered:
-    for arg in args:
-        declare_argument(cx, arg)
     note = annotations_of(fn, cx.act.source).get("return")
     returns = () if note is None else returned_types(cx, note)
     span = cx.span
     with cx.b.region() as body, _naming_the_line(cx):
+        for arg in args:
+            declare_argument(cx, arg)
         cx.act.returns, leaves = declare_returns(cx, returns)
         lower_body(cx)
         check_returned(cx, returns)
@@ -147,13 +148,15 @@ def make_argument(cx: Lowering, arg: ArgSpec) -> Any:
     """Return a kernel argument as a compile-time value; adds parameters to the Func."""
     if arg.kind in ("template", "self"):
         cx.dependencies.root(cx.act.fn, arg.name, arg.value)
-        return cx.found(arg.value)
+        return cx.found(cx.as_viewed(arg.value))
     if arg.kind in ("struct", "structs", "pack"):
         members = {m.name.rpartition(".")[2]: make_argument(cx, m) for m in arg.value}
         methods = arg.type.methods if isinstance(arg.type, StructType) else None
         return (StructOfArrays if arg.kind == "structs" else StructValue)(
             members, methods, arg.type
         )
+    if arg.kind == "view":
+        return view_argument(cx, arg.name, arg.value)
     good = {
         "scalar": Scalar,
         "tensor": Tensor,
@@ -177,6 +180,26 @@ def make_argument(cx: Lowering, arg: ArgSpec) -> Any:
         params = (cx.add_param(make_param(t, name), ("arg", name)) for t, name in pairs)
         return SparseRef(value, *map(ArrayRef, params))
     return value
+
+
+def view_argument(cx: Lowering, name: str, view: ViewSpec) -> SliceRef:
+    """Return a view of an ndarray argument as a slice of its base."""
+    if view.base is not None:
+        base = make_argument(cx, view.base)
+    else:
+        owner = ("arg", view.owner)
+        base = ArrayRef(next(p for p in cx.params if cx.bindings[p.name] == owner))
+    numbers = iter([make_argument(cx, spec) for spec in view.numbers])
+    axes: list[Index | Run] = []
+    for axis, extent in zip(view.axes, base.shape(cx), strict=True):
+        if axis.axis < 0:
+            axes.append(next(numbers))
+        elif axis.is_whole:
+            axes.append(Run(0, 1, extent, axis.axis))
+        else:
+            begin = next(numbers)
+            axes.append(Run(begin, axis.step, next(numbers), axis.axis))
+    return SliceRef(cx, base, axes, name)
 
 
 def make_param(given: Type | ArrayArgument, name: str) -> Param:

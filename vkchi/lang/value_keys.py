@@ -127,6 +127,9 @@ def value_key(value: Any, within: tuple[int, ...] = ()) -> Any:
         return (kind, value.dtype.str, value.shape, value.tobytes())
     if is_number_of_numpy(value):
         return (kind, value.dtype.str, value.tobytes())
+    if hasattr(kind, "__vkchi_view__"):
+        base, axes = value.__vkchi_view__
+        return (kind, IdentityKey(base), axes)
     if is_compared_by_fields(value):
         names = kind.__dataclass_fields__
         return (kind, *[value_key(getattr(value, name, None), inner) for name in names])

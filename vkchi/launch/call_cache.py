@@ -16,12 +16,14 @@ from vkchi.launch.value_guards import Guard
 if TYPE_CHECKING:
     from vkchi.runtime import Runtime
     from vkchi.signature.signer import Key, Signer
+    from vkchi.signature.view_params import ViewSigner
 
 MOST_NOTES, MOST_KEPT = 256, 16  # entries made, and keys kept, per kernel
 MOST_SIGNATURES = 1024  # per kernel; they may contain numbers
 MOST_CHAINED = 4  # entries kept per key
 MOST_GUARDED = 64  # compiled kernels kept; the least recently used is dropped
 MOST_ARRAYS = 4  # compiled kernels kept of those whose arrays were replaced
+MOST_FORMS = 64  # kinds of views as arguments, per kernel
 MOST_VALUES = 8  # values of one path before a warning
 
 
@@ -29,13 +31,33 @@ class CallCache:
     """Compiled kernels of a kernel on one runtime, by signature, and entries of calls, by
     `Signer.key`."""
 
-    __slots__ = ("__weakref__", "compiled", "entries", "notes_left", "runtime", "signer")
+    __slots__ = ("__weakref__", "compiled", "entries", "notes_left", "runtime", "signer", "views")
 
     def __init__(self, runtime: Runtime, signer: Signer) -> None:
         self.runtime, self.signer = runtime, signer
         self.compiled: dict[tuple[Any, ...], GuardedKernels] = {}
         self.entries: dict[Key | None, Entry] = {}  # None is no key of an entry
         self.notes_left = MOST_NOTES
+        # Of calls with views as arguments, by their forms.
+        self.views: dict[Any, tuple[ViewSigner, CallCache]] = {}
+
+    def expand(self, args: tuple[Any, ...]) -> tuple[CallCache, tuple[Any, ...]]:
+        """Return the cache of calls with views of ndarrays like these, and the arguments with bases
+        in their place; without such views this cache and the arguments."""
+        from vkchi.signature.view_params import ViewSigner, form_of  # few programs need it
+
+        parameters = self.signer.resolved(args).parameters
+        form = form_of(parameters, args)
+        if form is None:
+            return self, args
+        key = form, tuple([p.kind for p in parameters])
+        found = self.views.get(key)
+        if found is None:
+            signer = ViewSigner(parameters, form)
+            found = signer, CallCache(self.runtime, signer)
+            insert_bounded(self.views, key, found, MOST_FORMS)
+        signer, cache = found
+        return cache, signer.expand(args)
 
     def find(self, args: tuple[Any, ...]) -> tuple[Entry, tuple[Any, ...]] | None:
         """Entry of an earlier call with the same tokens, whose guard holds, and the arguments with

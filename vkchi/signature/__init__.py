@@ -241,7 +241,7 @@ class ArrayParameter(Parameter):
             key: Any = arg.argument
         else:
             view = self._view(arg)
-            if view is None:
+            if view is None or hasattr(type(arg), "__vkchi_view__"):
                 raise self.refuse(
                     f"an array is needed, not {describe_argument(arg)}"
                     f"{array_hint(arg, is_saved=self.is_saved)}"
@@ -348,7 +348,7 @@ class TemplateParameter(Parameter):
     kind = "template"
 
     def sign(self, arg: Any) -> Any:
-        if isinstance(arg, Ndarray | StructNdarray):
+        if isinstance(arg, Ndarray | StructNdarray) or is_ndarrays_view(arg):
             raise self.refuse("an ndarray is no template: annotate it with ti.types.ndarray()")
         return IdentityKey(type(arg)) if is_read_by_parts(arg) else value_key(arg)
 
@@ -357,6 +357,11 @@ class TemplateParameter(Parameter):
 
     def spec(self, arg: Any, signed: Any) -> ArgSpec:
         return ArgSpec(self.name, "template", None, arg)
+
+
+def is_ndarrays_view(arg: Any) -> bool:
+    """True for a view of an ndarray."""
+    return hasattr(type(arg), "__vkchi_view__") and isinstance(arg.base, Ndarray)
 
 
 class OpenParameter(ArrayParameter):
@@ -370,6 +375,7 @@ class OpenParameter(ArrayParameter):
     def chosen(self, arg: Any) -> Parameter:
         """The handler of an argument: this one, or that of templates."""
         is_array = isinstance(arg, Ndarray) or not isinstance(arg, Storage | StructField)
+        is_array = is_array or is_ndarrays_view(arg)
         is_field = self.takes_fields and not is_array
         return self._template if arg is None or is_field else self
 

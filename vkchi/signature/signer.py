@@ -30,7 +30,9 @@ NATIVE: set[type] = set()
 Key = tuple[object, ...]
 # Source of the token of an argument `x`, by parameter kind. `ref(x)` is one object per `x` while it
 # is held.
-TOKENS = {"array": "{x}.token", "template": "{x}.token", "self": "id(ref({x}))"}
+TOKENS = {
+    "array": "{x}.token", "shared": "{x}.token", "template": "{x}.token", "self": "id(ref({x}))"
+}  # fmt: skip
 
 
 class Signer:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vkchi.errors import ArgumentError, KernelRuntimeError
 from vkchi.fields.storage import Storage
+from vkchi.fields.views import View
 from vkchi.interop import host_views
 from vkchi.interrupts.local import local
 from vkchi.ndarray import Ndarray
@@ -91,7 +92,17 @@ def check_array(who: str, x: Any, kind: str = "grad") -> None:
     check_has(who, x, kind)
 
 
+def check_no_view(who: str, x: object) -> None:
+    """Raise ArgumentError for a view: derivatives are stored for whole arrays."""
+    if isinstance(x, View):
+        raise ArgumentError(
+            f"{who} must be a whole array, and {x!r} is a view of one\n"
+            "help: give that array, or copy the view to another array in a kernel"
+        )
+
+
 def check_has(who: str, x: Storage, kind: str = "grad") -> None:
+    check_no_view(who, x)
     if x.dtype.kind != "f":
         raise ArgumentError(f"{who} must hold floats, not {x.dtype}: integers have no derivatives")
     if x.companion(kind) is None:

@@ -565,8 +565,9 @@ class Ledger:
 
 
 def box_at(array: Storage, at: Index | None = None) -> Box:
-    """The box of an index, or (None) of the whole array. Indices of components are ignored."""
-    axes = len(array.shape)
+    """The box of an index, or (None) of the whole array, also for a view of it. Indices of
+    components are ignored."""
+    axes = len(array.whole.shape)
     return (None,) * axes if at is None else tuple([(k, k) for k in at[:axes]])
 
 

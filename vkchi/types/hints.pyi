@@ -4,6 +4,7 @@ def field(dtype: DType, shape: Shape | None = None) -> ...: ...
 """
 
 from collections.abc import Iterable, Sequence
+from types import EllipsisType
 from typing import Any, Protocol, SupportsIndex, TypeAlias, TypedDict
 
 from numpy.typing import NDArray
@@ -51,7 +52,11 @@ class FieldOptions(Placing, total=False):
     ndim: int
 
 Shape: TypeAlias = "SupportsIndex | Iterable[SupportsIndex]"
-Index: TypeAlias = "SupportsIndex | Matrix | tuple[SupportsIndex, ...] | None"
+# A slice, `...` or too few indices give a view.
+Index: TypeAlias = (
+    "SupportsIndex | Matrix | slice | EllipsisType "
+    "| tuple[SupportsIndex | slice | EllipsisType, ...] | None"
+)
 Entry: TypeAlias = (
     "SupportsIndex | slice | Matrix | tuple[SupportsIndex | slice, ...]"  # of a Matrix
 )

@@ -2,4 +2,4 @@ import vkchi as ti
 
 ti.init()
 x = ti.field(ti.f32, shape=8)
-x[0:4] = 1.0
+x[::-1] = 1.0

@@ -214,7 +214,7 @@ def same_as(value: Any) -> Test:
         return lambda now: now is value or (type(now) is kind and value_key(now) == given)
     if isinstance(value, Matrix):
         return same_matrix(value)
-    if isinstance(value, partial) or is_own_number(value):
+    if isinstance(value, partial) or is_own_number(value) or is_view(value):
         given = value_key(value)
         return lambda now: type(now) is kind and value_key(now) == given
     if is_array_of_numpy(value):
@@ -417,6 +417,11 @@ def is_memory(value: Any) -> bool:
     """True if a value is a field or an array of structs, which kernels take by reference."""
     kind = type(value)
     return hasattr(kind, "__vkchi_array__") or hasattr(kind, "__vkchi_struct__")
+
+
+def is_view(value: Any) -> bool:
+    """True for a view of a field or ndarray, which is compared by its base and axes."""
+    return hasattr(type(value), "__vkchi_view__")
 
 
 def is_leaf(value: Any) -> bool:

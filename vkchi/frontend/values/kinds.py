@@ -141,6 +141,10 @@ class Kind:
         """Return x as an ArrayRef, or the array of its first member: all have the same shape."""
         return self.array(cx, x)
 
+    def of_view(self, cx: Any, x: Any) -> Any:
+        """Return a view of Python as a slice of its base; None for other kinds."""
+        return None
+
     def element_type(self, cx: Any, x: Any) -> Any:
         """Return the type of an array's elements, a StructType for an array of structs."""
         raise NotImplementedError

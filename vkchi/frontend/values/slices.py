@@ -27,7 +27,7 @@ from vkchi.frontend.values.array_values import (
     count_text,
     fill,
 )
-from vkchi.frontend.values.kinds import Kind, kind_of, name_of
+from vkchi.frontend.values.kinds import Kind, all_but, kind_of, name_of
 from vkchi.frontend.values.references import Assignable, Context
 from vkchi.frontend.values.tensor_values import flatten_indices
 from vkchi.ir.core import Value
@@ -38,26 +38,34 @@ Index = int | Value  # a value has type i32 or i64
 
 
 class Run(NamedTuple):
-    """The indices `begin + k * step` of an axis, for k from 0 to `length` - 1."""
+    """The indices `begin + k * step` of an axis, for k from 0 to `length` - 1.
+
+    The axes of the slice have the order of `axis`.
+    """
 
     begin: Index
     step: int
     length: Index
+    axis: int
 
 
 class SliceRef:
-    """A part of the array, or array of structs, `base`. `axes` has an index or a Run per axis."""
+    """A part of the array, or array of structs, `base`. `axes` has an index or a Run per axis.
 
-    __slots__ = ("axes", "base", "first")
+    `given`: the name of a view, which is a slice that Python made.
+    """
 
-    def __init__(self, cx: Context, base: Any, axes: Sequence[Index | Run]) -> None:
-        self.base, self.axes = base, tuple(axes)
+    __slots__ = ("axes", "base", "first", "given")
+
+    def __init__(
+        self, cx: Context, base: Any, axes: Sequence[Index | Run], given: str = ""
+    ) -> None:
+        self.base, self.axes, self.given = base, tuple(axes), given
         self.first = kind_of(base).first_array(cx, base)
 
     @property
     def name(self) -> str:
-        name = str(self.first.name)
-        return name if isinstance(self.first, SliceRef) else f"{name}[...]"
+        return self.given or f"{self.first.name}[...]"
 
     @property
     def value(self) -> Value:
@@ -66,7 +74,7 @@ class SliceRef:
 
     @property
     def runs(self) -> list[Run]:
-        return [axis for axis in self.axes if isinstance(axis, Run)]
+        return sorted([run for run in self.axes if isinstance(run, Run)], key=lambda run: run.axis)
 
     @property
     def origin(self) -> tuple[int, ...]:
@@ -116,6 +124,21 @@ class SliceKind(WholeArrayKind, of=[SliceRef]):
 
     def target(self, x: Any) -> Any:
         return SliceTarget(x)
+
+
+class ViewKind(Kind, of=["__vkchi_view__"]):
+    """Views of Python. Kernels read them as slices of their bases (`Lowering.as_read`)."""
+
+    noun = "a view of an array"
+    helps = all_but(help="pass it to the kernel as an argument, or slice the array in the kernel")
+
+    def of_view(self, cx: Any, x: Any) -> Any:
+        base, axes = x.__vkchi_view__
+        whole = cx.branch(x, ("attr", "base"), base)
+        if not kind_of(whole).is_array:
+            return None
+        runs = [k if isinstance(k, int) else Run(*k) for k in axes]
+        return SliceRef(cx, whole, runs)
 
 
 class SliceTarget(Assignable):
@@ -188,7 +211,9 @@ def slice_array(cx: Lowering, x: Any, indices: list[Any]) -> SliceRef:
     missing = [slice(None)] * (len(extents) - len(given) + given.count(Ellipsis))
     at = given.index(Ellipsis) if Ellipsis in given else len(given)
     given = [*given[:at], *missing, *given[at + 1 :]]
-    whole = x if isinstance(x, SliceRef) else SliceRef(cx, x, [Run(0, 1, n) for n in extents])
+    whole = x
+    if not isinstance(x, SliceRef):
+        whole = SliceRef(cx, x, [Run(0, 1, n, k) for k, n in enumerate(extents)])
     check_count(cx, whole, len(given))
     return SliceRef(cx, whole.base, slice_axes(cx, whole, given))
 
@@ -227,18 +252,18 @@ def slice_axes(cx: Lowering, x: SliceRef, indices: Sequence[Any]) -> list[Index 
     places = [k if isinstance(k, slice | int) else array_index(cx, k) for k in indices]
     if cx.options.checks_indices and not cx.cells.is_own:
         fixed = [(run, k) for run, k in zip(x.runs, places) if not isinstance(k, slice)]
-        inner = SliceRef(cx, x.base, [run for run, _ in fixed])
+        inner = SliceRef(cx, x.base, [run for run, _ in fixed], x.given)
         guard_indices(cx, inner, [array_index(cx, k) for _, k in fixed])
-    todo = iter(places)
-    return [cut(cx, axis, next(todo)) if isinstance(axis, Run) else axis for axis in x.axes]
+    by_axis = {run.axis: k for run, k in zip(x.runs, places, strict=True)}
+    return [cut(cx, axis, by_axis[axis.axis]) if isinstance(axis, Run) else axis for axis in x.axes]
 
 
 def cut(cx: Lowering, run: Run, k: Any) -> Index | Run:
     """Return the k-th index of a run, or for a slice k some of its indices."""
     if not isinstance(k, slice):
         return offset(cx, run, k)
-    part = run_of(cx, k, run.length)
-    return Run(offset(cx, run, part.begin), run.step * part.step, part.length)
+    part = run_of(cx, k, run)
+    return Run(offset(cx, run, part.begin), run.step * part.step, part.length, run.axis)
 
 
 def offset(cx: Lowering, run: Run, k: Index) -> Index:
@@ -247,9 +272,10 @@ def offset(cx: Lowering, run: Run, k: Index) -> Index:
     return found
 
 
-def run_of(cx: Lowering, k: slice, extent: Index) -> Run:
-    """Return the indices of a slice of an axis, with Python's rules. Raises KernelValueError for a
-    step that is no positive constant, and the errors of `array_index`."""
+def run_of(cx: Lowering, k: slice, run: Run) -> Run:
+    """Return the indices of a slice of a run, counted in it, with Python's rules. Raises
+    KernelValueError for a step that is no positive constant, and the errors of `array_index`."""
+    extent, axis = run.length, run.axis
     step = 1 if k.step is None else k.step
     if not isinstance(step, int) or step < 1:
         raise cx.fail(
@@ -259,16 +285,16 @@ def run_of(cx: Lowering, k: slice, extent: Index) -> Run:
         )
     begin, end = clip(cx, k.start, 0, extent), clip(cx, k.stop, extent, extent)
     if isinstance(begin, int) and isinstance(end, int):
-        return Run(begin, step, len(range(begin, end, step)))
+        return Run(begin, step, len(range(begin, end, step)), axis)
     t = i64 if any(isinstance(v, Value) and v.type is i64 for v in (begin, end)) else i32
     first, last = materialise(cx, begin, t), materialise(cx, end, t)
     if begin == 0 and step == 1:
-        return Run(begin, step, last)
+        return Run(begin, step, last, axis)
     zero = cx.b.const(0, t)
     length: Value = cx.b.emit("max", cx.b.emit("sub", last, first), zero)
     if step > 1:
         length = binary(cx, "//", binary(cx, "+", length, step - 1), step)
-    return Run(begin, step, length)
+    return Run(begin, step, length, axis)
 
 
 def clip(cx: Lowering, k: Any, default: Index, extent: Index) -> Index:

@@ -16,6 +16,7 @@ from vkchi.span import user_span
 from vkchi.tape.arguments import (
     check_alone,
     check_has,
+    check_no_view,
     check_run,
     cotangent_of,
     seed_array,
@@ -234,6 +235,7 @@ def check_differentiable(who: str, args: Sequence[object]) -> None:
             "tensors with requires_grad=True"
         )
     for k, x in enumerate(found):
+        check_no_view(f"{who}: an argument", x)
         if any(x is y for y in found[:k]):
             raise ArgumentError(
                 f"{who}: {title_of(x)} is passed twice, and its derivative is that of both: copy it"
@@ -261,6 +263,7 @@ def outputs_of(who: str, result: Any) -> list[Any]:
                 f"{who}: the function must return the arrays that its kernels wrote, not "
                 f"{host_views.short_repr(result)}"
             )
+        check_no_view(f"{who}: a result", y)
     return found
 
 
