@@ -11,6 +11,7 @@ See also: `storage` allocates the memory.
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 import sys
@@ -360,11 +361,15 @@ class PythonItems:
         self._array[index] = value
 
 
+serials = itertools.count()  # of arrays
+
+
 class Elements(PythonScope):
     """Elements of an array: their types, addresses, and access from Python.
 
     - digits: the shape with each axis split into the mixed-radix components of its index.
     - token: a new object for each memory and each gradient that the array gets.
+    - serial: increases from array to array.
     """
 
     host = HostView()
@@ -394,6 +399,7 @@ class Elements(PythonScope):
         """Set the element type and the type stored in memory. Raises DeviceError if the device
         cannot store it."""
         self.runtime, self.elem, self.device = runtime, elem, runtime.device
+        self.serial = next(serials)
         self.number: Scalar = scalar_of(elem)  # in memory; `dtype` is the user's type
         self.stored = stored or choose_stored(self.device, self.number)
         self.components = elem.size if isinstance(elem, Tensor) else 1

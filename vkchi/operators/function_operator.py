@@ -22,6 +22,7 @@ from vkchi.errors import (
     KernelRuntimeError,
     TensorGradientError,
 )
+from vkchi.fields.elements import serials
 from vkchi.fields.storage import Storage
 from vkchi.interop import host_views
 from vkchi.interop.torch_library import is_recorded, plain_tensors
@@ -89,6 +90,7 @@ class FunctionSpec(OperatorSignature):
         """
         with restoring(LOCK), LOCK:
             check_no_recording(self.name)
+            since = next(serials)
             arrays = {
                 name: make_array(
                     t.elem, t.shape, self.element_axes[name], needs_grad=t.elem.kind == "f"
@@ -99,7 +101,7 @@ class FunctionSpec(OperatorSignature):
             args = [found[p.name] for p in self.taken]
             if wanted:
                 inputs = {name: found[name] for name in wanted}
-                result, call = self._record(args, inputs, arrays)
+                result, call = self._record(self.make_tape(since), args, inputs, arrays)
             else:
                 result, call = self.function(*args), None
         if result is not None:
@@ -121,10 +123,14 @@ class FunctionSpec(OperatorSignature):
                 found[p.name] = Vector(list(given[p.name]))
         return found
 
+    def make_tape(self, since: int) -> Tape:
+        """A tape for a call that makes arrays with serials after `since`."""
+        return Tape(clear_gradients=False)
+
     def _record(
-        self, args: Sequence[Any], inputs: Mapping[str, Ndarray], outputs: Mapping[str, Ndarray]
-    ) -> tuple[object, RecordedCall]:
-        tape = Tape(clear_gradients=False)
+        self, tape: Tape, args: Sequence[Any], inputs: Mapping[str, Ndarray],
+        outputs: Mapping[str, Ndarray],
+    ) -> tuple[object, RecordedCall]:  # fmt: skip
         with tape:
             for name, x in inputs.items():
                 tape.ledger.define(x, input_at(name, f"{self.name}()", (), None))
