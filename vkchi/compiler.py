@@ -120,10 +120,12 @@ def _compiled(
     known = lowered.dependencies
     func = partial(_itself, lowered.func)
     reads = (*known.reads(fn), *methods_seen(known.classes, known.functions))
-    is_own = known.is_own(fields.values())
+    sources = known.sources(fn, fields)
+    is_own = known.is_pinned() if not fields else sources is None or sources.is_of_arguments
     return Compiled(
-        artifact, interface, func, fields, known, reads=reads, members=members, is_own=is_own
-    )
+        artifact, interface, func, fields, known, reads=reads, members=members, is_own=is_own,
+        sources=sources if fields else None,
+    )  # fmt: skip
 
 
 def relate_members(lowered: Lowered, args: tuple[ArgSpec, ...]) -> Members:

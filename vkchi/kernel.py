@@ -284,9 +284,12 @@ class Kernel:
             found = own.find(args) or shared.find(args)
             if found is None:
                 known = own if own.kernels else shared
-                known.count(name, args)
                 is_python = runtime.options.python and runs_as_python(self.__vkchi_func__)
-                compile_ = self._compile_python if is_python else self._compile
+                rebound = None if is_python else shared.rebound(args)
+                if rebound is None:
+                    known.count(name, args)
+                on_device = functools.partial(self._compile, compiled=rebound)
+                compile_ = self._compile_python if is_python else on_device
                 kernel = compile_(cache, args, key, is_kept=not known.is_volatile)
                 found = (own if kernel.is_own else shared).add(kernel, args)
                 cache.keep(
@@ -296,9 +299,9 @@ class Kernel:
 
     def _compile(
         self, cache: CallCache, args: tuple[Any, ...], key: tuple[Any, ...], *,
-        is_kept: bool, in_order: tuple[int, ...] = (),
+        is_kept: bool, in_order: tuple[int, ...] = (), compiled: Compiled | None = None,
     ) -> CompiledKernel:  # fmt: skip
-        """Load the kernel from the cache, or compile it.
+        """Load the kernel from the cache, or compile it; or bind compiled code.
 
         `is_kept`: use the cache. `in_order`: indices of parallel loops to compile as serial loops.
         """
@@ -309,7 +312,8 @@ class Kernel:
         with compiling(fn.__name__):
             options = runtime.options._replace(in_order=in_order)
             options = options if is_kept else options._replace(cache=None)
-            compiled = find_compiled(fn, specs, options, runtime.device.caps)
+            is_new = compiled is None
+            compiled = compiled or find_compiled(fn, specs, options, runtime.device.caps)
             kernel = CompiledKernel(runtime, compiled, signer, args, fn)
             kernel.in_order = in_order
             kernel.renew = functools.partial(renew_compiled, weakref.ref(self), weakref.ref(cache))
@@ -322,7 +326,8 @@ class Kernel:
                 from vkchi.races.watch import RaceWatch
 
                 kernel.watch = RaceWatch(is_kept)
-        runtime.compiled.append((fn.__name__, perf_counter() - began))
+        if is_new:
+            runtime.compiled.append((fn.__name__, perf_counter() - began))
         return kernel
 
     def _compile_python(

@@ -308,3 +308,180 @@ def test_a_replaced_method_of_another_object(kind: Any) -> None:
         s.call = Part(n).value
         run(s, y)
         assert y[0] == n
+
+
+# --- fields --------------------------------------------------------------------------------------
+
+Pair = ti.types.struct(p=ti.f32, q=ti.math.vec2)
+CHOSEN_FIELD: Any = None
+
+
+def field(n: int = 2, **more: Any) -> Any:
+    return ti.field(ti.f32, n, **more)
+
+
+@ti.data_oriented
+class Fields:
+    def __init__(self, n: int = 2, c: float = 2.0) -> None:
+        self.c, self.x, self.y = c, field(n, needs_grad=True), field(n)
+        self.v, self.s = ti.Vector.field(2, ti.f32, n), Pair.field(shape=n)
+        self.total = ti.field(ti.f32, (), needs_grad=True)
+
+    @ti.kernel
+    def add(self):
+        for i in self.x:
+            self.x[i] += self.c
+            self.v[i] += 1
+            self.s[i].p += self.c
+            self.s.q[i] += 2
+
+    @ti.kernel
+    def sum_squares(self):
+        for i in self.x:
+            self.total[None] += self.c * self.x[i] ** 2
+
+    @ti.kernel
+    def from_gradient(self):
+        for i in range(self.x.shape[0]):
+            self.x[i] -= 0.5 * self.x.grad[i]
+
+    @ti.kernel
+    def store_both(self) -> ti.f32:
+        self.x[0] = 1.0
+        self.y[0] = 5.0
+        return self.x[0]
+
+    @ti.kernel
+    def store_argument(self, z: ti.template()) -> ti.f32:
+        self.x[0] = 1.0
+        z[0] = 5.0
+        return self.x[0]
+
+    @ti.kernel
+    def is_chosen(self) -> ti.i32:
+        return ti.static(1 if self.x is CHOSEN_FIELD else 0) + 0 * int(self.x[0])
+
+    @ti.kernel
+    def is_chosen_in_list(self) -> ti.i32:
+        return ti.static(1 if [self.x, 1] == [CHOSEN_FIELD, 1] else 0) + 0 * int(self.x[0])
+
+    @ti.kernel
+    def length_of_name(self) -> ti.i32:
+        return ti.static(len(self.x.name)) + 0 * int(self.x[0])
+
+
+def test_objects_with_fields_share_code() -> None:
+    objects = [Fields() for _ in range(6)]
+    for times in (1, 2, 3):
+        for s in objects:
+            s.add()
+            assert s.x.to_numpy().tolist() == s.s.p.to_numpy().tolist() == [2 * times] * 2
+            assert s.v.to_numpy().tolist() == [[times] * 2] * 2
+            assert s.s.q.to_numpy().tolist() == [[2 * times] * 2] * 2
+    assert compiled("add") == 1
+    for s in objects:
+        with ti.ad.Tape(s.total):
+            s.sum_squares()
+        assert s.x.grad.to_numpy().tolist() == [24, 24]
+        s.from_gradient()
+        assert s.x.to_numpy().tolist() == [-6, -6]
+    assert compiled("sum_squares") == compiled("from_gradient") == 1
+    for s, count in ((Fields(3), 2), (Fields(2, 4.0), 3), (objects[0], 3), (Fields(3, 4.0), 4)):
+        before = s.x[1]
+        s.add()
+        assert s.x[1] == before + s.c and compiled("add") == count
+
+
+def test_replaced_fields_need_no_compilation() -> None:
+    s = Fields()
+    for k in range(12):
+        s.x = field(2, needs_grad=True)
+        s.add()
+        s.add()
+        assert s.x.to_numpy().tolist() == [4, 4] and s.v[0][0] == 2 * k + 2
+    assert compiled("add") == 1
+
+
+def test_fields_that_are_the_same() -> None:
+    a, b, c = Fields(), Fields(), Fields()
+    b.y = b.x
+    for s, want in ((a, 1), (b, 5), (c, 1), (a, 1), (b, 5)):
+        assert s.store_both() == want
+    for s, z, want in ((a, a.x, 5), (b, a.x, 1), (c, a.x, 1), (a, a.x, 5), (c, c.x, 5)):
+        assert s.store_argument(z) == want
+
+
+@pytest.mark.parametrize("name", ["is_chosen", "is_chosen_in_list"])
+def test_questions_about_fields(name: str) -> None:
+    global CHOSEN_FIELD
+    objects = [Fields(), Fields(), Fields()]
+    CHOSEN_FIELD = objects[1].x
+    for s in (*objects, *objects):
+        assert getattr(s, name)() == (s is objects[1])
+    CHOSEN_FIELD = None
+
+
+def test_attributes_of_fields() -> None:
+    a, b, c = Fields(), Fields(), Fields()
+    b.x = field(2, name="abcde")
+    assert [s.length_of_name() for s in (a, b, c, b)] == [0, 5, 0, 5]
+
+
+def test_fields_in_other_blocks() -> None:
+    def sparse() -> Any:
+        x = ti.field(ti.f32)
+        ti.root.pointer(ti.i, 4).place(x)
+        return x
+
+    def tiled() -> Any:
+        x = ti.field(ti.f32)
+        ti.root.dense(ti.i, 2).dense(ti.i, 2).place(x)
+        return x
+
+    def interleaved() -> Any:
+        x = ti.field(ti.f32)
+        ti.root.dense(ti.i, 4).place(ti.field(ti.f32), x)
+        return x
+
+    @ti.kernel
+    def add(s: ti.template()):
+        for i in s.x:
+            s.x[i] += 1.0
+
+    spaces = [SimpleNamespace(x=make()) for make in (tiled, sparse, sparse, interleaved, tiled)]
+    for k, s in enumerate((*spaces, *spaces)):
+        s.x[k % 4] = 3.0
+        before = s.x.to_numpy()
+        add(s)
+        is_sparse = k % 5 in (1, 2)
+        assert s.x.to_numpy().tolist() == (before + ((before != 0) | (not is_sparse))).tolist()
+
+
+def test_fields_of_objects_that_are_gone() -> None:
+    def call() -> tuple[Any, Any]:
+        s = Fields()
+        for _ in range(3):
+            s.add()
+        return weakref.ref(s), weakref.ref(s.x)
+
+    gone = [call() for _ in range(4)]
+    ti.sync()
+    gc.collect()
+    assert all(s() is None and x() is None for s, x in gone)
+    assert compiled("add") == 1
+
+
+def test_destroyed_and_unplaced_fields() -> None:
+    builder, x = ti.FieldsBuilder(), ti.field(ti.f32)
+    builder.dense(ti.i, 2).place(x)
+    tree = builder.finalize()
+    a, b = Fields(), Fields()
+    a.y = x
+    assert a.store_both() == b.store_both() == 1
+    tree.destroy()
+    with pytest.raises(ti.TaichiRuntimeError, match="destroyed"):
+        a.store_both()
+    assert b.store_both() == 1
+    b.y = ti.field(ti.f32)
+    with pytest.raises(ti.TaichiCompilationError, match="not placed"):
+        b.store_both()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from vkchi.frontend.state.captured_values import Members, PathRead
+from vkchi.frontend.state.captured_values import FieldSources, Members, PathRead
 from vkchi.target.artifact import Artifact, Interface
 from vkchi.tuples import NamedTuple
 
@@ -45,6 +45,8 @@ class Compiled(NamedTuple):
     - members: the ndarrays that launches read by their paths.
     - is_own: True if the code is valid only for the objects among the arguments, not for others
       with the same values at the paths of `reads`.
+    - sources: where other fields of the same types are, to which the code can be bound; None if it
+      can not.
     - may_race: True if calls need race detection (`races.watch`).
     """
 
@@ -58,6 +60,7 @@ class Compiled(NamedTuple):
     may_race: bool = False
     members: Members = Members()
     is_own: bool = True
+    sources: FieldSources | None = None
 
     @property
     def func(self) -> Func:

@@ -335,6 +335,8 @@ class Lowering:
 
     def looked_into(self, *values: Any) -> None:
         """Record that Python operators read these objects of users' classes, or compare them."""
+        if not any(value is None for value in values):
+            self.dependencies.used_as_a_whole(values)
         for value in values:
             if not isinstance(value, Value) and is_object(value):
                 self.dependencies.compared(value)

@@ -14,6 +14,8 @@ from vkchi.launch.entry import Entry, make_entry
 from vkchi.launch.value_guards import Guard
 
 if TYPE_CHECKING:
+    from vkchi.cache.compiled import Compiled
+    from vkchi.launch.rebinding import Rebinding
     from vkchi.runtime import Runtime
     from vkchi.signature.signer import Key, Signer
     from vkchi.signature.view_params import ViewSigner
@@ -91,8 +93,12 @@ class CallCache:
         self, own: GuardedKernels, shared: GuardedKernels, args: tuple[Any, ...],
         key: tuple[Any, ...], forget: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Insert tables of `tables` that are new and not empty. `forget` is called when an object
-        or a class in their keys is gone."""
+        """Insert tables of `tables` that are new and not empty, and the `Rebinding` of their latest
+        kernel. `forget` is called when an object or a class in their keys is gone."""
+        for guarded in (own, shared):
+            made = guarded.kernels[0].rebinding if guarded.kernels else None
+            if made is not None and made not in shared.rebindings:
+                shared.rebindings = [made, *shared.rebindings[: MOST_GUARDED - 1]]
         places = [(self.compiled, key, shared)]
         if own is not shared and own.kernels:
             places.append((shared.own, self.signer.resolved(args).identify(args), own))
@@ -128,13 +134,14 @@ class GuardedKernels:
 
     Variants that serialize loops, and kernels on the device of one that runs as Python, are kept in
     tables of their own. `own`: kernels whose code is valid only for some objects, by the keys of
-    these (`Signer.identify`).
+    these (`Signer.identify`). `rebindings`: the code of such kernels, for other fields.
     """
 
-    __slots__ = ("kernels", "often", "own", "values")
+    __slots__ = ("kernels", "often", "own", "rebindings", "values")
 
     def __init__(self) -> None:
         self.kernels: list[CompiledKernel] = []
+        self.rebindings: list[Rebinding] = []
         self.own: dict[tuple[Any, ...], GuardedKernels] = {}
         self.values: dict[Path, int] = {}  # number of values seen, by path
         self.often: set[Path] = set()  # paths with too many values
@@ -154,6 +161,12 @@ class GuardedKernels:
                     self.kernels.insert(0, self.kernels.pop(k))
                 return kernel, found
         return None
+
+    def rebound(self, args: tuple[Any, ...]) -> Compiled | None:
+        """Return the code of an earlier kernel, bound to the fields that the arguments have now;
+        None if there is none."""
+        found = (one.bind(args) for one in self.rebindings)
+        return next((made for made in found if made is not None), None)
 
     def find_or_add(self, args: tuple[Any, ...], make: Callable[[], CompiledKernel]) -> Accepted:
         """As `find`; if there is none, add the kernel that `make` compiles."""

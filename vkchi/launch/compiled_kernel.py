@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from vkchi.calls.facts import KernelCaches
     from vkchi.ir.core import Func
     from vkchi.launch.member_arrays import CallGuard, MemberReader
+    from vkchi.launch.rebinding import Rebinding
     from vkchi.launch.specialization import Build
     from vkchi.races.watch import RaceWatch
     from vkchi.reports.delivery import ReportBuffer
@@ -104,6 +105,7 @@ class CompiledKernel(Executable):
 
     - path: module and qualified name of the kernel's function; "" for kernels of saved modules.
     - guard: tests that the Python values that the code depends on are unchanged.
+    - rebinding: the code, for other fields; None if it is bound to these.
     - is_own: the code is valid only for the objects among the arguments that it was compiled for.
     - renew: returns the kernel compiled for arguments and the current Python values.
     - in_order: numbers of the racing loops that it serializes.
@@ -131,6 +133,11 @@ class CompiledKernel(Executable):
         self.runtime, self.signer = runtime, signer
         self.path = "" if fn is None else path_of(fn)
         self.guard, self.is_own = Guard(fn, compiled.reads), compiled.is_own
+        self.rebinding: Rebinding | None = None
+        if compiled.sources is not None:
+            from vkchi.launch.rebinding import make_rebinding  # not needed at start-up
+
+            self.rebinding = make_rebinding(compiled)
         self.hidden, self.key = None, signer.key
         parameters = signer.parameters
         if compiled.members.all:

@@ -152,6 +152,7 @@ def item_of(cx: Lowering, base: Any, indices: list[Any]) -> Any:
     """Return `base[indices]`, as a Target if base is in memory or a variable."""
     x = kind_of(base).held(base)
     indices = cx.as_compared(indices)
+    cx.dependencies.used_as_a_whole(indices)
     if any(map(holds_object, indices)):  # `__index__` or `__hash__` of a user's class
         record_reachable(cx.dependencies, operator.getitem, indices)
     if kind_of(x).is_array and any([isinstance(k, slice) or k is Ellipsis for k in indices]):

@@ -274,6 +274,7 @@ def apply(cx: Context, op: str, a: Operand, b: Operand) -> Value:
 def by_python(cx: Context, op: str, python: Callable[..., Any], *operands: Any) -> Any:
     """Return an operator's result on Python objects. Raises KernelTypeError if a method of a user's
     class accesses elements of an array."""
+    cx.dependencies.used_as_a_whole(operands)
     if not any(map(holds_object, operands)):
         return python(*operands)
     record_reachable(cx.dependencies, python, operands)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -126,6 +126,22 @@ class Members(NamedTuple):
 
     all: tuple[Member, ...] = ()
     are_disjoint: bool = False
+
+
+class FieldSources(NamedTuple):
+    """The fields that a kernel accesses.
+
+    - paths: those that lead to a field, by its parameter.
+    - facts: the attributes of fields that the kernel was compiled with.
+    """
+
+    paths: dict[str, tuple[Path, ...]]
+    facts: tuple[PathRead, ...]
+
+    @property
+    def is_of_arguments(self) -> bool:
+        """True if an argument of the kernel leads to a field."""
+        return any(path.root.kind == "argument" for found in self.paths.values() for path in found)
 
 
 def root_value(root: PathRoot, args: tuple[Any, ...]) -> Any:
@@ -452,15 +468,19 @@ def is_object(value: Any) -> bool:
 
 def holds_object(value: Any) -> bool:
     """True for an object (`is_object`), and for a container with one inside."""
+    return any(map(is_object, values_in(value)))
+
+
+def values_in(value: Any) -> Iterator[Any]:
+    """Yield the values in a container, nested ones included; another value itself."""
     seen, left = set[int](), [value]
     while left:
         one = left.pop()
         if isinstance(one, list | tuple | dict | set | frozenset):
             left += parts_of(one) if id(one) not in seen else ()
             seen.add(id(one))
-        elif is_object(one):
-            return True
-    return False
+        else:
+            yield one
 
 
 def is_read_by_parts(value: Any) -> bool:

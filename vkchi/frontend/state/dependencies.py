@@ -12,7 +12,7 @@ from __future__ import annotations
 import builtins
 import sys
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
@@ -22,6 +22,7 @@ from vkchi.frontend.state.captured_values import (
     MOST_ITEMS,
     NOT_USERS,
     NUMBERS,
+    FieldSources,
     How,
     Member,
     Path,
@@ -30,12 +31,14 @@ from vkchi.frontend.state.captured_values import (
     Step,
     is_leaf,
     is_library_container,
+    is_memory,
     is_object,
     is_own_number,
     parent_of,
     parts_of,
     repeatable_reads,
     value_of,
+    values_in,
 )
 from vkchi.interrupts.local import local
 from vkchi.lang.value_keys import is_bound
@@ -97,6 +100,8 @@ class Dependencies:
         self._gradients: dict[Path, type] = {}  # their classes; NoneType for an absent one
         self._is_argument_compared = False  # the identity of an argument matters
         self._has_dropped_reads = False
+        self._facts: dict[Path, Any] = {}  # attributes of fields
+        self._is_field_used = False  # as a whole, by Python code
         self._in_python = False  # recording what Python code may read
         self._globals: dict[int, FunctionType] = {}  # the first function of each module
         self._cells: dict[int, PathRoot] = {}
@@ -195,6 +200,7 @@ class Dependencies:
             self._origins.setdefault(id(value), (value, ()))
             self.met(value)
         elif not paths or step is None:
+            self._is_field_used |= is_memory(base)
             self.outside(value)
         elif not isinstance(step[1], Hashable):  # a slice: the whole base is used
             for path in paths:
@@ -214,6 +220,7 @@ class Dependencies:
                 made = (self._path_in(base, step[1]), *made)
             if is_leaf(base):
                 self._found(value, made[-1])
+                self._facts.update(dict.fromkeys(made, value))
                 self.met(value)
             else:
                 self._note(made, value, span)
@@ -287,6 +294,10 @@ class Dependencies:
                 self.notes[path].is_compared = True
             elif not path.steps:
                 self._is_argument_compared = True
+
+    def used_as_a_whole(self, values: Iterable[Any]) -> None:
+        """Record that Python code receives these values, of which fields may be compared."""
+        self._is_field_used |= any(is_memory(x) for value in values for x in values_in(value))
 
     def stands_for(self, copy: Any, value: Any) -> None:
         """Give a copy, which kernels use in place of an object, the object's paths."""
@@ -410,12 +421,9 @@ class Dependencies:
         self._has_dropped_reads = len(kept) < len(found)
         return kept
 
-    def is_own(self, fields: Iterable[Any]) -> bool:
+    def is_pinned(self) -> bool:
         """True if the code is that of the objects among the arguments: the recorded paths do not
-        have all that it reads of them. Precondition: `reads` was called.
-
-        `fields`: those that the code accesses. An object's fields are part of the code.
-        """
+        have all that it reads of them. Precondition: `reads` was called."""
         is_used = self._iterated or self._unnamed or self.opaque or self.is_read_by_python
         if is_used or self._is_argument_compared or self._has_dropped_reads:
             return True
@@ -423,9 +431,24 @@ class Dependencies:
         if any(root.kind == "object" and not isinstance(root.fn(), type) for root in roots):
             return True
         values = [note.value for note in self.notes.values() if note.uses > 0]
-        if any(isinstance(x, CONTAINERS) and len(x) > MOST_ITEMS for x in values):
-            return True  # they are compared by length
-        return any(path.root.kind == "argument" for x in fields for path in self._paths(x))
+        # Long containers are compared by length.
+        return any(isinstance(x, CONTAINERS) and len(x) > MOST_ITEMS for x in values)
+
+    def sources(self, fn: FunctionType, fields: Mapping[str, Any]) -> FieldSources | None:
+        """Return the paths to the fields that the kernel `fn` accesses, by parameter, and its reads
+        of fields' attributes. None if the code depends on more of the fields than their types."""
+        if self._is_field_used or self.is_pinned():
+            return None
+        known = {Path(PathRoot("argument", fn, name)): x for name, x in self._arguments.items()}
+        known |= {path: note.value for path, note in self.notes.items()} | self._facts
+        found = {
+            name: tuple([path for path, value in known.items() if value is field])
+            for name, field in fields.items()
+        }
+        if not all(found.values()):
+            return None
+        facts = tuple([PathRead(path, "value", value) for path, value in self._facts.items()])
+        return FieldSources(found, facts)
 
     def _pinned_arrays(self) -> dict[int, Any]:
         """Return the captured ndarrays that must stay those that the code was compiled for, by id:

@@ -84,6 +84,7 @@ class ReachabilityWalk:
         if isinstance(value, MethodType):
             self.look(value.__self__)
             value = value.__func__
+        self.deps.used_as_a_whole((value,))
         if is_library_container(value):
             self.deps.iterated(value)
         if isinstance(value, FunctionType):
