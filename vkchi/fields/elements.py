@@ -16,6 +16,7 @@ import math
 import struct
 import sys
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -432,8 +433,9 @@ class Elements(PythonScope):
         """Set the buffer, which begins with the first element, and a new `token`. `is_own`: no
         elements of other arrays lie among these."""
         self._is_quick = False
-        for name in ("host", "_rank"):
-            vars(self).pop(name, None)
+        for name in ("host", "_rank"):  # not by `vars`: reads of attributes would be slower
+            with suppress(AttributeError):
+                delattr(self, name)
         self.buffer, self.is_own, self.token = buffer, is_own, object()
         is_itself = self.stored is self.number or (self.number is u1 and self.stored is u8)
         if buffer.view is None or self.steps is None or not (is_itself and self._is_direct):
