@@ -247,6 +247,8 @@ ext_arr = types.ndarray
 Template: Any  # the same as `template`
 template: Any  # any object that a kernel is specialized for
 
+bf16: TypeAlias = float
+bfloat16: TypeAlias = float
 f16: TypeAlias = float
 f32: TypeAlias = float
 f64: TypeAlias = float

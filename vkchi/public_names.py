@@ -27,8 +27,8 @@ PUBLIC = {
     """,
     "launch.elsewhere": "device",
     "types": """
-        f16 f32 f64 float16 float32 float64 i8 i16 i32 i64 int8 int16 int32 int64 ref template
-        Template=template
+        bf16 bfloat16 f16 f32 f64 float16 float32 float64 i8 i16 i32 i64 int8 int16 int32 int64
+        ref template Template=template
         u1 u8 u16 u32 u64 uint1 uint8 uint16 uint32 uint64 any_arr=ndarray ext_arr=ndarray
     """,
     "types.formats": "Format",

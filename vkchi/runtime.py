@@ -35,7 +35,7 @@ from vkchi.target.options import (
     options_without_effect,
     read_options,
 )
-from vkchi.types import SCALARS, Defaults, Scalar, cook, f32, f64, i32, i64
+from vkchi.types import SCALARS, Defaults, Scalar, bf16, cook, f32, f64, i32, i64
 
 if TYPE_CHECKING:
     from vkchi.cache.store import CacheStore
@@ -531,7 +531,7 @@ WIDTHS: dict[str, dict[Any, Scalar]] = {"f": {32: f32, 64: f64}, "i": {32: i32, 
 
 def _float_type(dtype: Any) -> Scalar:
     t = f32 if dtype is None else cook(WIDTHS["f"].get(dtype, dtype))
-    if not isinstance(t, Scalar) or t.kind != "f":
+    if not isinstance(t, Scalar) or t.kind != "f" or t is bf16:
         raise ArgumentError(f"default_fp is ti.f16, ti.f32 or ti.f64, not {dtype!r}")
     return t
 

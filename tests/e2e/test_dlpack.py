@@ -314,7 +314,7 @@ def test_torch_shares_the_memory():
     assert x[2][1] == 1
     assert ti.from_dlpack(tensor.T).shape == (2, 3)
     for bad in (
-        torch.zeros(2, dtype=torch.bfloat16),
+        torch.zeros(2, dtype=torch.float8_e4m3fn),
         torch.zeros(2, requires_grad=True),
         torch.zeros(2, device="meta"),
     ):

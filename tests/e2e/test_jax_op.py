@@ -170,7 +170,7 @@ def test_python_values_that_change_after_the_trace():
         (lambda x: scale(x), "missing a required argument: 'a'"),
         (lambda x: scale("x", 1.0), "argument `x`: an array or a number is needed, not str 'x'"),
         (lambda x: scale(x, x), r"argument `a` has shape \(3,\), and \(\) is needed"),
-        (lambda x: scale(x.astype(jnp.bfloat16), 1.0), "no type for numpy's bfloat16"),
+        (lambda x: scale(x.astype(jnp.float8_e4m3fn), 1.0), "no type for numpy's float8_e4m3fn"),
         (lambda x: scale(x.reshape(1, 3), 1.0), "the array has 2 axes"),
     ],
 )

@@ -355,7 +355,7 @@ def test_an_input_that_is_written_raises() -> None:
         (((2,), "f32"), "'f32' is no dtype of torch's"),
         (((2,), ti.f32), "f32 is no dtype of torch's"),
         (((2,), torch.float32, 1), "is no size"),
-        (((2,), torch.bfloat16), "argument `y`: kernels have no bfloat16"),
+        (((2,), torch.float8_e4m3fn), "argument `y`: kernels have no float8_e4m3fn"),
     ],
 )
 def test_invalid_output_shape_raises(said, match) -> None:

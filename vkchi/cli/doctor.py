@@ -32,7 +32,7 @@ SLOW_MESA = 24  # lavapipe of older versions is several times slower
 # Optional capabilities, and the effect of lacking them.
 COSTS = {
     "int8": "no 8-bit integers: kernels with i8 or u8 raise an error",
-    "int16": "no 16-bit integers: kernels with i16 or u16 raise an error",
+    "int16": "no 16-bit integers: kernels with i16, u16 or bf16 raise an error",
     "int64": "no 64-bit integers: kernels with i64 or u64, and arrays of 2^31 elements, raise an "
     "error",
     "float16": "no 16-bit floats: kernels with f16 raise an error",

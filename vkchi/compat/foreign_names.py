@@ -117,7 +117,6 @@ NAMES: dict[str, str] = {
     "bool": "write bool, or ti.u1",
     "half": "write ti.f16",
     "double": "write ti.f64",
-    "bfloat16": "write ti.f16: kernels have no bfloat16",
     "dtype": "write ti.f32, ti.i32, ...",
     "vec": _VECTOR.format("n", "f32"),
     "vec2": "write ti.math.vec2",

@@ -46,6 +46,10 @@ from vkchi.types import (
     Layout,
     Scalar,
     Tensor,
+    bf16,
+    f16,
+    f32,
+    f64,
     integer_range,
     losses,
     needs_wide,
@@ -55,6 +59,7 @@ from vkchi.types import (
     u8,
     u32,
 )
+from vkchi.types.bfloat16 import decode, encode
 from vkchi.types.layout import LayoutDigit, ends_of, whole_digits
 from vkchi.types.lazy_numpy import np
 
@@ -168,7 +173,12 @@ def words_of_scalar(number: bytes) -> tuple[int, ...]:
 # --- elements ------------------------------------------------------------------------------------
 
 V = TypeVar("V")
-GREATEST = {16: 65504.0, 32: float.fromhex("0x1.fffffep127"), 64: sys.float_info.max}  # floats
+GREATEST = {
+    f16: 65504.0,
+    bf16: float.fromhex("0x1.fep127"),
+    f32: float.fromhex("0x1.fffffep127"),
+    f64: sys.float_info.max,
+}
 
 
 def plain_values_of(t: Scalar) -> tuple[tuple[type, ...], Any, Any]:
@@ -177,7 +187,7 @@ def plain_values_of(t: Scalar) -> tuple[tuple[type, ...], Any, Any]:
     if t.kind == "b":
         return (bool,), False, True
     if t.kind == "f":
-        most = GREATEST[t.bits]
+        most = GREATEST[t]
         return (float, int), -most, most
     return (int,), *integer_range(t)
 
@@ -437,7 +447,8 @@ class Elements(PythonScope):
             with suppress(AttributeError):
                 delattr(self, name)
         self.buffer, self.is_own, self.token = buffer, is_own, object()
-        is_itself = self.stored is self.number or (self.number is u1 and self.stored is u8)
+        is_own_type = self.stored is self.number and self.number is not bf16
+        is_itself = is_own_type or (self.number is u1 and self.stored is u8)
         if buffer.view is None or self.steps is None or not (is_itself and self._is_direct):
             return
         cells = self._cells(buffer.view)
@@ -461,10 +472,10 @@ class Elements(PythonScope):
 
     def _map(self) -> np.ndarray[Any, Any] | None:
         """Numpy view of shape `digits + element shape`. None if the host cannot address the
-        memory or the layout has no constant strides."""
+        memory or the layout has no constant strides. Elements of bf16 are their bits."""
         if self.buffer.view is None or self.steps is None:
             return None
-        flat = np.frombuffer(self.buffer.view, self.stored.dtype, max(1, self.layout.size))
+        flat = np.frombuffer(self.buffer.view, self.stored.memory_dtype, max(1, self.layout.size))
         if self.number is u1 and self.stored is u8:
             flat = flat.view(np.bool_)
         return self._strided(flat)
@@ -703,6 +714,8 @@ class Elements(PythonScope):
             v = self.host[index]
             if self.number is u1:
                 v = v.astype(np.bool_)
+            if self.number is bf16:
+                v = decode(v)
             return v.item() if v.ndim == 0 else np.array(v)
         inner = shape_of(self.elem)[len(index) - len(self.digits) :]
         if inner and len(index) == len(self.digits):
@@ -739,22 +752,27 @@ class Elements(PythonScope):
             self._numbers[index] = values
             return
         if self.host is not None:
-            self.host[index] = values
+            self.host[index] = self.to_memory(values)
             return
         numbers = np.broadcast_to(values, inner).astype(self.number.dtype)
         for place in np.ndindex(*inner):
             self._store(index + place, numbers[place])
 
     def _load(self, index: tuple[int, ...]) -> Any:
-        return self._load_stored(index).astype(self.number.dtype)
+        stored = self._load_stored(index)
+        return decode(stored) if self.number is bf16 else stored.astype(self.number.dtype)
 
     def _store(self, index: tuple[int, ...], number: Any) -> None:
-        self._store_stored(index, number.astype(self.stored.dtype))
+        self._store_stored(index, self.to_memory(number).astype(self.stored.memory_dtype))
+
+    def to_memory(self, values: Any) -> Any:
+        """Return values of this array's type as they are stored: rounded bits for bf16."""
+        return encode(values) if self.number is bf16 else values
 
     def _load_stored(self, index: tuple[int, ...]) -> Any:
         size = self.stored.size_bytes
         raw = self.buffer.read(self.offset(index) * size, size)
-        return np.frombuffer(raw, self.stored.dtype)[0]
+        return np.frombuffer(raw, self.stored.memory_dtype)[0]
 
     def _store_stored(self, index: tuple[int, ...], stored: Any) -> None:
         self.buffer.write(self.offset(index) * self.stored.size_bytes, stored.tobytes())

@@ -18,7 +18,8 @@ from vkchi.fields.elements import PLAIN, ArrayAccess, Elements, fill_later
 from vkchi.interop import dlpack, host_views
 from vkchi.runtime import Runtime, await_host_memory
 from vkchi.tuples import NamedTuple
-from vkchi.types import Layout, Scalar, Tensor, row_major, shape_of, u1, u8, with_shape
+from vkchi.types import Layout, Scalar, Tensor, bf16, f32, row_major, shape_of, u1, u8, with_shape
+from vkchi.types.bfloat16 import decode, raw_dtype
 from vkchi.types.lazy_numpy import is_numpy_loaded, np
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Storage(Elements):
     @property
     def compute(self) -> Scalar:
         """The scalar type of the values in kernels and in numpy."""
-        return self.number
+        return f32 if self.number is bf16 else self.number
 
     @property
     def seen_elem(self) -> Scalar | Tensor:
@@ -91,7 +92,8 @@ class Storage(Elements):
     @property
     def is_mapped_directly(self) -> bool:
         """True if `host` exists and has the array's shape and values."""
-        return not self.is_encoded and self._is_direct and self.host is not None
+        is_coded = self.is_encoded or self.number is bf16
+        return not is_coded and self._is_direct and self.host is not None
 
     def __repr__(self) -> str:
         return display.describe(self) if display.is_asked_by_package(1) else display.show(self)
@@ -228,7 +230,7 @@ class Storage(Elements):
         if is_cudas:
             return self._cuda_capsule(stream, max_version)
         self.ready()
-        shared = None if copy else self.in_place()
+        shared = None if copy else self.raw_in_place()
         if shared is None and (copy is False or not (self.is_reached or dl_device is not None)):
             if not self.is_reached:
                 dlpack.cuda_device(self.runtime)  # raises with a specific reason, if any
@@ -239,22 +241,27 @@ class Storage(Elements):
             tape = self.runtime.tape
             if tape is not None and tape.ledger is not None:
                 tape.ledger.show((self.whole,))
-        values = self.contents() if shared is None else shared
-        return dlpack.capsule(values, stream, max_version, dl_device)
+        if self.number is not bf16:
+            values = self.contents() if shared is None else shared
+            return dlpack.capsule(values, stream, max_version, dl_device)
+        bits = self.raw_kept().view(np.uint16) if shared is None else shared
+        return dlpack.as_bfloat(dlpack.capsule(bits, stream, max_version, dl_device))
 
     def _cuda_capsule(self, stream: int | None, max_version: tuple[int, int] | None) -> object:
         """A zero-copy capsule for CUDA. Raises BufferError if the layout does not allow one."""
         if self.steps is None:
             raise BufferError(NOT_IN_STEPS)
-        raw = np.empty(max(1, self.layout.size), self.stored.dtype)  # never touched
+        raw = np.empty(max(1, self.layout.size), self.stored.memory_dtype)  # never touched
         flat = raw.view(np.bool_) if self.number is u1 and self.stored is u8 else raw
         seen = self._strided(flat)
         view = seen.reshape(self.shape + shape_of(self.elem))
-        if flat.dtype != self.number.dtype or (view.size and not np.may_share_memory(view, seen)):
+        is_shared = not view.size or np.may_share_memory(view, seen)
+        if flat.dtype != self.number.memory_dtype or not is_shared:
             raise BufferError(NOT_IN_STEPS)
         self._expose()
         offset = view.ctypes.data - raw.ctypes.data if view.size else 0
-        return dlpack.cuda_capsule(self.runtime, self.buffer, view, offset, stream, max_version)
+        made = dlpack.cuda_capsule(self.runtime, self.buffer, view, offset, stream, max_version)
+        return dlpack.as_bfloat(made) if self.number is bf16 else made
 
     def _expose(self) -> None:
         """Mark the memory as exported: other libraries may write to it without notice."""
@@ -263,9 +270,13 @@ class Storage(Elements):
 
     def in_place(self) -> np.ndarray[Any, Any] | None:
         """Numpy view of the memory of shape `shape + element shape`; None if there can only be a
-        copy."""
+        copy, as of bf16."""
+        return None if self.number is bf16 else self.raw_in_place()
+
+    def raw_in_place(self) -> np.ndarray[Any, Any] | None:
+        """`in_place`, but of bf16 the view of its bits."""
         host = self.host
-        if host is None or host.dtype != self.number.dtype:
+        if host is None or host.dtype != self.number.memory_dtype:
             return None
         view = host.reshape(self.shape + shape_of(self.elem))
         return view if host.size == 0 or np.may_share_memory(view, host) else None
@@ -274,8 +285,8 @@ class Storage(Elements):
 
     @property
     def nbytes(self) -> int:
-        """Size of the contents in bytes, as a numpy array."""
-        return self.size * math.prod(shape_of(self.elem)) * self.number.dtype.itemsize
+        """Size of the contents in bytes: two per scalar of bf16, else as a numpy array."""
+        return self.size * math.prod(shape_of(self.elem)) * self.number.size_bytes
 
     @property
     def element_shape(self) -> tuple[int, ...]:
@@ -319,13 +330,24 @@ class Storage(Elements):
         self.copy_kept(found)
         return found
 
+    def raw_kept(self) -> np.ndarray[Any, Any]:
+        """A copy of the scalars of a bf16 array, of `bfloat16.raw_dtype`."""
+        found = np.empty(self.shape + shape_of(self.elem), raw_dtype())
+        self.copy_kept(found)
+        return found
+
     def copy_kept(self, target: np.ndarray[Any, Any]) -> None:
         """Write the scalars in memory, as in `kept`, to a host array. The tape is not notified."""
         self.ready()
         values = self.host
         if values is None:
-            raw = np.frombuffer(self.buffer.read(0, self.size_bytes), self.stored.dtype)
+            raw = np.frombuffer(self.buffer.read(0, self.size_bytes), self.stored.memory_dtype)
             values = self._gather(raw)
+        if self.number is bf16:
+            if target.dtype == raw_dtype():
+                target = target.view(self.number.memory_dtype)
+            else:
+                values = decode(values)
         np.copyto(target.reshape(values.shape), values, casting="unsafe")
 
     def from_numpy(self, source: Numbers) -> None:
@@ -355,19 +377,23 @@ class Storage(Elements):
     def keep(self, values: np.ndarray[Any, Any]) -> None:
         """Store scalars as they are in memory: the inverse of `kept`. The tape is not notified."""
         await_host_memory()
-        self._put(host_views.cast(values, self.number).reshape(self._digit_shape()))
+        if values.dtype == raw_dtype() and self.number is bf16:  # with the bits of NaN
+            bits = values.view(self.number.memory_dtype)
+        else:
+            bits = self.to_memory(host_views.cast(values, self.number))
+        self._put(bits.reshape(self._digit_shape()))
 
     def _put(self, values: np.ndarray[Any, Any]) -> None:
-        """Write values of this array's type, of shape `digits + element shape`. Other arrays'
+        """Write values as they are stored, of shape `digits + element shape`. Other arrays'
         elements in the buffer stay."""
         if self.host is not None:
             self.ready_to_write()
             self.host[...] = values
             return
         self.device.announce((self.buffer.key,))
-        raw = np.zeros(max(1, self.layout.size), self.stored.dtype)
+        raw = np.zeros(max(1, self.layout.size), self.stored.memory_dtype)
         if not self.is_own:  # preserve other arrays' elements in between
-            raw = np.frombuffer(self.buffer.read(0, self.size_bytes), self.stored.dtype)
+            raw = np.frombuffer(self.buffer.read(0, self.size_bytes), self.stored.memory_dtype)
         self._scatter(raw, values)
         self.buffer.write(0, raw)
 
@@ -380,11 +406,12 @@ class Storage(Elements):
             self.store(ArrayAccess("fill"), lambda: self._fill_memory(value))
         else:
             cooked = self._cooked(value, shape_of(self.elem), is_filled=True)
-            values = np.asarray(cooked, self.number.dtype)
+            values = np.asarray(self.to_memory(np.asarray(cooked, self.number.dtype)))
             self.store(ArrayAccess("fill"), lambda: self._fill_elements(values))
 
     def _fill_elements(self, values: np.ndarray[Any, Any]) -> None:
-        """Set every element to `values`, a scalar or an array of the element's shape."""
+        """Set every element to `values` as they are stored, a scalar or an array of the element's
+        shape."""
         if self.host is not None:
             self.ready_to_write()
             self.host[...] = values
@@ -419,7 +446,8 @@ class Storage(Elements):
         with `copy` False in the array's memory. Raises ArgumentError if it cannot be."""
         if not copy:
             return host_views.view_as_torch(self, device)
-        return host_views.make_torch(self.to_numpy(), device)
+        take = self.raw_kept if self.number is bf16 else self.contents
+        return host_views.make_torch(self.load(ArrayAccess("read"), take), device)
 
     def from_torch(self, tensor: Any) -> None:
         """Copy from a torch `tensor` of the same shape.

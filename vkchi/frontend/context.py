@@ -46,7 +46,7 @@ from vkchi.frontend.values.kinds import kind_of
 from vkchi.frontend.values.references import ArrayRef, member_of
 from vkchi.frontend.values.trees import refilled
 from vkchi.interrupts.local import local
-from vkchi.ir.builder import Builder
+from vkchi.ir.builder import Builder, WideningBuilder
 from vkchi.ir.core import Param, Value
 from vkchi.lang.matrix import Matrix
 from vkchi.span import Span
@@ -136,7 +136,7 @@ class Lowering:
 
     def __init__(self, tables: HandlerTables, options: Options) -> None:
         self.tables, self.options = tables, options
-        self.b = Builder()
+        self.b: Builder = WideningBuilder()
         self.act: Activation
         self.frames: list[dict[Var, Any]] = []
         self.stepped_calls = 0

@@ -43,7 +43,7 @@ from vkchi.ir.core import Func, Param
 from vkchi.reports.sites import ReportSite
 from vkchi.target.options import Options
 from vkchi.tuples import NamedTuple
-from vkchi.types import Scalar, Tensor, Type, cell_of
+from vkchi.types import Scalar, Tensor, Type, bf16, cell_of, f32, scalar_of, with_scalar
 from vkchi.types.core import ArrayArgument
 from vkchi.types.struct_types import ArgPackType, StructType
 
@@ -167,8 +167,10 @@ def make_argument(cx: Lowering, arg: ArgSpec) -> Any:
     if good is None or not isinstance(arg.type, good):
         raise InternalError(f"argument {arg.name}: no kind {arg.kind!r} of {arg.type}")
     assert not isinstance(arg.type, ArgPackType) and arg.type is not None
-    param = cx.add_param(make_param(arg.type, arg.name), ("arg", arg.name))
+    param = cx.add_param(make_param(passed_type(arg.type), arg.name), ("arg", arg.name))
     value: Any = param
+    if isinstance(arg.type, Scalar | Tensor) and arg.type is not param.type:
+        value = cx.b.emit("cast", param, type=arg.type)
     if isinstance(arg.type, ArrayArgument):
         value = ArrayRef(param, clamps=arg.value == "clamp")
     if arg.kind == "texture":
@@ -200,6 +202,12 @@ def view_argument(cx: Lowering, name: str, view: ViewSpec) -> SliceRef:
             begin = next(numbers)
             axes.append(Run(begin, axis.step, next(numbers), axis.axis))
     return SliceRef(cx, base, axes, name)
+
+
+def passed_type(t: Any) -> Any:
+    """Return the type in which a launch passes an argument of type t: f32 for bf16."""
+    is_bf16 = isinstance(t, Scalar | Tensor) and scalar_of(t) is bf16
+    return with_scalar(t, f32) if is_bf16 else t
 
 
 def make_param(given: Type | ArrayArgument, name: str) -> Param:

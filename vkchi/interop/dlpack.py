@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from vkchi.errors import ArgumentError, DeviceError
 from vkchi.interrupts.local import local
 from vkchi.tuples import NamedTuple
+from vkchi.types.bfloat16 import raw_dtype
 from vkchi.types.lazy_numpy import is_number_of_numpy, np
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class TensorHead(ctypes.Structure):
 
     _fields_ = (
         ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
     )  # fmt: skip
 
 
@@ -85,10 +88,45 @@ def make_capsule(
 ) -> object:
     """A DLPack capsule of the memory at `place`, which `keeper` keeps alive. Raises BufferError."""
     made = capsule_of(np.asarray(ArrayInterface(place, keeper)), max_version)
-    name = _name(made)
-    head = TensorHead.from_address(_pointer(made, name) + TENSOR_AT[name])
+    head = head_of(made)
     head.device_type, head.device_id = place.device
     return made
+
+
+def head_of(made: object) -> TensorHead:
+    """The first members of the DLTensor of an unused capsule."""
+    name = _name(made)
+    return TensorHead.from_address(_pointer(made, name) + TENSOR_AT[name])
+
+
+UNSIGNED, BFLOAT = 1, 4  # kDLUInt, kDLBfloat
+
+
+def as_bfloat(made: object) -> object:
+    """Return the capsule of an array of u16 after declaring its elements bfloat16, a type that
+    numpy does not export."""
+    head_of(made).code = BFLOAT
+    return made
+
+
+class BitsExporter:
+    """DLPack export of another object's bfloat16 tensor as 16-bit integers, once."""
+
+    def __init__(self, source: DLPackExporter) -> None:
+        self.source = source
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        found: tuple[int, int] = self.source.__dlpack_device__()
+        return found
+
+    def __dlpack__(self, *, stream: None = None, **options: Any) -> Any:
+        """Raises BufferError if the tensor has another type than bfloat16."""
+        made = self.source.__dlpack__()
+        head = head_of(made)
+        if head.code != BFLOAT or head.bits != 16 or head.lanes != 1:
+            raise BufferError("numpy has no such type")
+        head.code = UNSIGNED
+        return made
 
 
 CPU, CUDA = 1, 2  # kDLCPU, kDLCUDA
@@ -172,8 +210,9 @@ def cuda_capsule(
 def view_of_capsule(source: DLPackExporter) -> NDArray[np.generic]:
     """Return a numpy view of host memory that another library exports.
 
-    Raises ArgumentError for memory of other devices, for dtypes that DLPack cannot export to numpy,
-    and for torch tensors that require gradients.
+    That of bf16 has the dtype `bfloat16.raw_dtype`. Raises ArgumentError for memory of other
+    devices, for dtypes that DLPack cannot export to numpy, and for torch tensors that require
+    gradients.
     """
     try:
         kind, number = source.__dlpack_device__()
@@ -187,7 +226,11 @@ def view_of_capsule(source: DLPackExporter) -> NDArray[np.generic]:
     try:
         return np.from_dlpack(source)
     except local(BufferError, RuntimeError, TypeError) as e:  # bfloat16, or requires grad
-        raise ArgumentError(f"a {type(source).__name__} that DLPack cannot give: {e}") from None
+        try:
+            return np.from_dlpack(BitsExporter(source)).view(raw_dtype())
+        except local(BufferError, RuntimeError, TypeError):
+            name = type(source).__name__
+            raise ArgumentError(f"a {name} that DLPack cannot give: {e}") from None
 
 
 def view_of_foreign(source: object) -> NDArray[np.generic] | None:

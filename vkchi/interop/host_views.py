@@ -19,7 +19,9 @@ from vkchi.errors import ArgumentError
 from vkchi.interrupts.imports import import_uninterrupted
 from vkchi.interrupts.local import local
 from vkchi.runtime import await_host_memory
-from vkchi.types import Scalar, cook, scalar_of_dtype, u1
+from vkchi.types import Scalar, bf16, cook, scalar_of_dtype, u1
+from vkchi.types.bfloat16 import NAME, as_raw, as_values, convert, raw_dtype
+from vkchi.types.core import is_dtype
 from vkchi.types.lazy_numpy import is_array_of_numpy, np
 
 IN_CUDA = (
@@ -106,7 +108,9 @@ def view_of(obj: Any) -> np.ndarray[Any, Any] | None:
 
 def as_plain_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the array as a plain `np.ndarray`: a view if it is of a derived class, such as
-    np.matrix. Raises ArgumentError for masked arrays."""
+    np.matrix, and one of `bfloat16.raw_dtype` for bf16 of ml_dtypes. Raises ArgumentError for
+    masked arrays."""
+    array = as_raw(array)
     if type(array) is np.ndarray:
         return array
     if isinstance(array, np.ma.MaskedArray):
@@ -121,7 +125,8 @@ def array_of_torch(tensor: Any) -> np.ndarray[Any, Any]:
     """Return a detached numpy view of a CPU tensor.
 
     Raises ArgumentError for other objects, tensors on other devices, tensors that reach beyond
-    their storage, and tensors that numpy cannot view (bfloat16, sparse).
+    their storage, and tensors that numpy cannot view (float8, sparse). The view of a bfloat16
+    tensor is of `bfloat16.raw_dtype`.
     """
     if not is_torch(tensor):
         raise ArgumentError(f"a torch tensor is needed, not {type(tensor).__name__}")
@@ -135,15 +140,18 @@ def array_of_torch(tensor: Any) -> np.ndarray[Any, Any]:
         )
     try:
         check_storage(tensor)
-        view: np.ndarray[Any, Any] = tensor.detach().numpy()
+        torch, seen = sys.modules["torch"], tensor.detach()
+        if tensor.dtype is torch.bfloat16:
+            seen = seen.view(torch.int16)
+        view: np.ndarray[Any, Any] = seen.numpy()
     except ArgumentError:
         raise
     except local(TypeError, RuntimeError) as e:  # sparse, conjugated
         name = str(tensor.dtype).removeprefix("torch.")
-        if name.startswith(("bfloat", "float8", "float4")):
+        if name.startswith(("float8", "float4")):
             raise ArgumentError(f"kernels have no {name}\nhelp: pass t.float()") from None
         raise ArgumentError(f"a tensor of {tensor.dtype} that numpy cannot view: {e}") from None
-    return view
+    return view.view(raw_dtype()) if tensor.dtype is torch.bfloat16 else view
 
 
 def check_export(tensor: Any) -> None:
@@ -189,6 +197,7 @@ def to_number_array(value: Any) -> np.ndarray[Any, Any]:
         values = np.asarray(value)
     except local(TypeError, ValueError):
         values = np.asarray(None)
+    values = as_values(values)
     check_dtype(values.dtype, value)
     return values
 
@@ -210,11 +219,12 @@ def short_repr(value: Any) -> str:
 
 def cast(values: np.ndarray[Any, Any], t: Scalar) -> np.ndarray[Any, Any]:
     """Cast values to type `t`, as `astype` without warnings; return `values` itself if it has that
-    type already."""
-    if values.dtype == t.dtype:
+    type already. Values of bf16 are rounded f32."""
+    values = as_values(values)
+    if values.dtype == t.dtype and t is not bf16:
         return values
     with np.errstate(all="ignore"):
-        return values.astype(t.dtype)
+        return np.asarray(convert(values, t))
 
 
 def may_overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
@@ -287,7 +297,10 @@ def make_torch(values: np.ndarray[Any, Any], device: Any) -> Any:
     """Return a torch tensor of these values on `device`; if None, on the CPU, in the array's
     memory. Raises ImportError if torch is not installed."""
     torch = import_uninterrupted("torch")
-    tensor = torch.from_numpy(values)
+    if values.dtype == raw_dtype():
+        tensor = torch.from_numpy(values.view(np.int16)).view(torch.bfloat16)
+    else:
+        tensor = torch.from_numpy(values)
     return tensor if device is None else tensor.to(device)
 
 
@@ -298,6 +311,8 @@ def view_as_numpy(array: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
     ArgumentError if the host cannot address the memory, if the layout has no strides, or if the
     elements are not of `dtype`.
     """
+    if array.number is bf16:
+        raise ArgumentError("copy=False: numpy has no bfloat16\nhelp: take x.to_torch(copy=False)")
     found = np.asarray(_export(np.from_dlpack, array))
     if dtype is not None and np.dtype(numpy_dtype(dtype)) != found.dtype:
         raise ArgumentError(
@@ -344,6 +359,8 @@ def _export(take: Callable[[Any], Any], array: Any) -> Any:
 
 def numpy_dtype(dtype: Any) -> Any:
     """Return the numpy dtype of a vkchi scalar type; other arguments unchanged."""
+    if is_dtype(dtype):
+        return dtype
     cooked = cook(dtype)
     return cooked.dtype if isinstance(cooked, Scalar) else dtype
 
@@ -355,6 +372,8 @@ def to_taichi_type(dtype: Any) -> Scalar:
     if isinstance(t, Scalar):
         return t
     name = str(dtype).rpartition(".")[2]  # torch.float32
+    if name == NAME:
+        return bf16
     try:
         found = scalar_of_dtype(np.dtype(name))
     except TypeError:
@@ -365,9 +384,16 @@ def to_taichi_type(dtype: Any) -> Scalar:
 
 
 def to_numpy_type(dtype: Any) -> np.dtype[Any]:
-    """Convert `dtype`, of any kind that `to_taichi_type` accepts, to a numpy dtype. Raises
-    ArgumentError."""
+    """Convert `dtype`, of any kind that `to_taichi_type` accepts, to a numpy dtype: f32 for bf16.
+    Raises ArgumentError."""
     return to_taichi_type(dtype).dtype
+
+
+def raw_view_type(dtype: Any) -> np.dtype[Any]:
+    """The numpy dtype of a view of memory of `dtype`: as `to_numpy_type`, but `raw_dtype` for
+    bf16."""
+    t = to_taichi_type(dtype)
+    return raw_dtype() if t is bf16 else t.dtype
 
 
 def to_pytorch_type(dtype: Any) -> Any:
@@ -375,7 +401,7 @@ def to_pytorch_type(dtype: Any) -> Any:
     ArgumentError, also if the installed torch has no such dtype; ImportError without torch."""
     torch = import_uninterrupted("torch")
     t = to_taichi_type(dtype)
-    name = "bool" if t is u1 else t.dtype.name
+    name = {u1: "bool", bf16: NAME}.get(t) or t.dtype.name
     if not hasattr(torch, name):
         raise ArgumentError(f"torch {torch.__version__} has no dtype {name}")
     return getattr(torch, name)

@@ -35,7 +35,7 @@ from vkchi.interrupts.local import local
 from vkchi.ndarray import Ndarray, ScalarNdarray
 from vkchi.runtime import Runtime
 from vkchi.tuples import NamedTuple
-from vkchi.types import Scalar, Tensor, row_major, scalar_of_dtype, with_shape
+from vkchi.types import Scalar, Tensor, bf16, row_major, scalar_of_dtype, with_shape
 from vkchi.types.core import MOST_ALIGNED, PLAIN, ArrayArgument
 from vkchi.types.lazy_numpy import is_array_of_numpy, np
 
@@ -189,9 +189,10 @@ class HostArrays:
         return known.array
 
     def _note(self, array: Any, seen: HostArrayInfo, element_axes: int, found: HostNdarray) -> None:
-        """Cache the lookup of an array. No effect for classes derived from numpy's."""
+        """Cache the lookup of an array. No effect for bf16 of numpy, and for classes derived from
+        numpy's."""
         is_numpys = type(array) is np.ndarray
-        if not is_numpys and is_array_of_numpy(array):
+        if is_array_of_numpy(array) and not (is_numpys and as_bits(array) is array):
             return
         where = self._cast("char *", seen.address) if is_numpys else seen.address
         if len(self._noted) >= MOST_IMPORTS:
@@ -227,6 +228,7 @@ class HostArrays:
         return reader
 
     def _see_numpy(self, array: np.ndarray[Any, Any]) -> HostArrayInfo | None:
+        dtype, array = array.dtype, as_bits(array)
         if not (array.flags.carray and array.dtype.isnative and array.size):
             return None
         owner = array
@@ -236,7 +238,7 @@ class HostArrays:
             address = int(self._cast("uintptr_t", self._bytes(array)))
         except local(ValueError):  # a dtype without a buffer format
             return None
-        return HostArrayInfo(owner, address, array.dtype, array.shape)
+        return HostArrayInfo(owner, address, dtype, array.shape)
 
     def take_over(self, array: np.ndarray[Any, Any]) -> ForeignHostNdarray | None:
         """Return an ndarray in the memory of an array, which it keeps alive; None if that is not
@@ -248,7 +250,8 @@ class HostArrays:
             fit = self.fit(seen.address, seen.dtype, seen.shape, 0)
             if fit is None:
                 return None
-            buffer = self._runtime.device.import_host(self._bytes(array), fit.size_bytes)
+            memory = self._bytes(as_bits(array))
+            buffer = self._runtime.device.import_host(memory, fit.size_bytes)
             made = ForeignHostNdarray(self._runtime, fit.elem, fit.shape, buffer)
         except DeviceError:
             return None
@@ -292,7 +295,7 @@ class HostArrays:
         if not values.flags.writeable:
             return CopyReason("it is read-only", copied)
         scalar = scalar_of_dtype(values.dtype)
-        if scalar is not None and choose_stored(device, scalar).dtype.itemsize != size:
+        if scalar is not None and choose_stored(device, scalar).size_bytes != size:
             return CopyReason(f"the device stores {scalar} in another size", KEEP)
         if size < WORD_BYTES and (values.ctypes.data % WORD_BYTES or values.nbytes % WORD_BYTES):
             return CopyReason(f"it does not fill whole words of {WORD_BYTES} bytes", KEEP)
@@ -333,11 +336,11 @@ class HostArrays:
         if scalar is None:
             return None
         axes = len(shape) - element_axes
-        size = scalar.dtype.itemsize
+        size = scalar.size_bytes
         size_bytes = prod(shape) * size
         if axes < 0 or not is_word_wise(address, size, size_bytes):
             return None
-        if choose_stored(self._runtime.device, scalar).dtype.itemsize != size:
+        if choose_stored(self._runtime.device, scalar).size_bytes != size:
             return None
         return OutsideArrayType(
             with_shape(scalar, tuple(shape[axes:])), tuple(shape[:axes]), size_bytes
@@ -349,6 +352,11 @@ class HostArrays:
             known = self._known.get(owner.key)
             if known is not None and known.owner is owner:
                 self._known.pop(owner.key, None)
+
+
+def as_bits(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return an array of bf16 as a view of its bits, another unchanged."""
+    return array.view(np.uint16) if scalar_of_dtype(array.dtype) is bf16 else array
 
 
 def is_word_wise(address: int, size: int, size_bytes: int) -> bool:

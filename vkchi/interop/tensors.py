@@ -9,14 +9,13 @@ releases the storage, the array is reused for the next tensor of that dtype and 
 from __future__ import annotations
 
 import ctypes
-import sys
 import weakref
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 from vkchi.errors import ArgumentError, DeviceError
-from vkchi.interop.host_views import to_numpy_type
+from vkchi.interop.host_views import make_torch, raw_view_type
 from vkchi.interop.in_place import (
     HostArrayInfo,
     HostArrays,
@@ -68,8 +67,7 @@ class TensorPool:
         if array is None:
             return None
         dtype, shape, _ = kind
-        values = array.host.view(to_numpy_type(dtype)).reshape(shape)
-        tensor = sys.modules["torch"].from_numpy(values)
+        tensor = make_torch(array.host.view(raw_view_type(dtype)).reshape(shape), None)
         owner = StorageReference(tensor.untyped_storage(), self._gone.append)
         owner.array, owner.kind = array, kind
         self._owners[array.start] = owner

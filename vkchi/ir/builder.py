@@ -23,7 +23,7 @@ from vkchi.ir.core import Op, Param, Region, Value, constant_attr
 from vkchi.ir.op_table.table import SignatureError
 from vkchi.ir.ops import ATOMICS, TABLE
 from vkchi.span import Span
-from vkchi.types import SCALARS, Scalar, Tensor, Type, scalar_of, u1, with_scalar
+from vkchi.types import SCALARS, Scalar, Tensor, Type, bf16, f32, scalar_of, u1, with_scalar
 
 
 def infer_type(kind: str, args: Sequence[Value], attr: Any, given: Type | None) -> Type | None:
@@ -221,6 +221,40 @@ class Builder:
         return op
 
 
+class WideningBuilder(Builder):
+    """Builder that computes with bf16 in f32: arithmetic ops get their operands widened."""
+
+    __slots__ = ()
+
+    def emit(
+        self,
+        kind: str,
+        *args: Value,
+        attr: Any = None,
+        type: Type | None = None,
+        name: str = "",
+    ) -> Op:
+        """As `Builder.emit`."""
+        if kind in ARITHMETIC:
+            args = tuple([widened(self, v) for v in args])
+        return super().emit(kind, *args, attr=attr, type=type, name=name)
+
+
+# Kinds of ops that compute with floats, or compare them.
+ARITHMETIC = frozenset(
+    kind
+    for kind, row in TABLE.items()
+    if row.sig.startswith(("T:num", "T:float")) or kind in ("eq", "ne", "matmul", "outer")
+)
+
+
+def widened(b: Builder, v: Value) -> Value:
+    """Return a bf16 as f32, another value unchanged."""
+    t = v.type
+    is_bf16 = isinstance(t, Scalar | Tensor) and scalar_of(t) is bf16
+    return b.emit("cast", v, type=with_scalar(t, f32)) if is_bf16 else v
+
+
 # --- compare-and-swap loops ----------------------------------------------------------------------
 
 
@@ -233,7 +267,15 @@ def updated_value(b: Builder, kind: str, old: Value, values: Sequence[Value]) ->
         return values[0]
     if kind == "atomic_cas":
         return b.emit("select", same_bits(b, old, values[0]), values[1], old)
-    return b.emit(ATOMICS[kind].combine, old, values[0])
+    return combined(b, ATOMICS[kind].combine, old, values[0])
+
+
+def combined(b: Builder, kind: str, x: Value, y: Value) -> Value:
+    """Append an op of two operands; of bf16, in f32, with the result rounded."""
+    if scalar_of(x.type) is not bf16:
+        return b.emit(kind, x, y)
+    t = x.type
+    return b.emit("cast", b.emit(kind, widened(b, x), widened(b, y)), type=t)
 
 
 def same_bits(b: Builder, x: Value, y: Value) -> Value:

@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from vkchi.span import Span
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array, Scalar, Tensor, Type, integer_range, needs_wide, scalar_of
+from vkchi.types import Array, Scalar, Tensor, Type, bf16, integer_range, needs_wide, scalar_of
+from vkchi.types.bfloat16 import decode, encode
 from vkchi.types.core import PLAIN, Attributes
 from vkchi.types.lazy_numpy import np
 
@@ -267,6 +268,8 @@ def bits_of(value: Any, t: Scalar) -> int:
         return int(bool(value))
     if t.kind in "iu":
         return int(value) & ((1 << t.bits) - 1)
+    if t is bf16:
+        return int(encode(value))
     with np.errstate(all="ignore"):
         return int(np.asarray(value, t.dtype).view(f"u{t.bits // 8}"))
 
@@ -279,6 +282,8 @@ def extreme_bits(t: Scalar, sign: int) -> int:
 def value_of(bits: int, t: Scalar) -> Any:
     if t.kind == "b":
         return np.bool_(bits)
+    if t is bf16:
+        return decode(bits)
     return np.asarray(bits, f"u{t.bits // 8}").view(t.dtype)[()]
 
 
@@ -286,6 +291,8 @@ def constant_array(op: Op) -> Any:
     """Return the numpy value of a `const` op: a scalar, or an array of the tensor's shape."""
     t = op.type
     if isinstance(t, Tensor):
+        if t.elem is bf16:
+            return decode(np.array(op.attr, np.uint16)).reshape(t.shape)
         own = np.dtype(np.bool_ if t.elem.kind == "b" else f"u{t.elem.bits // 8}")
         return np.array(op.attr, own).view(t.elem.dtype).reshape(t.shape)
     assert isinstance(t, Scalar)

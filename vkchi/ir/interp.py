@@ -38,7 +38,8 @@ from vkchi.target.magic import MAGIC
 from vkchi.target.shader import REPORTS as REPORT_ARRAY
 from vkchi.target.shader import SEED
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array, Ptr, Scalar, Tensor, Type, scalar_of, shape_of
+from vkchi.types import Array, Ptr, Scalar, Tensor, Type, bf16, scalar_of, shape_of
+from vkchi.types.bfloat16 import convert, decode, encode
 from vkchi.types.layout import shares_words
 from vkchi.types.lazy_numpy import np
 from vkchi.types.packed_numbers import NumpyLanes
@@ -282,6 +283,8 @@ def evaluate(kind: str, args: Sequence[Any], attr: Any, t: Type) -> Any:
         result = call(args, attr, t)
     else:
         result = _meaning(kind)(*args)
+    if isinstance(t, Scalar | Tensor) and scalar_of(t) is bf16:
+        result = convert(np.asarray(result), bf16)
     return checked_value(result, t, kind)
 
 
@@ -327,10 +330,17 @@ def _insert(args: Sequence[Any], attr: Any, t: Type) -> Any:
     return flat.reshape(shape_of(t))
 
 
+def bits_as(value: Any, t: Scalar) -> Any:
+    """Return a value's bits as type t. Of bf16, which is held as f32, they are 16 bits."""
+    raw = encode(value) if value.dtype == np.float32 and t.size_bytes == 2 else value
+    bitcast = _meaning("bitcast")
+    return decode(bitcast(raw, bf16.memory_dtype)) if t is bf16 else bitcast(raw, t.dtype)
+
+
 # Ops whose meaning needs the attr or the result type, or that have none in the table.
 _CALLS: dict[str, Call] = {
     "cast": lambda args, attr, t: _meaning("cast")(args[0], _dtype(t)),
-    "bitcast": lambda args, attr, t: _meaning("bitcast")(args[0], _dtype(t)),
+    "bitcast": lambda args, attr, t: bits_as(args[0], scalar_of(t)),
     "splat": lambda args, attr, t: _meaning("splat")(args[0], shape_of(t)),
     "pack": lambda args, attr, t: _meaning("pack")(*args, shape=shape_of(t)),
     "extract": lambda args, attr, t: _meaning("extract")(args[0], attr),

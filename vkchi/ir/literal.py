@@ -18,11 +18,24 @@ from typing import Any
 
 from vkchi.interrupts.local import local
 from vkchi.ir.core import bits_of, value_of
-from vkchi.types import SCALARS, Array, Layout, Ptr, Scalar, Tensor, Type, scalar_named
+from vkchi.types import (
+    SCALARS,
+    Array,
+    Layout,
+    Ptr,
+    Scalar,
+    Tensor,
+    Type,
+    bf16,
+    f16,
+    f32,
+    f64,
+    scalar_named,
+)  # fmt: skip
 from vkchi.types.layout import KINDS
 from vkchi.types.lazy_numpy import np
 
-_NUMBER = r"[iuf]\d+(?:<\d+(?:x\d+)*>)?"
+_NUMBER = r"(?:[iuf]|bf)\d+(?:<\d+(?:x\d+)*>)?"
 # Token patterns. They are compiled at first use, since reading types needs none of them.
 PATTERNS = {
     "TYPE": rf"array<{_NUMBER}\[[?\d,]*\](?: as \w+)?(?: \w+)?(?: @\w*\([^)]*\))?>"
@@ -34,7 +47,7 @@ PATTERNS = {
 }
 _RESERVED = {"None": None, "true": True, "false": False}
 TENSOR_LIMIT = 1 << 20  # scalars; far more than any driver compiles
-_CANONICAL_NAN = {16: 0x7E00, 32: 0x7FC00000, 64: 0x7FF8000000000000}
+_CANONICAL_NAN = {bf16: 0x7FC0, f16: 0x7E00, f32: 0x7FC00000, f64: 0x7FF8000000000000}
 
 
 @cache
@@ -64,7 +77,7 @@ def number_text(bits: int, t: Scalar) -> str:
         return "true" if bits else "false"
     if t.kind != "f":
         return str(value_of(bits, t))
-    if bits == _CANONICAL_NAN[t.bits]:
+    if bits == _CANONICAL_NAN[t]:
         return "nan"
     text = str(value_of(bits, t))
     return f"{bits:#x}" if "nan" in text or bits_of(t.dtype.type(text), t) != bits else text
@@ -93,7 +106,7 @@ def number_bits(text: str, t: Scalar) -> int:
 
 def _float_bits(text: str, t: Scalar) -> int:
     if text == "nan":
-        return _CANONICAL_NAN[t.bits]
+        return _CANONICAL_NAN[t]
     with np.errstate(all="ignore"):
         return bits_of(t.dtype.type(text), t)
 

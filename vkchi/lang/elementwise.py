@@ -22,6 +22,7 @@ from vkchi.ir.op_table import semantics
 from vkchi.lang.function import Function, language_function, python_function
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, cook, i32, promote, scalar_of_dtype
+from vkchi.types.bfloat16 import convert
 from vkchi.types.lazy_numpy import NumpyFunction, np
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def cast_numbers(obj: Any, dtype: Any) -> Any:
     t = cook(dtype)
     if not isinstance(t, Scalar):
         raise KernelTypeError(f"{dtype!r} is not a number type such as ti.f32")
-    return evaluate_elementwise(lambda v: np.asarray(v).astype(t.dtype)[()], obj)
+    return evaluate_elementwise(lambda v: convert(np.asarray(v), t)[()], obj)
 
 
 def _elementwise(name: str, f: Callable[..., Any], doc: str) -> Any:

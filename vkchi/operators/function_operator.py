@@ -284,11 +284,7 @@ class TorchFunction(FunctionSpec):
         ]  # fmt: skip
         host = {k: to_numpy(a) if is_tensor(a) else a for k, a in given.items()}
         arrays, call = self.record(host, types, wanted)
-        made = [
-            host_views.make_torch(array.to_numpy(), types[name].device)
-            for name, array in arrays.items()
-        ]
-        return made, call
+        return [array.to_torch(types[name].device) for name, array in arrays.items()], call
 
     def remember(
         self, args: Sequence[Any], made: Sequence[torch.Tensor], call: RecordedCall | None
@@ -324,7 +320,7 @@ class TorchFunction(FunctionSpec):
         given = self.name_arguments(args)
         found = memory.gradients({name: to_numpy(slope) for name, slope in slopes.items()})
         return {
-            name: host_views.make_torch(found[name], given[name].device)
+            name: host_views.make_torch(found[name], given[name].device).to(given[name].dtype)
             if name in found
             else given[name].new_zeros(given[name].shape)
             for name in wanted

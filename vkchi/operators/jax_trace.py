@@ -32,6 +32,8 @@ from vkchi.operators.function_operator import FunctionSpec, OutputType, to_ndarr
 from vkchi.operators.operator_signature import OperatorSignature, operator_argument_error
 from vkchi.signature import ArrayParameter
 from vkchi.tape.tape import Tape
+from vkchi.types import bf16, scalar_of_dtype
+from vkchi.types.bfloat16 import as_values
 from vkchi.types.lazy_numpy import is_integer_scalar, np
 
 RULE_HELP = "give a tuple of sizes, as (n,), or jax.ShapeDtypeStruct((n, 3), jax.numpy.float32)"
@@ -92,7 +94,7 @@ class Trace:
         return load_jax().ShapeDtypeStruct(tuple(map(int, shape)), np.dtype(dtype))
 
     def has_gradient(self, name: str) -> bool:
-        return name in self.spec.tensors and self.inputs[name].dtype.kind == "f"
+        return name in self.spec.tensors and is_float(self.inputs[name].dtype)
 
     def run(self, given: Sequence[Any]) -> tuple[Any, ...]:
         """Callback: the outputs for inputs with contents."""
@@ -170,8 +172,8 @@ class KernelTrace(Trace):
         self._check_values()
         known = self.to_host(given) | dict(zip(self.outputs, map(np.asarray, made), strict=True))
         for name in (*self.spec.tensors, *self.outputs):
-            is_float = known[name].dtype.kind == "f"
-            known[name] = to_ndarray(known[name], self.spec.element_axes[name], needs_grad=is_float)
+            has_grad = is_float(known[name].dtype)
+            known[name] = to_ndarray(known[name], self.spec.element_axes[name], needs_grad=has_grad)
         for name, slope in zip(self.outputs, slopes, strict=True):
             if known[name].grad is not None:
                 known[name].grad.from_numpy(np.asarray(slope))
@@ -181,7 +183,7 @@ class KernelTrace(Trace):
             run_gradient(name, kernel, *arguments, fields=fields)
 
         self.spec.kernel.dispatch(act, *self.spec.arrange(known))
-        return tuple(known[name].grad.to_numpy() for name in wanted)
+        return tuple(known[name].grad.to_numpy(self.inputs[name].dtype) for name in wanted)
 
 
 class FunctionTrace(Trace):
@@ -196,7 +198,7 @@ class FunctionTrace(Trace):
 
     def run(self, given: Sequence[Any]) -> tuple[Any, ...]:
         arrays, _ = self.spec.record(self.to_host(given), self.types(), ())
-        return tuple(array.to_numpy() for array in arrays.values())
+        return tuple(a.to_numpy(self.outputs[name].dtype) for name, a in arrays.items())
 
     def differentiate(
         self, wanted: Sequence[str], given: Sequence[Any], made: Sequence[Any],
@@ -214,14 +216,22 @@ class FunctionTrace(Trace):
                 )
         assert call is not None
         found = call.gradients(dict(zip(self.outputs, map(np.asarray, slopes), strict=True)))
-        return tuple(map(found.__getitem__, wanted))
+        return tuple(found[name].astype(self.inputs[name].dtype, copy=False) for name in wanted)
+
+
+def is_float(dtype: Any) -> bool:
+    """True for the dtype of an array of floats, bf16 included."""
+    t = scalar_of_dtype(dtype)
+    return t is not None and t.kind == "f"
 
 
 def is_same_result(again: Any, first: Any) -> bool:
     """True for equal numbers, up to rounding: additions of parallel iterations have no order."""
-    if first.dtype.kind != "f":
+    if not is_float(first.dtype):
         return bool((again == first).all())
-    digits = np.finfo(first.dtype).eps
+    is_bf16 = scalar_of_dtype(first.dtype) is bf16
+    again, first = as_values(again), as_values(first)
+    digits = 2.0**-8 if is_bf16 else np.finfo(first.dtype).eps
     scale = float(np.abs(first[np.isfinite(first)]).max(initial=0.0))
     near = np.isclose(again, first, 1e3 * digits, 1e2 * digits * scale, equal_nan=True)
     return bool(near.all())

@@ -19,7 +19,20 @@ from vkchi.spirv.spec import Decoration, ExecutionMode, Glsl, StorageClass
 from vkchi.target.caps import Caps
 from vkchi.target.magic import MAGIC
 from vkchi.target.shader import ArgumentSlot, Grid, Shader
-from vkchi.types import Scalar, Tensor, f32, f64, i32, scalar_named, scalar_of, u1, u32, u64
+from vkchi.types import (
+    Scalar,
+    Tensor,
+    bf16,
+    f32,
+    f64,
+    i32,
+    scalar_named,
+    scalar_of,
+    u1,
+    u16,
+    u32,
+    u64,
+)  # fmt: skip
 
 # --- instruction selection -----------------------------------------------------------------------
 #
@@ -138,6 +151,8 @@ def convert(em: Emitter, old: Scalar, new: Scalar, value: int) -> int:
     """Convert a component by value, as the op `cast`; return the id of the result."""
     if old is new:
         return value
+    if bf16 in (old, new):
+        return _convert_bf16(em, old, new, value)
     t_id = em.type_id(new)
     if new is u1:
         opcode = spec.OpFUnordNotEqual if old.kind == "f" else spec.OpINotEqual
@@ -154,6 +169,30 @@ def convert(em: Emitter, old: Scalar, new: Scalar, value: int) -> int:
     if new.kind == "f" and (old.kind != "f" or old.bits > new.bits):
         em.m.decorate(result, Decoration.NoContraction)  # x -> f16 -> f64 rounds to f16
     return result
+
+
+def _convert_bf16(em: Emitter, old: Scalar, new: Scalar, value: int) -> int:
+    """Convert from or to bf16 by way of f32, whose high bits it is. Rounds to nearest, ties to
+    even; NaN gets its quiet bit set. See also: `types.bfloat16`."""
+    word, half, truth = em.type_id(u32), em.type_id(u16), em.type_id(u1)
+
+    def number(k: int) -> int:
+        return em.number(u32, k)
+
+    if old is bf16:
+        wide = em.op(spec.OpUConvert, word, value)
+        high = em.op(spec.OpShiftLeftLogical, word, wide, number(16))
+        return convert(em, f32, new, em.op(spec.OpBitcast, em.type_id(f32), high))
+    bits = em.op(spec.OpBitcast, word, convert(em, old, f32, value))
+    size = em.op(spec.OpBitwiseAnd, word, bits, number(0x7FFFFFFF))
+    is_nan = em.op(spec.OpUGreaterThan, truth, size, number(0x7F800000))
+    high = em.op(spec.OpShiftRightLogical, word, bits, number(16))
+    odd = em.op(spec.OpBitwiseAnd, word, high, number(1))
+    up = em.op(spec.OpIAdd, word, odd, number(0x7FFF))
+    nearest = em.op(spec.OpIAdd, word, bits, up)
+    quiet = em.op(spec.OpBitwiseOr, word, bits, number(0x400000))
+    kept = em.op(spec.OpSelect, word, is_nan, quiet, nearest)
+    return em.op(spec.OpUConvert, half, em.op(spec.OpShiftRightLogical, word, kept, number(16)))
 
 
 def _convert_integer(em: Emitter, old: Scalar, new: Scalar, value: int) -> int:
@@ -209,7 +248,7 @@ def lower_cast(em: Emitter, op: Op) -> tuple[int, ...]:
 
 def lower_bitcast(em: Emitter, op: Op) -> tuple[int, ...]:
     old, new, values = scalar_of(op.args[0].type), scalar_of(op.type), em.ids[op.args[0]]
-    if old is new:
+    if em.type_id(old) == em.type_id(new):
         return values
     return tuple([em.op(spec.OpBitcast, em.type_id(new), v) for v in values])
 

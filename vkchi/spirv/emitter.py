@@ -31,7 +31,7 @@ from vkchi.target.caps import Caps
 from vkchi.target.magic import MAGIC
 from vkchi.target.shader import ArgumentSlot, Grid
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array, Scalar, i32, scalar_named, scalar_of, u1, u32
+from vkchi.types import Array, Scalar, bf16, i32, scalar_named, scalar_of, u1, u16, u32
 
 if TYPE_CHECKING:
     from vkchi.spirv.pointers import Place
@@ -362,6 +362,8 @@ class Emitter:
     def _declare(self, t: Scalar) -> int:
         if t.kind == "b":
             return self.m.type(spec.OpTypeBool)
+        if t is bf16:
+            return self.type_id(u16)  # its bits
         if t.kind == "f":
             return self.m.type(spec.OpTypeFloat, t.bits)
         return self.m.type(spec.OpTypeInt, t.bits, int(t.kind == "i"))

@@ -22,6 +22,7 @@ from vkchi.types.core import Ptr as Ptr
 from vkchi.types.core import Scalar as Scalar
 from vkchi.types.core import Tensor as Tensor
 from vkchi.types.core import Type as Type
+from vkchi.types.core import bf16 as bf16
 from vkchi.types.core import cell_of as cell_of
 from vkchi.types.core import cook as cook
 from vkchi.types.core import f16 as f16

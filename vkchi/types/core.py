@@ -51,6 +51,7 @@ class Scalar(Type):
     """A scalar type, a row of the table below.
 
     - kind: i, u, f or b (bool); bits: its width;
+    - numpy_name: the dtype of its values in numpy, f4 for bf16;
     - code: its format in memoryviews and Python's `struct`, "" if memoryviews have none;
     - arithmetic_cap, storage_cap: fields of `target.caps.Caps` that are true for devices that
       compute with such scalars, and store them; "" for all devices.
@@ -90,6 +91,11 @@ class Scalar(Type):
         return self.name
 
     @property
+    def memory_dtype(self) -> np.dtype[Any]:
+        """The numpy dtype of such scalars in memory: `dtype`, but u16 for bf16."""
+        return np.dtype(np.uint16) if self is bf16 else self.dtype
+
+    @property
     def size_bytes(self) -> int:
         """Size in memory in bytes; a u1 takes one byte, like numpy's bool."""
         return max(1, self.bits // 8)
@@ -104,12 +110,13 @@ class Scalar(Type):
 def _make_scalar(name: str, row: tuple[str, str, str, str]) -> Scalar:
     t = Scalar()
     t._text = t.name = name
-    t.kind, t.bits = "b" if name == "u1" else name[0], int(name[1:])
+    t.kind, t.bits = KINDS.get(name, name[0]), int(name.lstrip("biuf"))
     t.numpy_name, t.code, t.arithmetic_cap, t.storage_cap = row
     return t
 
 
 INTEGERS = frozenset("iu")  # kinds
+KINDS = {"u1": "b", "bf16": "f"}  # of scalar types whose names begin with another letter
 
 # Name -> `numpy_name`, `code`, `arithmetic_cap`, `storage_cap`.
 _ROWS = {
@@ -125,11 +132,12 @@ _ROWS = {
     "f32": ("f4", "f", "", ""),
     "f64": ("f8", "d", "float64", ""),
     "u1": ("?", "?", "", ""),
+    "bf16": ("f4", "", "int16", "storage16"),
 }
 SCALARS = {name: _make_scalar(name, row) for name, row in _ROWS.items()}
-i8, i16, i32, i64, u8, u16, u32, u64, f16, f32, f64, u1 = SCALARS.values()
+i8, i16, i32, i64, u8, u16, u32, u64, f16, f32, f64, u1, bf16 = SCALARS.values()
 int8, int16, int32, int64, uint8, uint16, uint32, uint64 = i8, i16, i32, i64, u8, u16, u32, u64
-float16, float32, float64, uint1 = f16, f32, f64, u1
+float16, float32, float64, uint1, bfloat16 = f16, f32, f64, u1, bf16
 
 
 def scalar_named(name: str) -> Scalar:
@@ -147,12 +155,14 @@ def integer_range(t: Scalar) -> tuple[int, int]:
 
 def scalar_of_dtype(dtype: Any) -> Scalar | None:
     """The scalar type of a numpy dtype, or None if kernels have no such type."""
-    return _by_dtype().get(np.dtype(dtype).newbyteorder("="))
+    found = np.dtype(dtype).newbyteorder("=")
+    is_bf16 = found.name == "bfloat16" or found.names == ("bfloat16",)
+    return bf16 if is_bf16 else _by_dtype().get(found)
 
 
 @cache
 def _by_dtype() -> dict[np.dtype[Any], Scalar]:
-    return {t.dtype: t for t in SCALARS.values()}
+    return {t.dtype: t for t in SCALARS.values() if t is not bf16}
 
 
 class Tensor(Type):
@@ -338,8 +348,10 @@ def promote(a: Scalar, b: Scalar) -> Scalar:
     """The common type of two operands.
 
     A float beats an integer. Otherwise more bits beat fewer, and at equal width unsigned beats
-    signed. Source: Taichi's documentation, "Implicit type casting in binary operations".
+    signed. Source: Taichi's documentation, "Implicit type casting in binary operations". A bf16
+    counts as f32.
     """
+    a, b = (f32 if t is bf16 else t for t in (a, b))
     return max((a, b), key=lambda t: (t.kind == "f", t.bits, t.kind == "u"))
 
 

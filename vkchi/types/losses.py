@@ -22,7 +22,7 @@ from vkchi.errors import (
     warn_user,
 )
 from vkchi.tuples import NamedTuple
-from vkchi.types import SCALARS, Scalar, integer_range
+from vkchi.types import SCALARS, Scalar, bf16, integer_range
 from vkchi.types.lazy_numpy import np
 from vkchi.types.packed_numbers import QuantFixed, QuantInt, Quantised
 
@@ -63,9 +63,11 @@ def bounds_of(t: Scalar | Quantised) -> ValueBounds | None:
     if t.kind in "iu":
         return ValueBounds(str(t), True, *integer_range(t), t.dtype)
     most, digits = float(np.finfo(t.dtype).max), np.finfo(t.dtype).nmant
+    if t is bf16:
+        most, digits = float.fromhex("0x1.fep127"), 7
     half = 2.0 ** (np.finfo(t.dtype).maxexp - digits - 2)  # half an ulp, which rounds up
     edge = most + half if t.bits < 64 else most
-    return ValueBounds(str(t), False, -edge, edge, t.dtype)
+    return ValueBounds(str(t), False, -edge, edge, np.float16 if t is bf16 else t.dtype)
 
 
 class LossCounts(NamedTuple):

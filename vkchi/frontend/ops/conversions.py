@@ -34,12 +34,18 @@ from vkchi.ir.core import Op, Result, Value, constant_array, is_constant
 from vkchi.ir.ops import TABLE, Effect, Trait, initial_values
 from vkchi.span import PACKAGE, source_line
 from vkchi.target.remarks import Caution
-from vkchi.types import Scalar, Tensor, integer_range, scalar_of, shape_of
+from vkchi.types import Scalar, Tensor, bf16, f16, f32, f64, integer_range, scalar_of, shape_of
+from vkchi.types.bfloat16 import convert as as_scalar_type
 from vkchi.types.lazy_numpy import np
 
 MOST_VALUES = 1000  # visited in a proof that a float is integral
-# Largest numbers that round to finite ones, by bits.
-GREATEST = {16: 65519.0, 32: float.fromhex("0x1.fffffefffffffp127"), 64: math.inf}
+# Largest numbers that round to finite ones.
+GREATEST = {
+    f16: 65519.0,
+    bf16: float.fromhex("0x1.fefffefffffffp127"),
+    f32: float.fromhex("0x1.fffffefffffffp127"),
+    f64: math.inf,
+}
 LONGEST = 40  # characters of quoted source
 LOST = {
     "fraction": "the fraction is lost",
@@ -127,6 +133,8 @@ def loss_between(cx: Context, old: Scalar, new: Scalar) -> str:
     is_looked_at = cx.options.debug or cx.options.strict
     if not is_looked_at or old.kind == "b" or new.kind == "b":
         return ""
+    if new is bf16 and old is f32:  # the type in which kernels compute with bf16
+        return "digits" if cx.options.strict else ""
     if old.kind == "f" and new.kind == "f":
         return "digits" if new.bits < old.bits else ""
     if old.kind in "iu" and new.kind in "iu":
@@ -142,7 +150,7 @@ def note_constant(cx: Context, numbers: Any, kind: str, t: Scalar, into: Convers
     for number in [numbers] if isinstance(numbers, float | int) else numbers.reshape(-1).tolist():
         if not is_held(number, kind, t):
             with np.errstate(all="ignore"):
-                found = np.asarray(number).astype(t.dtype).item()
+                found = as_scalar_type(np.asarray(number), t).item()
             add_caution(
                 cx, f"{number} becomes {found} {target_phrase(cx, into)}, which is {t}", into, t
             )
@@ -157,7 +165,7 @@ def is_held(number: float, kind: str, t: Scalar) -> bool:
     Lost digits do not count.
     """
     if t.kind == "f":
-        return kind != "f" or not GREATEST[t.bits] < abs(number) < math.inf
+        return kind != "f" or not GREATEST[t] < abs(number) < math.inf
     if t.kind == "b" or kind == "b":
         return True
     if kind == "i":

@@ -1,6 +1,7 @@
 """Random numbers in kernels: `ti.random` and `ti.randn`, from ops that give 32 random bits each.
 
-A float of `ti.random` is a multiple of 2^-24 (f32), 2^-53 (f64) or 2^-11 (f16) in [0, 1).
+A float of `ti.random` is a multiple of 2^-24 (f32), 2^-53 (f64), 2^-11 (f16) or
+2^-8 (bf16) in [0, 1).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from vkchi.frontend.values.operands import constant, dtype_of
 from vkchi.frontend.values.references import Context
 from vkchi.ir.core import Value
 from vkchi.lang import random
-from vkchi.types import SCALARS, Scalar, f16, f32, f64, i32, u32, u64
+from vkchi.types import SCALARS, Scalar, bf16, f16, f32, f64, i32, u32, u64
 
 
 def draw(cx: Context, dtype: Any = float) -> Value:
@@ -40,7 +41,7 @@ def _shifted(cx: Context, v: Value, amount: int) -> Value:
 
 
 # float type -> its bits of precision
-_PRECISION = {f16: 11, f32: 24}
+_PRECISION = {bf16: 8, f16: 11, f32: 24}
 
 
 def _draw_float(cx: Context, t: Scalar) -> Value:

@@ -61,6 +61,7 @@ from vkchi.types import (
     Scalar,
     Tensor,
     Type,
+    bf16,
     i32,
     scalar_named,
     scalar_of,
@@ -239,7 +240,7 @@ def _direct_kind(op: str, t: Type) -> str:
     Otherwise return "": `apply` converts the operands or raises.
     """
     rule = RULES.get(op)
-    if rule is None or not isinstance(t, Scalar | Tensor):
+    if rule is None or not isinstance(t, Scalar | Tensor) or scalar_of(t) is bf16:
         return ""
     kind = scalar_of(t).kind
     if kind == "f":
@@ -253,6 +254,8 @@ def keeps_type(cx: Context, t: Type, number: Any) -> bool:
     A fast path: False in other cases, such as an int beside i64.
     """
     elem: Any = t.elem if isinstance(t, Tensor) else t
+    if elem is bf16:
+        return False
     if type(number) is float:
         return bool(elem.kind == "f" and elem.bits >= cx.options.default_fp.bits)
     if type(number) is not int:

@@ -22,6 +22,7 @@ from vkchi.frontend.values.kinds import Kind, describe, kind_of, name_of
 from vkchi.frontend.values.references import Context
 from vkchi.frontend.values.texts import Part, as_stored
 from vkchi.interrupts.local import local
+from vkchi.ir.builder import widened
 from vkchi.ir.core import Value, bits_of, numeric_type_of
 from vkchi.reports.sites import show_number
 from vkchi.tuples import NamedTuple
@@ -206,9 +207,11 @@ def is_tensor(x: Any) -> bool:
 def operand(cx: Context, x: Any) -> Operand:
     """Return x as a value or as WeakNumbers.
 
-    A Target is read, a list becomes a vector or matrix. Raises KernelTypeError for other objects.
+    A Target is read, a list becomes a vector or matrix. A bf16 is widened to f32, in which kernels
+    compute. Raises KernelTypeError for other objects.
     """
-    return x if isinstance(x, Value) else kind_of(x).operand(cx, x)
+    a: Operand = x if isinstance(x, Value) else kind_of(x).operand(cx, x)
+    return widened(cx.b, a) if isinstance(a, Value) else a
 
 
 def weak_scalar(cx: Context, x: WeakNumbers, beside: Scalar | None = None) -> Scalar:

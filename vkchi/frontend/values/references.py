@@ -20,7 +20,18 @@ from vkchi.ir.num import Num
 from vkchi.ir.ops import ATOMICS, BITWISE
 from vkchi.span import Span
 from vkchi.target.options import Options
-from vkchi.types import Array, Ptr, Scalar, Tensor, shape_of, with_shape
+from vkchi.types import (
+    Array,
+    Ptr,
+    Scalar,
+    Tensor,
+    bf16,
+    f32,
+    scalar_of,
+    shape_of,
+    with_scalar,
+    with_shape,
+)  # fmt: skip
 from vkchi.types.packed_numbers import Quantised
 
 if TYPE_CHECKING:
@@ -168,15 +179,24 @@ class MemoryTarget(Assignable):
         return cx.in_parallel or self.space != "local"
 
     def load(self, cx: Context) -> Op:
+        """Return the value, as f32 if it is a bf16."""
         v = cx.b.emit("load", self.ptr)
         is_stopped = cx.stopped and base_memory(self.ptr) in cx.stopped
-        return cx.b.emit("stop_grad", v) if is_stopped else v
+        return self._seen(cx, cx.b.emit("stop_grad", v) if is_stopped else v)
 
     def store(self, cx: Context, v: Value) -> None:
-        cx.b.emit("store", self.ptr, v)
+        cx.b.emit("store", self.ptr, self._stored(cx, v))
 
     def atomic(self, cx: Context, kind: str, *values: Value) -> Op:
-        return cx.b.emit(kind, self.ptr, *values)
+        return self._seen(cx, cx.b.emit(kind, self.ptr, *[self._stored(cx, v) for v in values]))
+
+    def _seen(self, cx: Context, v: Op) -> Op:
+        is_bf16 = scalar_of(self.type) is bf16
+        return cx.b.emit("cast", v, type=with_scalar(self.type, f32)) if is_bf16 else v
+
+    def _stored(self, cx: Context, v: Value) -> Value:
+        is_other = scalar_of(self.type) is bf16 and v.type is not self.type
+        return cx.b.emit("cast", v, type=self.type) if is_other else v
 
     def changed(self, cx: Context, update: Callable[[Value], Value]) -> Value:
         """Store `update` of the current value by a compare-and-swap loop; return the old value."""

@@ -29,11 +29,12 @@ from vkchi.fields.elements import choose_stored
 from vkchi.interop.cuda.driver import AllocationIdentity, CudaDriver
 from vkchi.interop.cuda.link import Link, LinkFailure, Stream, find_link
 from vkchi.interop.dlpack import ArrayInterface, ArrayLocation
-from vkchi.interop.host_views import is_torch, to_numpy_type
+from vkchi.interop.host_views import is_torch, raw_view_type
 from vkchi.interop.in_place import WORD_BYTES, OutsideArrayType, OutsideNdarray, is_word_wise
 from vkchi.ndarray import Ndarray, ScalarNdarray
 from vkchi.tuples import NamedTuple
 from vkchi.types import scalar_of_dtype, with_shape
+from vkchi.types.bfloat16 import raw_dtype
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def _see_tensor(tensor: Any, cuda: CudaDriver) -> CudaArrayInfo:
             "a tensor in CUDA's memory, while a graph of CUDA's is captured: the graph would not "
             "run the kernel again; call it outside of the capture"
         )
-    dtype = to_numpy_type(tensor.dtype)
+    dtype = raw_view_type(tensor.dtype)
     strides = tuple(step * dtype.itemsize for step in tensor.stride())
     stream = torch.cuda.current_stream(cuda.ordinal).cuda_stream or LEGACY
     return CudaArrayInfo(
@@ -125,8 +126,9 @@ class ForTorch:
     """vkchi's memory with a `__cuda_array_interface__` for torch."""
 
     def __init__(self, address: int, seen: CudaArrayInfo) -> None:
+        dtype = np.dtype(np.int16) if seen.dtype == raw_dtype() else seen.dtype
         self.__cuda_array_interface__ = {
-            "data": (address, False), "shape": seen.shape, "typestr": seen.dtype.str,
+            "data": (address, False), "shape": seen.shape, "typestr": dtype.str,
             "strides": None, "version": 3,
         }  # fmt: skip
 
@@ -134,7 +136,8 @@ class ForTorch:
 def as_torch_tensor(address: int, seen: CudaArrayInfo, ordinal: int) -> Any:
     """Return a contiguous torch tensor over vkchi's memory, with the shape and dtype of `seen`."""
     torch = sys.modules["torch"]
-    return torch.as_tensor(ForTorch(address, seen), device=f"cuda:{ordinal}")
+    made = torch.as_tensor(ForTorch(address, seen), device=f"cuda:{ordinal}")
+    return made.view(torch.bfloat16) if seen.dtype == raw_dtype() else made
 
 
 def record_stream_use(source: Any, ordinal: int) -> None:
@@ -280,7 +283,7 @@ class CudaArrays:
             raise ArgumentError(f"kernels have no type for numpy's {seen.dtype}")
         axes = len(seen.shape) - element_axes
         stored = choose_stored(self._runtime.device, scalar)
-        if axes < 0 or stored.dtype.itemsize != seen.dtype.itemsize:
+        if axes < 0 or stored.size_bytes != seen.dtype.itemsize:
             raise ArgumentError("memory of CUDA's that this device keeps otherwise: pass x.cpu()")
         elem = with_shape(scalar, tuple(seen.shape[axes:]))
         return OutsideArrayType(

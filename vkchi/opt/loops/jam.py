@@ -56,7 +56,7 @@ from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.target.remarks import Log, Refusal, Verdict, record_refusal
 from vkchi.tuples import NamedTuple
-from vkchi.types import Tensor, Type, f16, scalar_of
+from vkchi.types import Tensor, Type, bf16, f16, scalar_of
 
 
 def jam(fn: Func, caps: Caps, log: Log | None = None) -> Func:
@@ -291,15 +291,15 @@ def words_of(op: Op, factor: int) -> int:
 
 
 def is_common_sum(op: Op, variance: AxisVariance, used: Collection[Value]) -> bool:
-    """True for an atomic with an unused result, not of f16, whose address is invariant along the
-    axis."""
+    """True for an atomic with an unused result, not of 16-bit floats, whose address is invariant
+    along the axis."""
     return is_free_sum(op, used) and op.args[0] not in variance.found
 
 
 def is_free_sum(op: Op, used: Collection[Value]) -> bool:
-    """True for an atomic with an unused result. f16 is excluded, as a sum of f16 must be rounded
-    once only."""
-    return op.kind in ATOMICS and op not in used and scalar_of(op.args[1].type) is not f16
+    """True for an atomic with an unused result. 16-bit floats are excluded, as their sums must be
+    rounded once only."""
+    return op.kind in ATOMICS and op not in used and scalar_of(op.args[1].type) not in (f16, bf16)
 
 
 def is_straight(op: Op) -> bool:

@@ -18,7 +18,8 @@ A loop takes an atomic if
   iterations (`cost_model`).
 
 The order of atomics is unspecified, so sums and products of floats may be reassociated. An
-accumulator starts with the identity. That of f16 is an f32, so that long sums are rounded once.
+accumulator starts with the identity. That of f16 and bf16 is an f32, so that long sums are rounded
+once.
 
     >>> reduce(fn, caps)
 """
@@ -43,7 +44,7 @@ from vkchi.opt.mapping.share import ThreadBudget, WorkDistribution
 from vkchi.target.caps import Caps
 from vkchi.target.remarks import Decision, Log, record
 from vkchi.tuples import NamedTuple
-from vkchi.types import Scalar, Tensor, Type, f16, f32, scalar_of, with_scalar
+from vkchi.types import Scalar, Tensor, Type, bf16, f16, f32, scalar_of, with_scalar
 
 PARTIAL = "each invocation adds up its iterations first; few atomics combine their results"
 FEW = "the loop is too short for partial results"
@@ -239,11 +240,13 @@ class _Reducer:
 
 
 def identity(b: Builder, atomic: Op) -> Op:
-    """Append the identity of an atomic in the type of its accumulator: f32 for f16, else the
-    operand's."""
+    """Append the identity of an atomic in the type of its accumulator: f32 for f16 and bf16, else
+    the operand's."""
     t = atomic.args[1].type
     assert isinstance(t, Scalar | Tensor)
-    return identity_of_kind(b, atomic.kind, with_scalar(t, f32) if scalar_of(t) is f16 else t)
+    return identity_of_kind(
+        b, atomic.kind, with_scalar(t, f32) if scalar_of(t) in (f16, bf16) else t
+    )
 
 
 def identity_of_kind(b: Builder, kind: str, t: Scalar | Tensor) -> Op:

@@ -12,7 +12,8 @@ Expansions:
 - atomics on private memory: load and store;
 - subgroup exchanges of other widths, and reductions of narrow types: those of 32 bits;
 - subgroup scans: shuffles (`subgroups`);
-- functions of f64 and some of f32: arithmetic; of f16: those of f32 (`functions`);
+- functions of f64 and some of f32: arithmetic; of f16, and all of bf16: those of f32
+  (`functions`);
 - integral quotients and remainders of floats (`functions`);
 - bit counts of widths other than 32: those of 32 bits (`functions`).
 
@@ -34,7 +35,9 @@ from vkchi.ir.op_table.invocation_ops import ARITHMETIC, EXCHANGING, SPANS
 from vkchi.ir.ops import (
     ATOMICS,
     EQUALITIES,
+    TABLE,
     UPDATES,
+    Effect,
     Trait,
     carried_params,
     control_of,
@@ -451,11 +454,16 @@ ANY = " ".join(SCALARS)
 ALL_ATOMICS = " ".join(sorted(UPDATES))
 OTHER_ATOMICS = ALL_ATOMICS.replace("atomic_add ", "")
 INTEGERS = "i32 u32 i64 u64"
-NARROW = "i8 u8 i16 u16 f16 u1"
+NARROW = "i8 u8 i16 u16 f16 bf16 u1"
 WIDE = "i64 u64 f64"
 # Functions that `functions` expands to arithmetic: of f64, integral quotients, of f32.
 OF_F64 = " ".join(sorted(kinds_with(Trait.FORMULA_F64)))
 QUOTIENTS = "floordiv mod rem"
+# Functions of floats, by component.
+OF_FLOATS = " ".join(
+    sorted(k for k, row in TABLE.items() if row.sig.startswith(("T:float", "T:num"))
+           and row.effect is Effect.PURE and not row.sig.startswith("T:num.tensor"))
+)  # fmt: skip
 OF_F32 = " ".join(sorted(kinds_with(Trait.FORMULA_F32)))
 BOTH = "global shared"
 REDUCTIONS = " ".join(f"subgroup_{span}{name}" for span in SPANS for name in ARITHMETIC)
@@ -491,6 +499,7 @@ ROWS: tuple[LegalizationRow, ...] = (
     LegalizationRow("atomic_min atomic_max", "f64", "never", expand_swap, BOTH),
     LegalizationRow(OF_F64, "f64", "int64", refuse_function),
     LegalizationRow(OF_F64, "f64", "never", late("math.functions:expand_f64")),
+    LegalizationRow(f"{OF_FLOATS} eq ne", "bf16", "never", late("math.functions:expand_bf16")),
     LegalizationRow("pow", "f32", "float64", late("math.functions:expand_f32")),
     LegalizationRow("pow", "f32", "never", late("math.functions:expand_power")),
     LegalizationRow(OF_F32, "f32", "never", late("math.functions:expand_f32")),

@@ -15,7 +15,7 @@ from vkchi.ir.core import Op, Value, constant_array
 from vkchi.ir.num import Num
 from vkchi.opt.math import f32_math, f64_math, powers, quotient
 from vkchi.opt.math.formula import where
-from vkchi.types import SCALARS, f32, f64, scalar_of, u32, u64, with_scalar
+from vkchi.types import SCALARS, bf16, f32, f64, scalar_of, u32, u64, with_scalar
 
 Args = tuple[Value, ...]
 
@@ -47,6 +47,14 @@ def expand_quotient(b: Builder, op: Op, args: Args) -> Value:
 def expand_f16(b: Builder, op: Op, args: Args) -> Value:
     wide = [Num(b, v).cast(f32) for v in args]
     return in_f32(op.kind, wide).cast(scalar_of(args[0].type)).v
+
+
+def expand_bf16(b: Builder, op: Op, args: Args) -> Value:
+    """Expand a function of bf16 by that of f32; a result of bf16 is rounded once."""
+    wide = [widen(b, v) if scalar_of(v.type) is bf16 else Num(b, v) for v in args]
+    of_quotient = quotient.FUNCTIONS.get(op.kind)
+    found = in_f32(op.kind, wide) if of_quotient is None else of_quotient(*wide)
+    return found.cast(bf16).v if scalar_of(op.type) is bf16 else found.v
 
 
 def expand_quotient_f16(b: Builder, op: Op, args: Args) -> Value:

@@ -51,6 +51,8 @@ def fold(kind: str, args: tuple[Constant, ...], attr: Any, t: Number) -> Any:
     if kind in DIVISIONS and scalar_of(t).kind != "f" and has_zero(args[1]):
         return None
     assert row.numpy is not None
+    if kind == "bitcast" and scalar_of(t).kind != "b":
+        return args[0].attr
     extra = _EXTRA[kind](attr, t) if kind in _EXTRA else {}
     with np.errstate(all="ignore"):
         value = np.asarray(row.numpy(*map(array_of, args), **extra))

@@ -13,7 +13,7 @@ from typing import Any
 from vkchi.ir.core import Op, Value, constant_int, is_equal_value
 from vkchi.ir.ops import COMPARISONS, ELEMENTWISE, TABLE
 from vkchi.opt.rewrite.match import RuleBuilder
-from vkchi.types import Array, Ptr, Scalar, Tensor, Type, i32, scalar_of, u1
+from vkchi.types import Array, Ptr, Scalar, Tensor, Type, bf16, f16, f32, f64, i32, scalar_of, u1
 
 Args = Sequence[Value]
 
@@ -159,8 +159,10 @@ def holds_all(wide: Scalar, narrow: Scalar) -> bool:
     if narrow is wide or narrow.kind == "b":
         return True
     if wide.kind == "f" and narrow.kind != "f":
-        digits = {16: 11, 32: 24, 64: 53}[wide.bits]
+        digits = {bf16: 8, f16: 11, f32: 24, f64: 53}[wide]
         return narrow.bits - (narrow.kind == "i") <= digits
+    if bf16 in (wide, narrow):
+        return narrow is bf16 and wide.kind == "f" and wide is not f16
     if wide.kind == narrow.kind:
         return wide.bits >= narrow.bits
     return wide.kind == "i" and narrow.kind == "u" and wide.bits > narrow.bits

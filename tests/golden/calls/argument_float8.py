@@ -8,4 +8,4 @@ def k(v: ti.types.ndarray()):
     v[0] = 1
 
 
-k(torch.zeros(4, dtype=torch.bfloat16))
+k(torch.zeros(4, dtype=torch.float8_e4m3fn))
