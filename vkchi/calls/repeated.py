@@ -145,6 +145,8 @@ def note_repeated(
     derived = kernel.derived
     if not derived.notes_left or any(isinstance(a, HostNdarray) for a in arrays.values()):
         return None
+    if any(p.kind == "pack" for p in kernel.parameters):
+        return None
     call = make_entry(kernel, args)
     if call is None:
         return None

@@ -117,13 +117,17 @@ class RepeatedCommands(CommandList):
     """Launches of an executable with fixed arrays.
 
     - scalars: (argument index, parameter) of each scalar.
+    - packed: (path, parameter) of each scalar in a pack; the path begins with the argument index.
     - met: shape counter for specialization, or None if launches are not counted any more.
     """
 
     def __init__(
-        self, executable: Executable, bound: BoundArguments, scalars: Sequence[tuple[int, str]]
-    ) -> None:
+        self, executable: Executable, bound: BoundArguments, scalars: Sequence[tuple[int, str]],
+        packed: Sequence[tuple[tuple[Any, ...], str]] = (),
+    ) -> None:  # fmt: skip
         self.checks, self.scalars = executable.checks, scalars
+        self._changing = [name for _, name in (*scalars, *packed)]
+        self._packed = [(path, executable.places["value", name, 0]) for path, name in packed]
         self._shapes, self._form = executable.shapes, executable.form
         self._places = [(k, executable.places["value", name, 0]) for k, name in scalars]
         met = None if self._shapes is None else self._shapes.meet(bound.flat)
@@ -133,7 +137,7 @@ class RepeatedCommands(CommandList):
 
     def take(self, steps: Sequence[DispatchStep], arrays: Arrays) -> None:
         super().take(steps, arrays)
-        self._varies = any(step.depends_on(name) for step in steps for _, name in self.scalars)
+        self._varies = any(step.depends_on(name) for step in steps for name in self._changing)
 
     def count(self, met: ShapeCounter, arrays: Callable[[], Arrays]) -> None:
         """Count a launch of these shapes; once the counter is complete, switch to its code variant.
@@ -152,6 +156,11 @@ class RepeatedCommands(CommandList):
         for flat in self.flats:
             for k, place in self._places:
                 flat[place] = args[k]
+            for (k, *keys), place in self._packed:
+                value = args[k]
+                for key in keys:
+                    value = value._entries[key]
+                flat[place] = value
         for check in self.checks:
             check(self.flat)
         if self._varies:

@@ -7,15 +7,16 @@ that call with its own scalars. Entries keep tokens alive, not arrays.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from vkchi.fields.storage import Storage
+from vkchi.frontend.state.captured_values import is_read_by_parts
 from vkchi.interop.in_place import HostNdarray
 from vkchi.interrupts.contexts import release_wholly
 from vkchi.launch.commands import RepeatedCommands
 from vkchi.launch.compiled_kernel import NOTHING_SHARED, CompiledKernel
 from vkchi.ndarray import Ndarray
+from vkchi.signature import Parameter
 from vkchi.signature.bound import ImportedArray, notify_torch, written_imports
 
 
@@ -24,15 +25,16 @@ class Entry(RepeatedCommands):
 
     def __init__(self, kernel: CompiledKernel, args: tuple[Any, ...]) -> None:
         self.kernel, self.guard = kernel, kernel.guard_for(args)
-        pairs = zip(kernel.parameters, args, strict=True)
+        pairs = [*zip(kernel.parameters, args, strict=True)]
         # Kept alive, and made before the key, which has their ids.
-        self.tokens = [weakref.ref(arg) for p, arg in pairs if p.kind == "self"]
+        self.tokens = [weakref.ref(arg) for p, arg in pairs if is_object_of(p, arg)]
         self.key = kernel.signer.key(args)
         scalars = [(k, p.name) for k, p in enumerate(kernel.parameters) if p.kind == "scalar"]
+        packed = [one for k, (p, _) in enumerate(pairs) for one in scalars_in(p, (k,))]
         bound = kernel.bind_arguments(args)
         if kernel.is_mixed:
             bound.check_types(kernel)
-        super().__init__(kernel, bound, scalars)
+        super().__init__(kernel, bound, scalars, packed)
         self._begin_to_hold()
         self.next: Entry | None = None  # for the same key, with other values or members
         self.changed: list[int] | None = None  # indices of foreign arrays that are written
@@ -104,13 +106,27 @@ def make_entry(kernel: CompiledKernel, args: tuple[Any, ...]) -> Entry | None:
     is_plain = type(kernel) is CompiledKernel and kernel.is_plain and kernel.watch is None
     if not is_plain or kernel.given or kernel.signer.key(args) is None:
         return None
-    if not all(is_identified(p.kind, arg) for p, arg in zip(kernel.parameters, args, strict=True)):
-        return None
-    return Entry(kernel, args)
+    pairs = zip(kernel.parameters, args, strict=True)
+    leaves = [leaf for p, arg in pairs for leaf in p.leaves(arg)]
+    return Entry(kernel, args) if all(is_identified(p.kind, arg) for p, arg in leaves) else None
 
 
 def is_identified(kind: str, arg: Any) -> bool:
     """True if an argument's part of the key determines all that a launch needs of it."""
     if kind == "array":
         return isinstance(arg, HostNdarray) or (isinstance(arg, Ndarray) and not arg.is_copy)
-    return kind != "template" or (isinstance(arg, Storage) and not isinstance(arg, Ndarray))
+    return kind != "template" or not isinstance(arg, Ndarray)
+
+
+def is_object_of(p: Parameter, arg: Any) -> bool:
+    """True if the key has the id of a reference to an argument."""
+    return p.kind == "self" or (p.kind == "template" and is_read_by_parts(arg))
+
+
+def scalars_in(p: Parameter, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], str]]:
+    """Yield the scalars of a pack: path from the arguments, name of the parameter."""
+    members: dict[str, Parameter] = p.members if p.kind == "pack" else {}  # type: ignore[attr-defined]
+    for key, member in members.items():
+        if member.kind == "scalar":
+            yield (*path, key), member.name
+        yield from scalars_in(member, (*path, key))

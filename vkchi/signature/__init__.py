@@ -70,11 +70,12 @@ class Parameter:
     """One kernel parameter.
 
     - is_constant: values read from it carry no derivative.
+    - is_optional: None is a valid argument.
     - is_saved: it is of a saved kernel, whose annotations cannot be changed.
     """
 
     kind, is_constant = "", False
-    is_saved = False
+    is_optional = is_saved = False
 
     def __init__(self, name: str, type: Any) -> None:
         self.name, self.type = name, type
@@ -368,9 +369,12 @@ class OpenParameter(ArrayParameter):
     """An array, or a compile-time value: None, and with `takes_fields` a field. A `Signer` replaces
     it by the handler of the argument of a call."""
 
+    is_optional = True
+
     def __init__(self, name: str, annotation: ndarray, *, takes_fields: bool) -> None:
         super().__init__(name, annotation)
         self.takes_fields, self._template = takes_fields, TemplateParameter(name, None)
+        self._template.is_optional = True
 
     def chosen(self, arg: Any) -> Parameter:
         """The handler of an argument: this one, or that of templates."""

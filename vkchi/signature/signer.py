@@ -7,13 +7,14 @@ keys have the same objects, and so the same signature.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
 from vkchi.frontend.argspec import ArgSpec
+from vkchi.frontend.state.captured_values import is_read_by_parts
 from vkchi.interop import dlpack, host_views
 from vkchi.interop.in_place import are_disjoint_arguments, host_arrays
 from vkchi.interrupts.local import local
@@ -31,7 +32,8 @@ Key = tuple[object, ...]
 # Source of the token of an argument `x`, by parameter kind. `ref(x)` is one object per `x` while it
 # is held.
 TOKENS = {
-    "array": "{x}.token", "shared": "{x}.token", "template": "{x}.token", "self": "id(ref({x}))"
+    "array": "{x}.token", "shared": "{x}.token", "template": "token_of({x})",
+    "self": "id(ref({x}))",
 }  # fmt: skip
 
 
@@ -161,14 +163,38 @@ def key_function(parameters: Sequence[Parameter]) -> Callable[[tuple[Any, ...]],
     """
     tests, tokens = [], []
     for k, p in enumerate(parameters):
-        x = f"a[{k}]"
-        if p.kind in TOKENS:
-            tokens.append(TOKENS[p.kind].format(x=x) + ",")
-            if p.kind != "self":
-                tests.append(f"isinstance({x}, Storage)")
-        else:
-            tests.append(scalar_test(p.type, x) if p.kind == "scalar" else "False")
+        for test, token in key_parts(p, f"a[{k}]", f"p{k}"):
+            tests += [test] if test else []
+            tokens += [f"{token},"] if token else []
     return compile_key(" and ".join(tests) or "True", f"({''.join(tokens)})")
+
+
+def key_parts(p: Parameter, x: str, variable: str) -> Iterator[tuple[str, str]]:
+    """Yield the sources of a test and of a token, or "", of an argument, or of each member of a
+    pack."""
+    if p.kind == "pack":
+        yield f"({variable} := {x}._entries) is not None", f"{x}.__vkchi_type__"
+        for k, (name, member) in enumerate(p.members.items()):  # type: ignore[attr-defined]
+            yield from key_parts(member, f"{variable}[{name!r}]", f"{variable}_{k}")
+    elif p.is_optional:
+        yield f"({x} is None or isinstance({x}, Storage))", f"None if {x} is None else {x}.token"
+    elif p.kind in TOKENS:
+        test = f"isinstance({x}, Storage)" if p.kind in ("array", "shared") else ""
+        yield test, TOKENS[p.kind].format(x=x)
+    else:
+        yield scalar_test(p.type, x) if p.kind == "scalar" else "False", ""
+
+
+def token_of(x: Any) -> object:
+    """Return the token of a compile-time argument. Raises TypeError for an argument that is not
+    cached."""
+    if isinstance(x, Storage):
+        return x.token
+    if x is None or type(x) in (int, str, bool):
+        return (type(x), x)
+    if is_read_by_parts(x):
+        return id(weakref.ref(x))
+    raise TypeError
 
 
 def scalar_test(t: Scalar, x: str) -> str:
@@ -186,8 +212,10 @@ def compile_key(test: str, tokens: str) -> Callable[[tuple[Any, ...]], Key | Non
     text = (
         "def key(a):\n"
         f" try: return {tokens} if {test} else None\n"
-        " except local(AttributeError, TypeError): return None\n"
+        " except local(AttributeError, TypeError, KeyError): return None\n"
     )
-    made: dict[str, Any] = {"Storage": Storage, "local": local, "ref": weakref.ref}
+    made: dict[str, Any] = {
+        "Storage": Storage, "local": local, "ref": weakref.ref, "token_of": token_of,
+    }  # fmt: skip
     exec(compile(text, "<vkchi key>", "exec"), made)
     return made["key"]  # type: ignore[no-any-return]
