@@ -267,6 +267,8 @@ class Launch(TapeStep):
             return
         special.adjoints.fetch()
         check_gradient_race(special.race, bound.gradients)
+        if special.log is not None:
+            special.log.check(special.drawn)
         memory = {**self.memory, **special.drawn}
         self.plan.launch(self.args, memory, bound.gradients, bound.repeated)
         special.adjoints.bring_back()

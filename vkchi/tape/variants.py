@@ -6,6 +6,7 @@ overwrites of elements that were read before, for `Tape(validation=True)`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from vkchi.analysis.values.host_numbers import host_number
@@ -14,7 +15,7 @@ from vkchi.autodiff.buffers import save_buffer_size
 from vkchi.autodiff.gradient_checks import nondeterminism_error
 from vkchi.autodiff.instrument import Instrumented, instrument_reads
 from vkchi.autodiff.primal import name_under
-from vkchi.autodiff.replay_log import record_draws
+from vkchi.autodiff.replay_log import most_of, record_draws
 from vkchi.calls.call import KernelCall
 from vkchi.calls.variant import Variant
 from vkchi.errors import DataAccessError
@@ -32,15 +33,22 @@ Read = tuple[str, Span | None]
 
 
 class ReplayLog(Variant):
-    """A kernel instrumented to log the values it draws; built once per gradient."""
+    """A kernel instrumented to log the values it draws; built once per gradient.
+
+    `rooms` are the shapes of the buffers. `uncounted` maps the buffers whose number of rows only a
+    run can tell to one of their draws.
+    """
 
     def __init__(self, call: KernelCall, made: GradientPlan) -> None:
         kernel = call.kernel
         super().__init__(call, record_draws(kernel.func, made.draws))
         places = self.executable.places
-        self.rooms = [
-            BufferShape(save_buffer_size(d.save, kernel.func), places) for d in made.draws
-        ]
+        saves = {d.save.param.name: d.save for d in made.draws}
+        self.rooms = {
+            name: BufferShape(save_buffer_size(save, kernel.func), places)
+            for name, save in saves.items()
+        }
+        self.uncounted = {d.save.param: d.op for d in made.draws if not d.is_counted}
         read = count_reader(places)
         self.sums = [
             (draw.op, type_range(v.type), compile_count(number.expr, read))
@@ -51,18 +59,40 @@ class ReplayLog(Variant):
     def bind(self, call: KernelCall) -> dict[str, Storage]:
         """Allocate the buffers of a call's draws.
 
-        Raises DeviceError if they do not fit into memory, and GradientError if a loop bound
-        overflows its type.
+        Runs the call on copies if only that tells the number of draws. Raises DeviceError if they
+        do not fit into memory, and GradientError if a loop bound overflows its type.
         """
         flat = self.executable.bind(call.args, call.arrays).flat
         for op, (least, most), value in self.sums:
             if not least <= value(flat) <= most:
                 raise nondeterminism_error(op)
-        made = {}
-        for room in self.rooms:
-            size, shape = room.size, room.shape(flat)
-            made[size.name] = new_buffer(call.kernel.runtime, size.type, shape, call.name)
-        return made
+        shapes = {name: room.shape(flat) for name, room in self.rooms.items()}
+        if self.uncounted:
+            first = self._allocate(call, shapes)
+            self.dry_run(call, first)
+            for param in self.uncounted:
+                shapes[param.name] = rows_needed(param, first), shapes[param.name][1]
+        return self._allocate(call, shapes)
+
+    def _allocate(
+        self, call: KernelCall, shapes: Mapping[str, tuple[int, int]]
+    ) -> dict[str, Storage]:
+        runtime = call.kernel.runtime
+        made = {
+            name: new_buffer(runtime, room.size.type, shapes[name], call.name)
+            for name, room in self.rooms.items()
+        }
+        return made | {most_of(p).name: Storage(runtime, i32, ()) for p in self.uncounted}
+
+    def check(self, drawn: Mapping[str, Storage]) -> None:
+        """Raise GradientError if a call drew more numbers than its run on copies."""
+        for param, op in self.uncounted.items():
+            if rows_needed(param, drawn) > drawn[param.name].shape[0]:
+                raise nondeterminism_error(op)
+
+
+def rows_needed(param: Param, drawn: Mapping[str, Storage]) -> int:
+    return max(1, int(drawn[most_of(param).name].read(())))
 
 
 def replay_log_of(call: KernelCall, made: GradientPlan) -> ReplayLog:

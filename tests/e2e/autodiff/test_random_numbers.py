@@ -160,19 +160,127 @@ def test_a_list_is_the_same_when_it_is_filled_again() -> None:
     assert tape.report.repeated > 0
 
 
-# --- values that are not saved -------------------------------------------------------------------
+# --- serial loops of unknown length --------------------------------------------------------------
 
 
-def test_random_numbers_in_loops_of_unknown_length() -> None:
+@ti.func
+def in_disc():
+    """Rejection sampling."""
+    p = ti.Vector([ti.random(), ti.random()]) * 2 - 1
+    while p.norm() >= 1:
+        p = ti.Vector([ti.random(), ti.random()]) * 2 - 1
+    return p
+
+
+@pytest.mark.parametrize("memory", [None, "1KB"])
+def test_roulette_and_rejection_sampling(memory: str | None) -> None:
+    """Calls of different lengths; their numbers outlive them."""
+    x, y, loss = field(6, values=np.linspace(0.4, 1.1, 6)), field(6), field()
+
+    @ti.kernel
+    def step():
+        for i in x:
+            p = in_disc()
+            y[i] = ti.sin(y[i] * (1 + p[0])) + x[i] * ti.random()
+            for _ in range(8):
+                y[i] *= 1 + 0.3 * x[i] * ti.random()
+                if ti.random() < 0.3:
+                    break
+
+    @ti.kernel
+    def total():
+        for i in y:
+            loss[None] += y[i] * y[i]
+
+    with ti.ad.Tape(loss, memory=memory, grad_check=[x, y]):
+        for _ in range(5):
+            step()
+        total()
+
+
+def test_draws_in_conditions_and_nested_loops() -> None:
     x, loss = make()
+
+    @ti.kernel
+    def run(n: ti.i32):
+        s = 0.0
+        while ti.random() < 0.7:
+            s += ti.random() * x[1] * x[2]
+        loss[None] += s
+        for i in range(1, n):
+            a = ti.random()
+            for _ in range(2):
+                t = x[i]
+                while ti.random() < 0.6:
+                    r = ti.random(ti.f32) + a
+                    while r < 1:
+                        t = 0.5 * ti.sin(t * x[i]) + r
+                        r += 0.5 * ti.random()
+                loss[None] += t * t
+        for i, j in ti.ndrange(2, 2):
+            if x[i] > 0.1:
+                loss[None] += in_disc()[0] * x[i] * x[i + j]
+
+    for n in (4, 2, 4):
+        with ti.ad.Tape(loss, grad_check=[x]):
+            run(n)
+
+
+def test_cotangents_after_later_draws() -> None:
+    x, _ = make()
+    y, drawn = field(4), field(4)
 
     @ti.kernel
     def run():
         for i in x:
-            s = 0.0
-            while s < 1.0:
+            p = in_disc()
+            drawn[i] = p[0]
+            y[i] = p[0] * x[i] ** 2
+
+    with ti.ad.Tape() as tape:
+        run()
+    want = 2 * X * drawn.to_numpy()
+    run()
+    for _ in range(2):
+        x.grad.fill(0)
+        tape.backward({y: 1.0})
+        is_near(x.grad, want)
+
+
+def test_many_iterations_draw_as_often_as_they_like() -> None:
+    n = 5000
+    x, drawn, loss = field(n, values=np.linspace(0.5, 1, n)), ti.field(ti.f32, n), field()
+    longest = ti.field(ti.i32, ())
+
+    @ti.kernel
+    def run():
+        for i in x:
+            s, k = 0.0, 0
+            while ti.random() < 0.9:
                 s += ti.random()
-                loss[None] += x[i] * s
+                k += 1
+            drawn[i] = s
+            ti.atomic_max(longest[None], k)
+            loss[None] += x[i] * x[i] * s
+
+    with ti.ad.Tape(loss):
+        run()
+    assert longest[None] > 20
+    is_near(x.grad, 2 * x.to_numpy() * drawn.to_numpy())
+
+
+# --- values that are not saved -------------------------------------------------------------------
+
+
+def test_random_numbers_in_parallel_loops_of_unknown_length() -> None:
+    x, loss = make()
+    n = ti.field(ti.i32, ())
+    n[None] = 4
+
+    @ti.kernel
+    def run():
+        for i in range(n[None]):
+            loss[None] += x[i] * ti.random()
 
     refuse("the random numbers drawn here", loss, run)
 
