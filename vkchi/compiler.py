@@ -136,9 +136,10 @@ def relate_members(lowered: Lowered, args: tuple[ArgSpec, ...]) -> Members:
     """
     if not lowered.members:
         return Members()
-    from vkchi.interop.in_place import are_disjoint_arguments  # few kernels need it
+    from vkchi.frontend.argspec import passed_arrays  # few kernels need them
+    from vkchi.interop.in_place import are_disjoint_arguments
 
-    passed = {arg.name: arg.given for arg in args if arg.kind == "array"}
+    passed = {arg.name: arg.given for arg in passed_arrays(args)}
     arrays = [m.name for m in lowered.members if m.role == "array"]
     held = {name: lowered.dependencies.member(name) for name in arrays}
     both = {**passed, **held}

@@ -24,9 +24,11 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from copy import copy
+from itertools import combinations
 from types import (
     BuiltinFunctionType,
     ClassMethodDescriptorType,
@@ -56,9 +58,10 @@ from vkchi.cache.referenced_names import (
 from vkchi.cache.store import digest
 from vkchi.errors import VkchiError
 from vkchi.fields.storage import Storage
-from vkchi.frontend.argspec import ArgSpec
+from vkchi.frontend.argspec import ArgSpec, passed_arrays
 from vkchi.frontend.syntax.source import read_block
 from vkchi.hooks import PublicModule
+from vkchi.interop.in_place import are_disjoint_arguments
 from vkchi.interrupts.local import local
 from vkchi.lang.matrix import Matrix
 from vkchi.ndarray import Ndarray
@@ -78,12 +81,14 @@ from vkchi.types.struct_types import StructType
 #     >>> is_of_python(re.compile), is_own_builtin("len"), is_in_c(datetime.date)
 #     (True, True, True)
 
-PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
+PLAIN = (
+    bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented),
+)  # fmt: skip
 OWN = "vkchi"
 # Types of members that C code defines in a class.
 STATELESS = (
     WrapperDescriptorType, MethodDescriptorType, ClassMethodDescriptorType, GetSetDescriptorType,
-    MemberDescriptorType,
+    MemberDescriptorType, type(vars(namedtuple("_", "x"))["x"]),
 )  # fmt: skip
 IN_C = (*STATELESS, BuiltinFunctionType)
 
@@ -164,9 +169,11 @@ _SILENT = """
 """
 SILENT = frozenset(_SILENT.split())
 # Attributes filled by one walk.
-TABLES = ("parts", "owners", "functions", "fields", "structs", "seen", "kinds")
+TABLES = ("parts", "owners", "functions", "fields", "arrays", "structs", "seen", "kinds")
 # Classes of the standard library; Python's version determines their methods.
-AS_THEY_ARE = (object, type, SimpleNamespace, enum.Enum, enum.IntEnum, enum.Flag, enum.IntFlag)
+AS_THEY_ARE = (
+    object, type, tuple, SimpleNamespace, enum.Enum, enum.IntEnum, enum.Flag, enum.IntFlag,
+)  # fmt: skip
 
 
 class NoDigestError(Exception):
@@ -200,6 +207,7 @@ class KernelSurvey:
         self.owners: dict[str, Any] = {}  # the object of each part
         self.functions: dict[FunctionType, int] = {}
         self.fields: list[Storage] = []
+        self.arrays: list[Ndarray] = []
         self.structs: list[StructType] = []
         self.seen: dict[int, tuple[int, Any]] = {}  # with the object, so that its id is not reused
         self.kinds: dict[type, int] = {}  # classes of visited objects
@@ -207,6 +215,10 @@ class KernelSurvey:
         self._function(self.fn, "kernel")
         for arg in self.args:
             self._argument(arg)
+        if self.arrays:
+            held = [(array, array.argument.type.ndim) for array in self.arrays]
+            passed = [(arg.given, ndim_of(arg)) for arg in passed_arrays(self.args)]
+            self.parts["relations of arrays"] = relations_of([*passed, *held])
 
     @property
     def classes(self) -> list[type]:
@@ -376,7 +388,7 @@ class KernelSurvey:
 
     def _field(self, value: Storage, path: str) -> str:
         if isinstance(value, Ndarray):
-            raise NoDigestError(f"{path} is an ndarray")
+            return self._ndarray(value, path)
         if hasattr(type(value), "__vkchi_view__"):
             base, axes = value.__vkchi_view__  # type: ignore[attr-defined]
             shown = [k if type(k) is int else tuple(k) for k in axes]
@@ -387,6 +399,7 @@ class KernelSurvey:
         except VkchiError as e:
             raise NoDigestError(f"{path}: {e}") from None
         text = " ".join(["field", type(value).__name__, str(array), *known])
+        text += f" name {getattr(value, 'name', '')!r}" if self.names & {"name", "_name"} else ""
         self.fields.append(value)
         text += self._blocks(getattr(value, "node", None), path)
         part = getattr(value, "component_of", None)
@@ -397,6 +410,13 @@ class KernelSurvey:
             if companion is not None and getattr(companion, "has_place", True):
                 text += f" {kind} {self.see(companion, path)}"
         return text
+
+    def _ndarray(self, value: Ndarray, path: str) -> str:
+        """Digest an ndarray that calls read from an object: neither its shape nor its contents."""
+        known = value.argument
+        self.arrays.append(value)
+        text = f"ndarray {type(value).__name__} {known.type} {' '.join(known.attributes.words())}"
+        return text if value.grad is None else f"{text} grad {self.see(value.grad, path)}"
 
     def _blocks(self, node: Any, path: str) -> str:
         if node is None:
@@ -420,6 +440,8 @@ class KernelSurvey:
         return f"matrix {value.dt} {value.shape} {self._several(value.entries, path)}"
 
     def _sequence(self, value: Any, path: str) -> str:
+        if isinstance(value, tuple) and hasattr(type(value), "_fields"):
+            return f"named tuple {self._kind(type(value), path)} {self._several(value, path)}"
         if type(value) not in (list, tuple, dict):
             raise NoDigestError(f"{path} is a {type(value).__name__}")
         items = value.items() if isinstance(value, dict) else value
@@ -569,6 +591,25 @@ class KernelSurvey:
                     with suppress(AttributeError):  # an empty slot
                         held[name] = member.__get__(value)
         return f"object {self._kind(type(value), path)} {self._attributes(held, path)}"
+
+
+def ndim_of(arg: ArgSpec) -> int:
+    assert isinstance(arg.type, ArrayArgument)
+    return arg.type.type.ndim
+
+
+def relations_of(arrays: Sequence[tuple[Any, int]]) -> str:
+    """Return which arrays have equal shapes, and which overlap in memory."""
+    first: dict[tuple[int, ...], int] = {}
+    shapes = [
+        first.setdefault(tuple(array.shape)[:ndim], k) for k, (array, ndim) in enumerate(arrays)
+    ]
+    whole = [array for array, _ in arrays]
+    pairs = combinations(enumerate(whole), 2)
+    if are_disjoint_arguments(whole):
+        return f"like {shapes}"
+    met = [(j, k) for (j, a), (k, b) in pairs if not are_disjoint_arguments([a, b])]
+    return f"like {shapes} overlapping {met}"
 
 
 Look = Callable[[KernelSurvey, Any, str], str]

@@ -23,15 +23,20 @@ from vkchi.fields.storage import Storage
 from vkchi.frontend.argspec import ArgSpec
 from vkchi.frontend.state.captured_values import (
     OF_PARENTS,
+    Member,
+    Members,
     Path,
     PathRead,
     PathRoot,
     Step,
     repeatable_reads,
     value_of,
+    values_in,
 )
 from vkchi.frontend.state.reachable_values import methods_seen
 from vkchi.interrupts.local import local
+from vkchi.lang.value_keys import value_key
+from vkchi.ndarray import Ndarray
 from vkchi.span import PACKAGE, Span
 from vkchi.target.artifact import Artifact, Interface
 from vkchi.target.caps import Caps
@@ -44,10 +49,8 @@ Make = Callable[[FunctionType, tuple[ArgSpec, ...], Options, Caps], Compiled]
 OWN_FILE = "<vkchi>"
 
 
-class KeptRead(NamedTuple):
-    """A serialized read of a Python value: its path instead of the value.
-
-    A process that deserializes it takes the value from its own objects, whose digest is the same.
+class KeptPath(NamedTuple):
+    """A serialized path.
 
     - function: index in `survey.functions` of the path's root, which `kind` and `name` identify.
     - steps: item keys other than ints and strings are stored as positions in their dict.
@@ -57,8 +60,30 @@ class KeptRead(NamedTuple):
     kind: str
     name: str
     steps: tuple[tuple[str, int | str], ...]
+
+
+class KeptRead(NamedTuple):
+    """A serialized read of a Python value: its path instead of the value.
+
+    A process that deserializes it takes the value from its own objects, whose digest is the same.
+    If the kernel has members, `value` is a digest of a value that is compared by contents: it may
+    be that of a property which depends on shapes, and these are in no digest.
+    """
+
+    path: KeptPath
     how: str
     span: Span | None
+    value: str = ""
+
+
+class KeptMember(NamedTuple):
+    """A serialized `Member`. The type of an array is that of the array at the path."""
+
+    role: str
+    name: str
+    type: Type | None
+    paths: tuple[KeptPath, ...]
+    like: str
 
 
 class KernelRecord(NamedTuple):
@@ -69,6 +94,7 @@ class KernelRecord(NamedTuple):
     - sources: file, first line and text of each function, for display.
     - text: encoded IR text, rarely needed.
     - reads: paths to the Python values that were read.
+    - members, are_disjoint: `Compiled.members`.
     """
 
     artifact: Artifact
@@ -79,9 +105,12 @@ class KernelRecord(NamedTuple):
     text: bytes
     reads: tuple[KeptRead, ...]
     may_race: bool = False
+    members: tuple[KeptMember, ...] = ()
+    are_disjoint: bool = False
+    is_own: bool = True
 
 
-add_records(KeptRead, KernelRecord)
+add_records(KeptPath, KeptRead, KeptMember, KernelRecord)
 
 
 class SurveyedKernel(NamedTuple):
@@ -157,8 +186,7 @@ def encode_kernel(made: Compiled, found: SurveyedKernel) -> bytes:
     of `encode`."""
     survey = found.survey
     check_reached(made, survey)
-    if made.members.all:
-        raise NoDigestError(f"{made.members.all[0].name} is a hidden parameter")
+    check_arrays(made)
     numbers = {id(field): k for k, field in enumerate(survey.fields)}
     try:
         fields = {name: numbers[id(field)] for name, field in made.fields.items()}
@@ -173,10 +201,12 @@ def encode_kernel(made: Compiled, found: SurveyedKernel) -> bytes:
     bare = made.artifact._replace(ir=None)
     interface = made.interface._replace(results=())
     results = numbered(made.interface.results, survey.structs)
-    reads = kept_reads(made.reads, survey)
+    reads = kept_reads(made.reads, survey, has_values=bool(made.members.all))
+    members = tuple([kept_member(m, survey) for m in made.members.all])
     kept = KernelRecord(
-        bare, interface, fields, results, sources_of(survey), ir, reads, made.may_race
-    )
+        bare, interface, fields, results, sources_of(survey), ir, reads, made.may_race, members,
+        made.members.are_disjoint, made.is_own,
+    )  # fmt: skip
     return encode(kept, "KernelRecord", span=move)
 
 
@@ -187,6 +217,13 @@ def numbered(results: Iterable[Type], structs: Sequence[StructType]) -> tuple[in
     if any(isinstance(t, StructType) and id(t) not in numbers for t in results):
         raise NoDigestError("a struct that no name leads to is returned")
     return tuple([numbers.get(id(t), t) for t in results])
+
+
+def check_arrays(made: Compiled) -> None:
+    """Raise NoDigestError if the code depends on which ndarrays it was compiled for."""
+    for read in made.reads if made.members.all else ():
+        if read.how == "items" or any(isinstance(x, Ndarray) for x in values_in(read.value)):
+            raise NoDigestError(f"{read.path} is an ndarray, or leads to some")
 
 
 def check_reached(made: Compiled, survey: KernelSurvey) -> None:
@@ -207,17 +244,23 @@ def decode_kernel(
     entry: tuple[dict[str, Any], bytes], found: SurveyedKernel, shelf: CacheStore
 ) -> Compiled | None:
     """Decode an entry's kernel. If that fails, warn, remove the entry and return None."""
+    kept: KernelRecord | None = None
     try:
         places = places_of(found.survey)
         move = partial(absolute, places=places)
-        kept: KernelRecord = decode(entry[1], "KernelRecord", span=move)
+        kept = decode(entry[1], "KernelRecord", span=move)
+        assert kept is not None
         arrays = {name: found.survey.fields[k] for name, k in kept.fields.items()}
         check_bound(kept, arrays)
         structs = found.survey.structs
         results = tuple([structs[t] if isinstance(t, int) else t for t in kept.results])
         reads = reads_of(kept.reads, found.survey)
+        members = members_of(kept, found.survey)
+        if members and [value_digest(read) for read in reads] != [r.value for r in kept.reads]:
+            return None
     except (Malformed, LookupError) as e:
-        remove_unreadable(shelf, found.key, e)
+        if kept is None or not kept.members:  # their values are not all in the key
+            remove_unreadable(shelf, found.key, e)
         return None
     return Compiled(
         kept.artifact,
@@ -227,6 +270,8 @@ def decode_kernel(
         home=CacheLocation(shelf, found.key, entry[0], places),
         reads=(*reads, *methods_seen(found.survey.classes, found.survey.functions)),
         may_race=kept.may_race,
+        members=Members(members, kept.are_disjoint),
+        is_own=kept.is_own,
     )
 
 
@@ -298,15 +343,62 @@ def absolute(span: Span, places: Places) -> Span:
 # --- reads of Python values -----------------------------------------------------------------------
 
 
-def kept_reads(reads: Iterable[PathRead], survey: KernelSurvey) -> tuple[KeptRead, ...]:
-    """Serialize the reads of a kernel, except entries of classes. Raises NoDigestError for a path
-    from a function outside the survey, and for a key that has no position."""
-    args = tuple([arg.value for arg in survey.args])
-    return tuple([kept_read(read, survey, args) for read in reads if read.how != "entry"])
+def kept_reads(
+    reads: Iterable[PathRead], survey: KernelSurvey, *, has_values: bool
+) -> tuple[KeptRead, ...]:
+    """Serialize the reads of a kernel, except entries of classes; `has_values`: with digests.
+    Raises NoDigestError for a path from a function outside the survey, and for a key that has no
+    position."""
+    return tuple([
+        KeptRead(
+            kept_path(read.path, survey), read.how, read.span,
+            value_digest(read) if has_values else "",
+        )
+        for read in reads if read.how != "entry"
+    ])  # fmt: skip
 
 
-def kept_read(read: PathRead, survey: KernelSurvey, args: tuple[Any, ...]) -> KeptRead:
-    root, steps = read.path
+def value_digest(read: PathRead) -> str:
+    """Return a digest of a value that is compared by contents; "" of others."""
+    key = value_key(read.value) if read.how == "value" else None
+    return digest([repr(key).encode()]) if is_portable(key) else ""
+
+
+def is_portable(key: Any) -> bool:
+    """True if the text of a key is the same in other processes."""
+    if isinstance(key, tuple):
+        return all(map(is_portable, key))
+    return isinstance(key, int | float | str | bytes | type | Type) and not isinstance(
+        key, StructType
+    )
+
+
+def kept_member(m: Member, survey: KernelSurvey) -> KeptMember:
+    paths = tuple([kept_path(path, survey) for path in m.paths])
+    return KeptMember(m.role, m.name, m.type if isinstance(m.type, Type) else None, paths, m.like)
+
+
+def members_of(kept: KernelRecord, survey: KernelSurvey) -> tuple[Member, ...]:
+    """Deserialize the members of a kernel. Raises Malformed if a path leads to no array."""
+    args, found = values_of(survey), []
+    try:
+        for m in kept.members:
+            paths = tuple([path_of(path, survey, args) for path in m.paths])
+            given = value_of(paths[0], args).argument if m.type is None else m.type
+            found.append(Member(m.role, m.name, given, paths, m.like))  # type: ignore[arg-type]
+    except local(Exception) as e:  # also those of user code
+        raise Malformed(f"an array that the kernel reads cannot be read: {e}") from None
+    return tuple(found)
+
+
+def values_of(survey: KernelSurvey) -> tuple[Any, ...]:
+    """Return the compile-time arguments, and None for others."""
+    return tuple([arg.value for arg in survey.args])
+
+
+def kept_path(path: Path, survey: KernelSurvey) -> KeptPath:
+    root, steps = path
+    args = values_of(survey)
     if root.fn not in survey.functions:
         raise NoDigestError(f"{root.fn.__qualname__} was reached by no name")
     kept = []
@@ -317,31 +409,35 @@ def kept_read(read: PathRead, survey: KernelSurvey, args: tuple[Any, ...]) -> Ke
         base = value_of(Path(root, steps[:k]), args)
         found = [at for at, one in enumerate(base) if one is key] if type(base) is dict else []
         if not found:
-            raise NoDigestError(f"{read.path} has a key without a form")
+            raise NoDigestError(f"{path} has a key without a form")
         kept.append(("at", found[0]))
-    number = survey.functions[root.fn]
-    return KeptRead(number, root.kind, root.name, tuple(kept), read.how, read.span)
+    return KeptPath(survey.functions[root.fn], root.kind, root.name, tuple(kept))
 
 
 def reads_of(kept: Iterable[KeptRead], survey: KernelSurvey) -> tuple[PathRead, ...]:
     """Deserialize reads: evaluate their paths in this process. Raises Malformed if that fails."""
-    args, functions = tuple([arg.value for arg in survey.args]), list(survey.functions)
+    args = values_of(survey)
     try:
-        return repeatable_reads([read_of(one, functions, args) for one in kept], args)
+        return repeatable_reads([read_of(one, survey, args) for one in kept], args)
     except local(Exception) as e:  # also those of user code
         raise Malformed(f"a value that the kernel reads cannot be read: {e}") from None
 
 
-def read_of(one: KeptRead, functions: list[Any], args: tuple[Any, ...]) -> PathRead:
-    root = PathRoot(one.kind, functions[one.function], one.name)  # type: ignore[arg-type]
+def path_of(one: KeptPath, survey: KernelSurvey, args: tuple[Any, ...]) -> Path:
+    fn = list(survey.functions)[one.function]
+    root = PathRoot(one.kind, fn, one.name)  # type: ignore[arg-type]
     steps: tuple[Step, ...] = ()
     for kind, key in one.steps:
         if kind == "at":
             kind, key = "item", list(value_of(Path(root, steps), args))[int(key)]
         steps = (*steps, (kind, key))
-    path = Path(root, steps)
-    how: Any = one.how
+    return Path(root, steps)
+
+
+def read_of(one: KeptRead, survey: KernelSurvey, args: tuple[Any, ...]) -> PathRead:
+    path, how = path_of(one.path, survey, args), one.how
     if how in OF_PARENTS:
-        return PathRead(path, how, steps[-1][1], one.span)
+        return PathRead(path, how, path.steps[-1][1], one.span)  # type: ignore[arg-type]
     value = value_of(path, args)
-    return PathRead(path, how, type(value) if how == "kind" else value, one.span)
+    value = type(value) if how == "kind" else value
+    return PathRead(path, how, value, one.span)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from vkchi.tuples import NamedTuple
@@ -64,3 +65,11 @@ class ViewSpec(NamedTuple):
     base: ArgSpec | None
     axes: tuple[ViewAxis, ...]
     numbers: tuple[ArgSpec, ...]
+
+
+def passed_arrays(args: Iterable[ArgSpec]) -> Iterator[ArgSpec]:
+    """Yield the arrays among the arguments, and the bases of views; without those of packs."""
+    for arg in args:
+        found = arg.value.base if arg.kind == "view" else arg
+        if found is not None and found.kind == "array":
+            yield found

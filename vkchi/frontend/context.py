@@ -322,13 +322,14 @@ class Lowering:
         self.dependencies.read_part(base, step, value, self.b.span)
         return self.as_read(value)
 
-    def way(self, n: ast.expr) -> Any:
+    def way(self, n: ast.expr, lower: Callable[[Lowering, ast.expr], Any] | None = None) -> Any:
         """Return the value of an expression of which only a part is read next.
 
-        For an object from outside the kernel, the dependency is then on that part alone.
+        For an object from outside the kernel, the dependency is then on that part alone. `lower`
+        replaces `ref`.
         """
         before = self.dependencies.count
-        base = self.ref(n)
+        base = self.ref(n) if lower is None else lower(self, n)
         if isinstance(n, ast.Name | ast.Attribute | ast.Subscript):
             self.dependencies.was_a_way(base, before)
         return base

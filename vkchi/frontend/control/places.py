@@ -74,17 +74,22 @@ def _name(cx: Lowering, n: ast.Name) -> Any:
 
 def _attribute(cx: Lowering, n: ast.Attribute) -> Any:
     if isinstance(n.value, ast.Subscript):
-        inner, array = n.value, lvalue(cx, n.value.value)
+        inner, array = n.value, _way(cx, n.value.value)
         return cx.at(n, lambda cx: member_of_item(cx, array, inner, n.attr))
-    base = lvalue(cx, n.value)
+    base = _way(cx, n.value)
     return cx.at(n, lambda cx: attribute_of(cx, base, n.attr))
 
 
 def _item(cx: Lowering, n: ast.Subscript) -> Any:
-    base = lvalue(cx, n.value)
+    base = _way(cx, n.value)
     indices = lower_indices(cx, n.slice, base)
     check_gradient(cx, base, n.value)
     return cx.at(n, lambda cx: item_of(cx, base, indices))
+
+
+def _way(cx: Lowering, n: ast.expr) -> Any:
+    """As `lvalue`, for a target of which only a part is used (`Lowering.way`)."""
+    return cx.way(n, lvalue)
 
 
 _LVALUES: dict[type[ast.AST], Callable[[Lowering, Any], Any]] = {

@@ -453,11 +453,22 @@ class Dependencies:
     def _pinned_arrays(self) -> dict[int, Any]:
         """Return the captured ndarrays that must stay those that the code was compiled for, by id:
         all, if code may reach one without a path, such as an item of a list in a variable."""
-        values = [*self._arguments.values(), *(note.value for note in self.notes.values())]
+        notes = [pair for pair in self.notes.items() if not self._is_read_by_names(*pair)]
+        values = [*self._arguments.values(), *(note.value for _, note in notes)]
         is_led = self._iterated or self.opaque or self.is_read_by_python
         if not (is_led or any(map(self._may_lead_on, values))):
             return {}
         return {key: array for key, (array, _) in self._members.items()}
+
+    def _is_read_by_names(self, path: Path, note: ValueUse) -> bool:
+        """True for a named tuple of which only fields are read, by their names."""
+        names = getattr(type(note.value), "_fields", None)
+        if names is None or not isinstance(note.value, tuple) or note.uses > 0:
+            return False
+        n = len(path.steps)
+        parts = [p.steps[n] for p in self.notes if p.root == path.root and len(p.steps) > n
+                 and p.steps[:n] == path.steps]  # fmt: skip
+        return all(kind == "attr" and name in names for kind, name in parts)
 
     def _may_lead_on(self, value: Any) -> bool:
         """True for a container of other values than constants, and for an object that Python may
