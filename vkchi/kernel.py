@@ -787,16 +787,36 @@ def checked_function(fn: Any, what: str) -> FunctionType:
     return fn
 
 
-def data_oriented(cls: C) -> C:
-    """Mark a class as one whose methods may be kernels and funcs.
+@overload
+def data_oriented(cls: C, /) -> C: ...
+@overload
+def data_oriented(
+    *, template_primitives: bool = True, stable_members: bool = False
+) -> Callable[[C], C]: ...
+def data_oriented(
+    cls: C | None = None, *, template_primitives: bool = True, stable_members: bool = False
+) -> C | Callable[[C], C]:
+    """Mark a class as one whose methods may be kernels and funcs: `@ti.data_oriented`, or
+    `@ti.data_oriented(...)` with options.
 
-    Source: Taichi's `ti.data_oriented`.
+    Source: Taichi's `ti.data_oriented`; Quadrants' options.
 
     Args:
         cls: the class.
+        template_primitives: with False, numbers in its objects are arguments of kernels, which are
+            not compiled again when they change. With True, they are compile-time constants, unless
+            a base class has False.
+        stable_members: accepted without effect; calls read the members of an object quickly.
 
     Returns:
-        The same class.
+        The same class; with options, a decorator.
     """
-    cls._data_oriented = True  # type: ignore[attr-defined]  # Taichi's name, which programs read
-    return cls
+
+    def mark(cls: C) -> C:
+        marked: Any = cls
+        marked._data_oriented = True  # Taichi's name, which programs read
+        if not template_primitives:
+            marked._template_primitives = False
+        return cls
+
+    return mark if cls is None else mark(cls)

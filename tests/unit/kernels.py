@@ -115,6 +115,8 @@ def spec_of(name: str, note: Any, arg: Any) -> ArgSpec:
         return ArgSpec(name, "array", ArrayArgument.of(Array.of(elem, arg.ndim - len(inner))))
     if note is None:
         return ArgSpec(name, "self", None, arg)
+    if hasattr(note, "__dataclass_fields__"):
+        return ArgSpec(name, "object", None, arg)
     t = cook(note)
     return ArgSpec(name, "scalar" if isinstance(t, Scalar) else "tensor", t)
 

@@ -224,7 +224,7 @@ def _graph_of(tree: Tree) -> SavedGraph:
 #     {'kind': 'scalar', 'name': 'a', 'type': 'f32'}
 
 GIVEN = Attributes(aligned=MOST_ALIGNED)  # attributes of arrays made by vkchi
-STATIC = ("template", "self")  # compiled in, not passed by calls
+STATIC = ("template", "object", "self")  # compiled in, not passed by calls
 
 
 def is_bound(p: Parameter) -> bool:

@@ -195,10 +195,12 @@ class Module:
         with restoring(runtime.lock), runtime.lock, compiling(fn.__name__):
             made = find_compiled(fn, specs, runtime.options, self._caps)
         for m in made.members.all:
-            what = "ndarray" if m.role == "array" else "number"
+            what, help = "the ndarray {}, which is memory of this process", "make it a field"
+            if m.role == "scalar":
+                what, help = "the number {}, which may change", "annotate it with typing.Final"
             raise ArgumentError(
-                f"{fn.__name__}() reads the {what} `{m.paths[0]}`, which is memory of this "
-                "process\nhelp: pass it to the kernel as an argument, or make it a field"
+                f"{fn.__name__}() reads {what.format(f'`{m.paths[0]}`')}\n"
+                f"help: pass it to the kernel as an argument, or {help}"
             )
         bound = [(p, s) for p, s in zip(parameters, signs) if is_bound(p)]
         fields = {}

@@ -154,6 +154,7 @@ def may_be_user_supplied(value: Any) -> bool:
 
 # --- the survey ----------------------------------------------------------------------------------
 
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 MANGLED = r"_\w+?(__\w+)"
 OF_TEXTURES = f"{OWN}.types.formats"  # a name, to avoid loading the module
 OF_KERNELS = ("__vkchi_func__", "__wrapped__", "__func__", "__self__")  # visited separately
@@ -555,6 +556,8 @@ class KernelSurvey:
             for name, member in cls.__members__.items():
                 found.append(f"{name} {self.see(member.value, f'{path}.{name}')}".encode())
         found += [f"{x} {text}".encode() for x, text in self._words_of_itself(cls)]
+        members = getattr(cls, "__dataclass_fields__", {})  # annotations decide how they are read
+        found += [ADDRESS.sub("", f"{x}: {m.type}").encode() for x, m in members.items()]
         return digest(found)
 
     def _words_of_itself(self, value: Any) -> list[tuple[str, str]]:

@@ -41,6 +41,7 @@ class ArgSpec(NamedTuple):
     | `sparse` | builder of a sparse matrix | `type` of the count, `value` the other array types |
     | `texture` | array of texels | `type` an ArrayArgument, `value` the annotation and format |
     | `template` | compile-time constant | `value` |
+    | `object` | object whose annotation is its dataclass | `value` |
     | `self` | object whose method the kernel is | `value` |
     | `struct`, `structs`, `pack` | struct, array of structs, argument pack | `type`, `value` |
     | `view` | view of an array | `value` a ViewSpec |

@@ -47,7 +47,7 @@ from vkchi.frontend.values.references import ArrayRef, member_of
 from vkchi.frontend.values.trees import refilled
 from vkchi.interrupts.local import local
 from vkchi.ir.builder import Builder, WideningBuilder
-from vkchi.ir.core import Param, Value
+from vkchi.ir.core import Op, Param, Value
 from vkchi.lang.matrix import Matrix
 from vkchi.span import Span
 from vkchi.target.options import Options
@@ -160,6 +160,7 @@ class Lowering:
         self.in_static = False  # True inside the arguments of `ti.static`
         self.params: list[Param] = []
         self.bindings: dict[str, Binding] = {}
+        self.objects = set[str]()  # names of arguments annotated with a dataclass
         self._arrays: dict[int, ArrayRef] = {}
         self._scalars: dict[Path, Param] = {}
         # id -> (object that Python made in this kernel, number of open regions)
@@ -240,12 +241,40 @@ class Lowering:
         help: str = "",
         arg: int | None = None,
         notes: tuple[tuple[str, Span | None], ...] = (),
+        constant: Any = None,
     ) -> CompilationError:
-        """Return the error to raise at the current expression, or at its `arg`-th call argument."""
+        """Return the error to raise at the current expression, or at its `arg`-th call argument.
+
+        `constant`: a value that is not the compile-time constant that it should be. If it is
+        computed from a number of an object, the help says how to declare that.
+        """
+        help = self._help_for_constant(constant) or help
         span, call = self.b.span, self.call_node
         if arg is not None and call is not None and arg < len(call.args):
             span = self.act.source.span(call.args[arg], self.act.caller)
         return kind(sentence, span, label=label, help=help, notes=notes)
+
+    def _help_for_constant(self, x: Any) -> str:
+        found = self.member_in(x)
+        if found is None:
+            return ""
+        path, kind = self.dependencies.path_of_scalar(found.name), found.type.kind
+        name = path.rpartition(".")[2]
+        python = {"f": "float", "b": "bool"}.get(kind, "int")
+        return f"`{path}` is known at run time: annotate it `{name}: typing.Final[{python}]`"
+
+    def member_in(self, x: Any) -> Any:
+        """Return the first number of an object that x is or is computed from: its parameter, or
+        None. At most 100 operations are searched."""
+        left, members = [x], self._scalars.values()
+        for value in left:
+            if isinstance(value, Param) and value in members:
+                return value
+            if len(left) < 100 and isinstance(value, Op):
+                left += value.args
+            elif len(left) < 100 and not isinstance(value, Value):
+                left += value if isinstance(value, list | tuple) else kind_of(value).children(value)
+        return None
 
     @property
     def called(self) -> str:
@@ -462,17 +491,19 @@ class Lowering:
             found = self._arrays[id(value)] = ArrayRef(param, name=str(path), member=value)
         return found
 
-    def scalar_member(self, t: Scalar) -> Param | None:
+    def scalar_member(self, t: Scalar, *, is_wide: bool = False) -> Param | None:
         """Return the number that was just read from an object as a parameter of the Func, of type
-        `t`; None if no path leads to it."""
-        path = next(reversed(self.dependencies.last), None)
-        if path is None or path.root.kind == "object":
+        `t`; None if no path leads to it. `is_wide`: `t` is i64 because the number needs it."""
+        paths = [path for path in self.dependencies.last if path.root.kind != "object"]
+        if not paths:
             return None
-        found = self._scalars.get(path)
+        found = next((self._scalars[path] for path in paths if path in self._scalars), None)
         if found is None:
-            name = self.unused_name(path.dotted)
-            found = self._scalars[path] = self.add_param(Param(t, name), ("arg", name))
-            self.dependencies.add_scalar(path, name, t)
+            name = self.unused_name(paths[-1].dotted)
+            found = self.add_param(Param(t, name), ("arg", name))
+        if not all(path in self._scalars for path in paths):
+            self._scalars |= dict.fromkeys(paths, found)
+            self.dependencies.add_scalar(paths[::-1], found.name, t, is_wide=is_wide)
         return found
 
     def array_of(self, obj: Any) -> ArrayRef:

@@ -146,7 +146,10 @@ def declare_argument(cx: Lowering, arg: ArgSpec) -> None:
 
 def make_argument(cx: Lowering, arg: ArgSpec) -> Any:
     """Return a kernel argument as a compile-time value; adds parameters to the Func."""
-    if arg.kind in ("template", "self"):
+    if arg.kind in ("template", "object", "self"):
+        if arg.kind == "object":
+            cx.objects.add(arg.name)
+            cx.dependencies.by_class.add(arg.name)
         cx.dependencies.root(cx.act.fn, arg.name, arg.value)
         return cx.found(cx.as_viewed(arg.value))
     if arg.kind in ("struct", "structs", "pack"):

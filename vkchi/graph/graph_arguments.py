@@ -121,7 +121,7 @@ class Arg:
 
     def misfit(self, parameter: Parameter) -> str:
         """Return the reason why a kernel parameter cannot take this argument, or ""."""
-        if parameter.kind in ("template", "self"):
+        if parameter.kind in ("template", "object", "self"):
             return "a value is needed when kernels are compiled: give it to dispatch()"
         cls, differ = MISFITS[self.tag]
         if not isinstance(parameter, cls):

@@ -166,10 +166,10 @@ class GraphRecording:
         self.parts = [GraphSegment(list(part), values, is_plain=kind) for kind, part in found]
         self.numbers = numbers
 
-    @property
-    def is_current(self) -> bool:
-        """True if the Python values that kernels read at compile time are unchanged."""
-        return all([part.replay is None or part.replay.is_current for part in self.parts])
+    def renew(self) -> bool:
+        """Take the current numbers of objects; False if a kernel's code is not valid for the
+        current Python values."""
+        return all([part.replay is None or part.replay.renew() for part in self.parts])
 
     def change(self, numbers: dict[str, Any], values: Values) -> None:
         for name, number in numbers.items():
@@ -227,7 +227,7 @@ class Graph:
             self._recordings = {}
             self._runtime = runtime
         recording = self._recordings.pop(arrays, None)  # put back unless a launch raises
-        if recording is None or not recording.is_current:
+        if recording is None or not recording.renew():
             self._forget()
             recording = GraphRecording(self.nodes, args, numbers)
         else:

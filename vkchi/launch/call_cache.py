@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MOST_NOTES, MOST_KEPT = 256, 16  # entries made, and keys kept, per kernel
 MOST_SIGNATURES = 1024  # per kernel; they may contain numbers
-MOST_CHAINED = 4  # entries kept per key
+MOST_CHAINED = 16  # entries kept per key
 MOST_GUARDED = 64  # compiled kernels kept; the least recently used is dropped
 MOST_ARRAYS = 4  # compiled kernels kept of those whose arrays were replaced
 MOST_FORMS = 64  # kinds of views as arguments, per kernel

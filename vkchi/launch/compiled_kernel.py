@@ -231,10 +231,12 @@ class CompiledKernel(Executable):
         return self.path.startswith("vkchi.")
 
     def known(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the arguments with None in place of all but template arguments and `self`; without
+        """Return the arguments with None in place of all but templates and objects; without
         members."""
         pairs = zip(self.signer.parameters, args)
-        return tuple([arg if p.kind in ("template", "self") else None for p, arg in pairs])
+        return tuple(
+            [arg if p.kind in ("template", "object", "self") else None for p, arg in pairs]
+        )
 
     def accept(self, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Return the arguments of a call, and the arrays of `hidden` as they are now.

@@ -16,6 +16,7 @@ from typing import Any
 from vkchi.errors import ArgumentError
 from vkchi.frontend.state.captured_values import Member, Members, Path
 from vkchi.interop.in_place import are_disjoint_arguments
+from vkchi.lang.value_keys import value_key
 from vkchi.launch.value_guards import PREFIX, Guard, GuardSource
 from vkchi.signature import ArrayParameter, Parameter, ScalarParameter
 from vkchi.signature.signer import scalar_test
@@ -58,7 +59,7 @@ def fits(t: Scalar, value: Any) -> bool:
     if t.kind == "f":
         return is_real_scalar(value)
     if t.kind == "b":
-        return isinstance(value, bool)
+        return is_integer_scalar(value)
     low, high = integer_range(t)
     return is_integer_scalar(value) and low <= value <= high
 
@@ -146,12 +147,17 @@ def read_paths(text: GuardSource, members: Sequence[Member], values: Sequence[st
     for k, (name, m) in enumerate(zip(names, members, strict=True)):
         first, *others = m.paths
         lines.append(f"{name} = {steps.read(first)}")
-        tests += [f"{steps.read(path)} is {name}" for path in others]
+        same = "{} is {}" if m.role == "array" else text.constant(is_same_number) + "({}, {})"
+        tests += [same.format(steps.read(path), name) for path in others]
         tests += [values[k].format(x=name)] if values else []
     found = ", ".join(names)
     result = f"(*{PREFIX}args, {found})" if values else f"({found},)"
     lines.append(f"return {result} if {' and '.join(tests) or True} else False")
     return text.function(lines)
+
+
+def is_same_number(a: Any, b: Any) -> bool:
+    return a is b or (type(a) is type(b) and value_key(a) == value_key(b))
 
 
 class PathReader:

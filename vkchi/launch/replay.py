@@ -56,10 +56,17 @@ class RecordedLaunch(CommandList):
         self._places: dict[int, tuple[int, bool]] = {}
         self.refresh()
 
-    @property
-    def is_current(self) -> bool:
-        """True if the Python values that were read at compile time are unchanged."""
-        return bool(self._guard.holds(self._known))
+    def renew(self) -> list[tuple[int, Any]] | None:
+        """Return the members that are other numbers than before, by parameter index; None if the
+        code is not valid for the current Python values."""
+        full = self._guard.holds(self._known)
+        if not full:
+            return None
+        first, old = len(self._known), self._members
+        self._members = () if full is True else full[first:]
+        pairs = enumerate(zip(self._members, old, strict=True), start=first)
+        is_number = [p.kind == "scalar" for p in self.kernel.parameters]
+        return [(k, new) for k, (new, known) in pairs if new is not known and is_number[k]]
 
     def _bind(self, args: tuple[Any, ...]) -> BoundArguments:
         try:
@@ -137,7 +144,7 @@ class Replay:
         }
         self._lives = list(dict.fromkeys(life for one in launches for life in one.kernel.lives))
         self._drawing = [one for one in launches if one.kernel.draws]
-        self._watched = [one for one in launches if not one.kernel.is_constant]
+        self._watched = [(k, one) for k, one in enumerate(launches) if not one.kernel.is_constant]
         self._sequences: dict[int, CommandSequence] = {}
         self._last: CommandSequence | None = None  # of other scalars: the same barriers apply
         self._memory: ArgumentMemory | None = None
@@ -156,10 +163,16 @@ class Replay:
         """True if a launch draws random numbers, which differ in each run."""
         return bool(self._drawing)
 
-    @property
-    def is_current(self) -> bool:
-        """True if the Python values that kernels read at compile time are unchanged."""
-        return all([one.is_current for one in self._watched])
+    def renew(self) -> bool:
+        """Take the current numbers of objects; False if code is not valid for the current Python
+        values. Raises ArgumentError as `change`."""
+        found = [(at, one.renew()) for at, one in self._watched]
+        if any(changed is None for _, changed in found):
+            return False
+        for at, changed in found:
+            for k, number in changed or ():
+                self.change([(at, k)], number)
+        return True
 
     def check_alive(self) -> None:
         """Raise KernelRuntimeError if a field was destroyed."""

@@ -203,9 +203,11 @@ def analyse(
 
     def seen(compiled: CompiledKernel, args: tuple[Any, ...]) -> T:
         for p in compiled.hidden.parameters if compiled.hidden is not None else ():
+            is_number = p.kind == "scalar"
             raise ArgumentError(
-                f"{compiled.origin[0]} is a torch operator, and reads the ndarray `{p.path}`\n"
-                "help: pass it to the operator as a tensor"
+                f"{compiled.origin[0]} is a torch operator, and reads the "
+                f"{'number' if is_number else 'ndarray'} `{p.path}`\n"
+                f"help: pass it to the operator as a {'number' if is_number else 'tensor'}"
             )
         made.append(KernelValues(compiled.guard, compiled.known(args)))
         return look(compiled, args)

@@ -407,6 +407,45 @@ class SelfParameter(TemplateParameter):
         return ArgSpec(self.name, "self", None, arg)
 
 
+class ObjectParameter(TemplateParameter):
+    """An object of the dataclass `type`, or None with `takes_none`. The frontend reads its members
+    (`frontend.values.object_members`). Raises ArgumentError for another object."""
+
+    kind = "object"
+
+    def __init__(self, name: str, cls: type, *, takes_none: bool) -> None:
+        super().__init__(name, cls)
+        self.takes_none = takes_none
+
+    def sign(self, arg: Any) -> Any:
+        if not isinstance(arg, self.type) and not (arg is None and self.takes_none):
+            name = self.type.__name__
+            given = "the class itself" if arg is self.type else describe_argument(arg)
+            hint = f"pass {name}(...)"
+            if arg is None:
+                raise self.refuse(f"a {name} is needed, not None", hint, f"{name} | None")
+            raise self.refuse(f"a {name} is needed, not {given}", hint)
+        return IdentityKey(type(arg))
+
+    def identify(self, arg: Any) -> Any:
+        return fields_key(arg)
+
+    def spec(self, arg: Any, signed: Any) -> ArgSpec:
+        return ArgSpec(self.name, "template" if arg is None else "object", None, arg)
+
+
+def fields_key(obj: Any, within: tuple[int, ...] = ()) -> Any:
+    """Return a key of the fields in a dataclass, those of its members included; None for other
+    values."""
+    held = getattr(type(obj), "__dataclass_fields__", None)
+    if held is None or id(obj) in within:
+        is_field = isinstance(obj, Storage | StructField) and not isinstance(obj, Ndarray)
+        return IdentityKey(obj) if is_field else None
+    inner = (*within, id(obj))
+    keys = [fields_key(getattr(obj, name, None), inner) for name in held]
+    return tuple(keys) if any(keys) else None
+
+
 class MissingAnnotation:
     """Marker of a missing annotation."""
 
@@ -507,6 +546,8 @@ def parameter_of(name: str, note: Any) -> Parameter | None:
     note, is_optional = without_none(note)
     if note is Storage:  # ti.Tensor
         return OpenParameter(name, ndarray(), takes_fields=True)
+    if is_dataclass(note):
+        return ObjectParameter(name, note, takes_none=is_optional)
     if is_optional:
         is_array = isinstance(note, ndarray) or note is ndarray
         given = note if isinstance(note, ndarray) else ndarray()
@@ -524,6 +565,11 @@ def parameter_of(name: str, note: Any) -> Parameter | None:
     if isinstance(t, Scalar):
         return ScalarParameter(name, t)
     return TensorParameter(name, t) if isinstance(t, Tensor) else None
+
+
+def is_dataclass(note: Any) -> bool:
+    """True for a class under `dataclasses.dataclass`."""
+    return isinstance(note, type) and hasattr(note, "__dataclass_fields__")
 
 
 def without_none(note: Any) -> tuple[Any, bool]:

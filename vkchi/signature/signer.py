@@ -33,7 +33,7 @@ Key = tuple[object, ...]
 # is held.
 TOKENS = {
     "array": "{x}.token", "shared": "{x}.token", "template": "token_of({x})",
-    "self": "id(ref({x}))",
+    "self": "id(ref({x}))", "object": "type({x})",
 }  # fmt: skip
 
 
@@ -46,7 +46,9 @@ class Signer:
     def __init__(self, parameters: list[Parameter]) -> None:
         self.parameters = parameters
         self._arrays = [k for k, p in enumerate(parameters) if p.kind == "array"]
-        self._objects = [k for k, p in enumerate(parameters) if p.kind in ("template", "self")]
+        self._objects = [
+            k for k, p in enumerate(parameters) if p.kind in ("template", "self", "object")
+        ]
         self._open = {k: p for k, p in enumerate(parameters) if isinstance(p, OpenParameter)}
         self._resolved: dict[tuple[int, ...], Signer] = {}  # by the positions of templates
         self.key = key_function(parameters)

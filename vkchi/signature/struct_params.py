@@ -128,7 +128,7 @@ class PackParameter(GroupParameter):
 def _each(name: str, notes: Mapping[str, Any]) -> dict[str, Parameter]:
     found = {key: parameter_of(f"{name}.{key}", note) for key, note in notes.items()}
     for key, parameter in found.items():
-        if parameter is None:
+        if parameter is None or parameter.kind == "object":
             raise KernelSyntaxError(
                 f"`{key}` of the argpack `{name}` has the annotation {notes[key]!r}, which is no "
                 "kernel type",

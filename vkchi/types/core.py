@@ -11,6 +11,7 @@ Types are compared with `is`. `Defaults` holds the types that `float` and `int` 
 from __future__ import annotations
 
 import math
+import typing
 from functools import cache
 from typing import Any
 
@@ -39,6 +40,12 @@ class Type:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Make a value of this type in Python scope: `ti.f32(3)`, `vec3(1, 2, 3)`."""
         return self._make(self, *args, **kwargs)
+
+    def __or__(self, other: None) -> Any:
+        """Return the annotation `ti.f32 | None`."""
+        return typing.Optional[self] if other is None else NotImplemented  # noqa: UP045
+
+    __ror__ = __or__
 
     def __reduce__(self) -> Any:
         raise TypeError(f"{type(self).__name__} does not say how it is pickled")
@@ -400,6 +407,8 @@ class DefaultTensor:
 
     def __init__(self, name: str, kind: str, shape: tuple[int, ...]) -> None:
         self.name, self.kind, self.shape = name, kind, shape
+
+    __or__ = __ror__ = Type.__or__
 
     def resolve(self, fp: Scalar, ip: Scalar) -> Tensor:
         """The type under the defaults fp and ip."""

@@ -176,6 +176,7 @@ def _round(cx: Context, x: Any, ndigits: Any = None) -> Any:
             "the digits of `round` must be a compile-time constant integer",
             kind=KernelTypeError,
             help="multiply, round and divide: ti.round(x * 100) / 100",
+            constant=ndigits,
         )
     if is_scalar_constant(x):
         return round(x, int(ndigits))

@@ -23,7 +23,7 @@ from vkchi.frontend.calls.tables import CallHandler, find_call
 from vkchi.frontend.calls.varying import note_varying
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.control.assign import assign_to
-from vkchi.frontend.control.places import attribute_of, lvalue
+from vkchi.frontend.control.places import attribute_of, check_present, lvalue
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.ops.conversions import convert_value
 from vkchi.frontend.ops.tensor_construction import check_literal_kind
@@ -171,6 +171,7 @@ def call_attribute(cx: Lowering, n: ast.Call, f: ast.Attribute) -> Any:
     It is a method of a vector, matrix, array, list or string, or a call of an object's attribute.
     """
     base = cx.ref(f.value)
+    check_present(cx, base, f.value)
     record = record_in(base)
     held = base if record is None else record
     if f.attr == "fill" and kind_of(held).has_type:
@@ -410,6 +411,7 @@ def call_python(cx: Lowering, callee: Any, args: list[Any], kwargs: dict[str, An
         raise cx.fail(
             f"{name_of(callee)} cannot be called on values of a kernel",
             help="call it outside the kernel, or with compile-time constants",
+            constant=[*args, *kwargs.values()],
         )
     if makes_arrays(callee) or is_of_python_scope(callee):
         raise refuse_python_scope(cx, callee)

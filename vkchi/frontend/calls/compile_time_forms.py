@@ -106,6 +106,7 @@ def _iterate(python: Any, gather: Any, begin: Begin = iter, count: int = 1 << 10
                     f"`{named}` takes a compile-time constant here",
                     arg=k,
                     help="add the value of the kernel to each index",
+                    constant=x,
                 )
         items = [lazy_items(cx, x, begin) for x in args[:count]]
         return cx.run_python(run, [*items, *args[count:]], kwargs)
@@ -120,7 +121,7 @@ def _loop_config(cx: Lowering, *args: Any, **kwargs: Any) -> None:
         if name not in known:
             raise cx.fail(f"ti.loop_config has no option `{name}`", help=f"it has {known[0]}, ...")
         if not is_static(x):
-            raise cx.fail(f"`{name}` of ti.loop_config must be a compile-time constant")
+            raise cx.fail(f"`{name}` of ti.loop_config must be a compile-time constant", constant=x)
     block = kwargs.get("block_dim")
     if args or (block is not None and (not isinstance(block, int) or not 1 <= block <= 1024)):
         raise cx.fail("block_dim of ti.loop_config must be an int from 1 to 1024")

@@ -125,6 +125,12 @@ def assignable(cx: Lowering, n: ast.expr) -> Any:
         target = kind_of(target).target(target)
     if kind_of(target).is_assignable(target):
         return target
+    if cx.member_in(target) is target:
+        raise cx.fail(
+            f"`{ast.unparse(n)}` is an argument of the kernel and cannot be assigned",
+            kind=KernelSyntaxError,
+            help="keep what kernels change in fields or array arguments",
+        )
     is_value = kind_of(target).has_type
     raise cx.fail(
         f"`{ast.unparse(n)}` is {'a value' if is_value else 'a compile-time constant'} "

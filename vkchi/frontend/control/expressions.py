@@ -175,6 +175,7 @@ def _search(cx: Lowering, op: ast.cmpop, x: Any, y: Any) -> bool:
             f"`{_WORDS[type(op)]}` needs a compile-time constant",
             kind=KernelSyntaxError,
             help="compare with `==`",
+            constant=x if is_search else None,
         )
     found = kind_of(y).contains(cx, y, x) if is_search else x is y
     return found is not is_negated
@@ -254,7 +255,9 @@ def lower_dict(cx: Lowering, n: ast.Dict) -> dict[Any, Any]:
 def _static_key(cx: Lowering, n: ast.expr) -> Any:
     key = cx.expr(n)
     if not is_static(key):
-        raise cx.fail("keys of a dict must be compile-time constants", help="use a field")
+        raise cx.fail(
+            "keys of a dict must be compile-time constants", help="use a field", constant=key
+        )
     return key
 
 
@@ -295,7 +298,9 @@ def _comprehend(cx: Lowering, parts: list[ast.comprehension], add: Callable[[], 
 def _static_test(cx: Lowering, n: ast.expr) -> bool:
     test = cx.at(n, lambda cx: condition_of(cx, cx.expr(n)))
     if isinstance(test, Value):
-        raise cx.fail("the condition of a comprehension must be a compile-time constant")
+        raise cx.fail(
+            "the condition of a comprehension must be a compile-time constant", constant=test
+        )
     return bool(test)
 
 

@@ -37,7 +37,9 @@ def lower_name(cx: Lowering, n: ast.Name) -> Any:
 def lower_attribute(cx: Lowering, n: ast.Attribute) -> Any:
     inner = n.value
     if not isinstance(inner, ast.Subscript):
-        return attribute_of(cx, cx.way(inner), n.attr)
+        base = cx.way(inner)
+        check_present(cx, base, inner)
+        return attribute_of(cx, base, n.attr)
     return member_of_item(cx, cx.way(inner.value), inner, n.attr)
 
 
@@ -52,7 +54,7 @@ def member_of_item(cx: Lowering, array: Any, inner: ast.Subscript, name: str) ->
 
 def lower_subscript(cx: Lowering, n: ast.Subscript) -> Any:
     base = cx.way(n.value)
-    check_gradient(cx, base, n.value)
+    check_present(cx, base, n.value)
     return item_of(cx, base, lower_indices(cx, n.slice, base))
 
 
@@ -77,13 +79,14 @@ def _attribute(cx: Lowering, n: ast.Attribute) -> Any:
         inner, array = n.value, _way(cx, n.value.value)
         return cx.at(n, lambda cx: member_of_item(cx, array, inner, n.attr))
     base = _way(cx, n.value)
+    check_present(cx, base, n.value)
     return cx.at(n, lambda cx: attribute_of(cx, base, n.attr))
 
 
 def _item(cx: Lowering, n: ast.Subscript) -> Any:
     base = _way(cx, n.value)
     indices = lower_indices(cx, n.slice, base)
-    check_gradient(cx, base, n.value)
+    check_present(cx, base, n.value)
     return cx.at(n, lambda cx: item_of(cx, base, indices))
 
 
@@ -140,17 +143,19 @@ def static_int(cx: Lowering, n: ast.expr) -> int:
     """Lower a bound of a slice, which must be a compile-time int. Raises KernelTypeError."""
     k = cx.expr(n)
     if not isinstance(k, int):
-        raise cx.at(n, lambda cx: cx.fail("bounds of a slice must be compile-time constants"))
+        sentence = "bounds of a slice must be compile-time constants"
+        raise cx.at(n, lambda cx: cx.fail(sentence, constant=k))
     return k
 
 
-def check_gradient(cx: Lowering, x: Any, n: ast.expr) -> None:
-    """Raise KernelTypeError if x, the value of n, is the gradient that an ndarray lacks."""
-    if x is None and isinstance(n, ast.Attribute) and n.attr == "grad":
-        raise cx.fail(
-            f"`{ast.unparse(n)}` is None: this array has no gradient",
-            help="make it with needs_grad=True",
-        )
+def check_present(cx: Lowering, x: Any, n: ast.expr) -> None:
+    """Raise KernelTypeError if x, of which a part is used, is None and an attribute."""
+    if x is None and isinstance(n, ast.Attribute):
+        text = ast.unparse(n)
+        if n.attr == "grad":
+            sentence, help = "this array has no gradient", "make it with needs_grad=True"
+            raise cx.fail(f"`{text}` is None: {sentence}", help=help)
+        raise cx.fail(f"`{text}` is None in this call", help=f"test it: if {text} is not None")
 
 
 def item_of(cx: Lowering, base: Any, indices: list[Any]) -> Any:

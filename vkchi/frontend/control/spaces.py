@@ -105,6 +105,9 @@ class RangeKind(Kind, of=[RangeOf]):
         items="loop over it at run time: for i in range(n)",
     )  # fmt: skip
 
+    def children(self, x: Any) -> list[Any]:
+        return [x.begin, x.end, x.step]
+
     def space(self, cx: Any, x: Any) -> LoopSpace:
         ends = same_type(cx, as_bound(cx, x.begin), as_bound(cx, x.end))
         return LoopSpace((ends,), "range", as_step(cx, x.step))

@@ -230,6 +230,7 @@ def refuse_repetition(cx: Context, count: Any) -> None:
             "the count of a repeated list must be a compile-time constant",
             kind=KernelTypeError,
             help="for a product write ti.Vector([...]) * n",
+            constant=count,
         )
 
 

@@ -34,6 +34,7 @@ def make_shared(cx: Context, shape: Any, dtype: Any) -> Any:
             "a shared array's shape must be positive compile-time constants",
             kind=KernelTypeError,
             help="SharedArray((64,), ti.f32)",
+            constant=extents,
         )
     return shared_of(cx, tuple(map(int, extents)), dtype)
 

@@ -165,6 +165,7 @@ def _extent(cx: Context, n: Any, what: str) -> int:
         raise cx.fail(
             f"{what} must be a positive compile-time constant, not {given}",
             kind=KernelTypeError,
+            constant=n,
         )
     return size
 

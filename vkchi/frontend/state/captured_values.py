@@ -41,7 +41,8 @@ VALUES = (int, float, complex, str, bytes)
 # "value": by contents or identity; "kind": by the class alone; "unshadowed": the object itself has
 # no such attribute, so its class decides; "items": by the items of an iteration.
 # "absent": there is no such attribute; "entry": by identity, an entry of a class, which is kept.
-How = Literal["value", "kind", "unshadowed", "items", "absent", "entry"]
+# "wide": an integer beyond 32 bits; "contents": by class and attributes.
+How = Literal["value", "kind", "unshadowed", "items", "absent", "entry", "wide", "contents"]
 OF_PARENTS = ("unshadowed", "absent")  # these test the object before the last step
 Test = Callable[[Any], bool]
 
@@ -212,6 +213,13 @@ def test_of(how: How, value: Any) -> Test:
         return lambda now: value not in getattr(now, "__dict__", ())
     if how == "absent":
         return lambda now: not hasattr(now, value)
+    if how == "contents":
+        given = contents_key(value)
+        for part in identity_keys(given):
+            part.weaken()
+        return lambda now: contents_key(now) == given
+    if how == "wide":
+        return lambda now: not -(2**31) <= now < 2**31
     if how == "entry":
         return lambda now: now is value
     if how == "items":
@@ -247,6 +255,18 @@ def same_as(value: Any) -> Test:
     if is_kept(value):
         return lambda now: now is value
     return same_object(value)
+
+
+def contents_key(value: Any, within: tuple[int, ...] = ()) -> Any:
+    """Return a hashable key of a dataclass's class and attributes, nested ones included; of other
+    values, their `value_key`."""
+    kind = type(value)
+    if not hasattr(kind, "__dataclass_fields__") or id(value) in within:
+        return value_key(value)
+    inner, held = (*within, id(value)), getattr(value, "__dict__", {})
+    names = dict.fromkeys([*kind.__dataclass_fields__, *held])
+    parts = [(name, contents_key(getattr(value, name, None), inner)) for name in names]
+    return (kind, *parts)
 
 
 def same_matrix(value: Matrix) -> Test:

@@ -12,7 +12,15 @@ from __future__ import annotations
 import builtins
 import sys
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import (
+    Callable,
+    Container,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager
 from types import FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
@@ -86,6 +94,8 @@ class Dependencies:
         self.count = 0  # number of records, repeated paths included
         self._way: Any = None  # the array whose part is read next
         self._arguments: dict[str, Any] = {}
+        self.by_class = set[str]()  # arguments of which the signature has the class alone
+        self._pinned: dict[Path, tuple[How, Any]] = {}  # objects of these arguments
         self._iterated: dict[Path, Any] = {}
         self._absent: dict[Path, str] = {}
         self._roots: dict[int, IdentityReference] = {}  # objects without a name
@@ -97,6 +107,7 @@ class Dependencies:
         # Captured ndarrays by id, with the names of their parameters.
         self._members: dict[int, tuple[Any, str]] = {}
         self._scalars: dict[Path, Member] = {}  # numbers that are parameters
+        self._wide: set[Path] = set()  # of these, those that need 64 bits
         self._gradients: dict[Path, type] = {}  # their classes; NoneType for an absent one
         self._is_argument_compared = False  # the identity of an argument matters
         self._has_dropped_reads = False
@@ -292,12 +303,23 @@ class Dependencies:
         for path in self._paths(value):
             if path in self.notes:
                 self.notes[path].is_compared = True
+            elif self._is_by_class(path):
+                self._pinned[path] = "value", value
             elif not path.steps:
                 self._is_argument_compared = True
 
     def used_as_a_whole(self, values: Iterable[Any]) -> None:
         """Record that Python code receives these values, of which fields may be compared."""
         self._is_field_used |= any(is_memory(x) for value in values for x in values_in(value))
+
+    def met_by_reflection(self, value: Any) -> None:
+        """Record that Python code received an object, and may depend on all of its contents."""
+        for path in self._paths(value):
+            if self._is_by_class(path):
+                self._pinned.setdefault(path, ("contents", value))
+
+    def _is_by_class(self, path: Path) -> bool:
+        return path.root.kind == "argument" and path.root.name in self.by_class
 
     def stands_for(self, copy: Any, value: Any) -> None:
         """Give a copy, which kernels use in place of an object, the object's paths."""
@@ -334,6 +356,16 @@ class Dependencies:
         elif (getattr(callee, "__module__", None) or "").partition(".")[0] not in _PURE:
             self.opaque[getattr(callee, "__qualname__", type(callee).__qualname__)] = None
 
+    def latest_path(self, value: Any, of: Container[str] | None = None) -> Path | None:
+        """Return the latest path of an object; None if there is none. With `of`, the path begins
+        at one of these arguments."""
+        paths = [
+            path
+            for path in self._paths(value)
+            if of is None or (path.root.kind == "argument" and path.root.name in of)
+        ]
+        return paths[-1] if paths else None
+
     # --- members -----------------------------------------------------------------------------
 
     def array_path(self, array: Any) -> Path | None:
@@ -346,12 +378,19 @@ class Dependencies:
         """Record that a captured ndarray is the hidden parameter `name`."""
         self._members[id(array)] = array, name
 
-    def add_scalar(self, path: Path, name: str, t: Scalar) -> None:
-        """Record that the number at a path is the hidden parameter `name` of type `t`.
+    def add_scalar(self, paths: Sequence[Path], name: str, t: Scalar, *, is_wide: bool) -> None:
+        """Record that the number at these paths is the hidden parameter `name` of type `t`.
 
-        The code depends on the number's class, not on the number itself.
+        The code depends on the number's class, and if `is_wide` on its need for 64 bits.
         """
-        self._scalars[path] = Member("scalar", name, t, (path,))
+        known = [path for path, m in self._scalars.items() if m.name == name]
+        every = tuple(dict.fromkeys([*known, *paths]))
+        self._scalars |= dict.fromkeys(every, Member("scalar", name, t, every))
+        self._wide |= set(paths) if is_wide else set()
+
+    def path_of_scalar(self, name: str) -> str:
+        """Return the path of the number that is the hidden parameter `name`."""
+        return next(str(m.paths[0]) for m in self._scalars.values() if m.name == name)
 
     @property
     def has_members(self) -> bool:
@@ -386,7 +425,7 @@ class Dependencies:
             assert first is not None
             others = [p for p, n in self.notes.items() if n.value is array and p != first]
             found.append(Member("array", name, array.__vkchi_argument__, (first, *others)))
-        return (*found, *self._scalars.values())
+        return (*found, *dict.fromkeys(self._scalars.values()))
 
     # --- results -----------------------------------------------------------------------------
 
@@ -396,7 +435,8 @@ class Dependencies:
         Values that differ when read again are left out. So are those read by functions outside the
         user's program, except iterations and absent attributes.
         """
-        names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
+        code = fn.__code__
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         args = tuple([self._arguments.get(name) for name in names])
         found = []
         for name, value in self._arguments.items():
@@ -414,25 +454,35 @@ class Dependencies:
             first = self.array_path(array)
             if first is not None and first not in self.notes:  # an item of a container
                 found.append(PathRead(first, "value", array))
+        found += [PathRead(path, *test) for path, test in self._pinned.items()]
         found += [PathRead(path, "items", value) for path, value in self._iterated.items()]
         found += [PathRead(path, "absent", name) for path, name in self._absent.items()]
         found += [PathRead(path, "kind", cls) for path, cls in self._gradients.items()]
         kept = repeatable_reads(found, args)
         self._has_dropped_reads = len(kept) < len(found)
+        if self._is_led_off():
+            whole = [(name, x) for name, x in self._arguments.items() if name in self.by_class]
+            paths = [(Path(PathRoot("argument", fn, name)), x) for name, x in whole]
+            kept += repeatable_reads([PathRead(path, "contents", x) for path, x in paths], args)
         return kept
 
-    def is_pinned(self) -> bool:
-        """True if the code is that of the objects among the arguments: the recorded paths do not
-        have all that it reads of them. Precondition: `reads` was called."""
-        is_used = self._iterated or self._unnamed or self.opaque or self.is_read_by_python
-        if is_used or self._is_argument_compared or self._has_dropped_reads:
+    def _is_led_off(self) -> bool:
+        """True if the reads do not have all values at paths of arguments that the code depends
+        on."""
+        if self._unnamed or self.opaque or self._has_dropped_reads:
             return True
         roots = [path.root for path in (*self.notes, *self._absent)]
         if any(root.kind == "object" and not isinstance(root.fn(), type) for root in roots):
             return True
         values = [note.value for note in self.notes.values() if note.uses > 0]
-        # Long containers are compared by length.
+        # These are compared by length.
         return any(isinstance(x, CONTAINERS) and len(x) > MOST_ITEMS for x in values)
+
+    def is_pinned(self) -> bool:
+        """True if the code is that of the objects among the arguments: the recorded paths do not
+        have all that it reads of them. Precondition: `reads` was called."""
+        is_used = self._iterated or self.is_read_by_python or self._is_argument_compared
+        return bool(is_used) or self._is_led_off()
 
     def sources(self, fn: FunctionType, fields: Mapping[str, Any]) -> FieldSources | None:
         """Return the paths to the fields that the kernel `fn` accesses, by parameter, and its reads
@@ -486,6 +536,8 @@ class Dependencies:
         value = note.value
         if path in self._scalars and not note.by_python:
             yield "kind", type(value)
+            if path in self._wide:
+                yield "wide", value
             return
         has_parts = isinstance(value, CONTAINERS) or is_array_of_numpy(value)
         if isinstance(value, ModuleType) or (has_parts and note.uses <= 0):

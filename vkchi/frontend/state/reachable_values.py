@@ -39,6 +39,12 @@ _SPECIAL = """
     __repr__ __format__
 """
 SPECIAL = frozenset(_SPECIAL.split())
+# Names of functions that read attributes by computed names, or depend on identities.
+_REFLECTIVE = """
+    id hash getattr hasattr vars dir __dict__ setattr attrgetter methodcaller asdict astuple fields
+    replace copy deepcopy pickle eval exec globals locals getmembers
+"""
+REFLECTIVE = frozenset(_REFLECTIVE.split())
 
 
 def record_reachable(deps: Dependencies, callee: Any, args: Iterable[Any]) -> None:
@@ -54,8 +60,12 @@ def record_reachable(deps: Dependencies, callee: Any, args: Iterable[Any]) -> No
         for arg in args:
             walk.look(arg)
         walk.go()
-    if any(map(is_object, walk.objects.values())):
-        deps.is_read_by_python = True
+    objects = [value for value in walk.objects.values() if is_object(value)]
+    deps.is_read_by_python |= bool(objects)
+    is_known = callee in (None, bool, len) or fn in walk.functions
+    if not is_known or walk.names & REFLECTIVE:
+        for value in objects:
+            deps.met_by_reflection(value)
 
 
 class ReachabilityWalk:

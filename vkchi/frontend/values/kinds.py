@@ -476,6 +476,7 @@ def unsupported_use(
         kind=KernelSyntaxError if use in _SYNTAX else KernelTypeError,
         help=found.help_for(cx, x, use),
         arg=arg,
+        constant=x if found.is_deferred else None,
     )
 
 

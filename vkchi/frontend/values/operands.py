@@ -83,6 +83,7 @@ def check_constants(cx: Context, args: Sequence[Any]) -> None:
                 label=f"this is {name_of(x)} of the kernel",
                 help="leave ti.static out: the kernel computes it",
                 arg=k,
+                constant=x,
             )
 
 

@@ -46,6 +46,7 @@ from vkchi.frontend.values.kinds import (
     name_of,
     unsupported_use,
 )
+from vkchi.frontend.values.object_members import read_member
 from vkchi.frontend.values.operands import Operand, tensor_of
 from vkchi.frontend.values.targets import ItemTarget, VariableTarget
 from vkchi.frontend.values.texts import Part, print_parts
@@ -66,7 +67,7 @@ class ContainerKind(TreeKind):
         key. Raises KernelTypeError for a key of another type.
         """
         if not all(map(is_static, indices)):
-            raise _not_static(cx, x)
+            raise _not_static(cx, x, indices)
         key = indices[0] if len(indices) == 1 else tuple(indices)
         item = _item(cx, x, key)
         if slot is not None and not isinstance(key, slice):
@@ -264,7 +265,7 @@ def python_attribute(cx: Lowering, obj: Any, name: str) -> Any:
         raise cx.fail("this field has no gradient", help="make it with needs_grad=True")
     if kind_of(value).is_deferred:  # from a dict whose items are attributes
         return value
-    return cx.part(obj, ("attr", name), value)
+    return read_member(cx, obj, name, value)
 
 
 def inline_property(cx: Lowering, obj: Any, name: str) -> Any:
@@ -304,7 +305,7 @@ def python_item(cx: Lowering, obj: Any, indices: list[Any]) -> Any:
     if function_kind(type(obj).__getitem__) is not None:
         return cx.call(type(obj).__getitem__, (obj, key), {})
     if not all(map(is_static, indices)):
-        raise _not_static(cx, obj)
+        raise _not_static(cx, obj, indices)
     if isinstance(obj, Struct):
         return cx.part(obj, ("item", key), _item(cx, obj, key))
     return cx.part(obj, ("item", key), cx.run_python(obj.__getitem__, (key,)))
@@ -339,11 +340,12 @@ FEW = 16  # items of a list that a vector may hold
 IN_STATIC_LOOP = "index it in a loop over ti.static(range(...))"
 
 
-def _not_static(cx: Lowering, held: Any) -> Any:
+def _not_static(cx: Lowering, held: Any, indices: list[Any]) -> Any:
     return cx.fail(
         f"{name_of(held)} is indexed by a value that is not a compile-time constant",
         kind=KernelIndexError,
         help=_instead_of_index(held),
+        constant=indices,
     )
 
 

@@ -77,6 +77,7 @@ class Context(Protocol):
         help: str = "",
         arg: int | None = None,
         notes: tuple[tuple[str, Span | None], ...] = (),
+        constant: Any = None,
     ) -> CompilationError: ...
 
     def array_of(self, obj: Any) -> ArrayRef: ...

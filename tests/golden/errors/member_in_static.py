@@ -1,0 +1,17 @@
+import dataclasses
+
+import vkchi as ti
+
+
+@dataclasses.dataclass
+class State:
+    n: int
+
+
+ARGUMENTS = {"state": State(3)}
+
+
+@ti.kernel
+def k(state: State):
+    if ti.static(state.n > 2):
+        pass
