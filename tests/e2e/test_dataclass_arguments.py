@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 import typing
 import warnings
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -153,7 +157,7 @@ def test_numbers_are_read_at_each_call() -> None:
     scale(Pair(x, x, 3, 5), x)  # an int for a float
     scale(Pair(x, x, np.float32(0.5), np.int64(6)), x)
     assert x[0] == 3
-    with pytest.raises(KernelTypeError, match="`p.n` is 18446744073709551616, which i64"):
+    with pytest.raises(KernelTypeError, match="`p.n` is an integer of 65 bits, which i64"):
         scale(Pair(x, x, 1.0, 2**64), x)
 
 
@@ -445,6 +449,83 @@ def test_an_object_that_two_paths_lead_to() -> None:
         s.add(Pair(s.x, s.x, 100.0))
         want += 2 * dt + 100 + dt
         assert s.x[0] == want
+
+
+@dataclasses.dataclass
+class Numbers:
+    x: Row
+    half: ti.f16 = 1.5
+    small: ti.u8 = 3
+    on: bool = True
+    limit: ti.f32 | None = None
+    far: "float | None" = None
+
+
+@ti.kernel
+def sum_numbers(s: Numbers) -> ti.f32:
+    total = s.half + s.small + s.on
+    if s.limit is not None:
+        total += s.limit
+    if s.far is not None:
+        total += s.far
+    return total
+
+
+def test_numbers_of_declared_types(need: Any) -> None:
+    need("f16", "u8")
+    x = row(0)
+    assert sum_numbers(Numbers(x)) == 5.5
+    assert sum_numbers(Numbers(x, 2.5, np.uint8(4), on=False)) == 6.5
+    assert [sum_numbers(Numbers(x, limit=k)) for k in (1, 2.0, 3.0)] == [6.5, 7.5, 8.5]
+    for _ in range(3):  # beyond f32: as an argument
+        assert sum_numbers(Numbers(x, far=1e300)) == float("inf")
+        assert np.isnan(sum_numbers(Numbers(x, far=float("nan"))))
+    with pytest.raises(ArgumentError, match=r"`s.far`: int 1000.* does not fit f32"):
+        sum_numbers(Numbers(x, far=10**400))
+    with pytest.raises(KernelTypeError, match="`s.small` is 300, which u8 cannot hold"):
+        sum_numbers(Numbers(x, small=300))
+
+
+def test_views_are_members() -> None:
+    x = row(*range(6))
+    for k in range(3):
+        move(Pair(x[k : k + 3], x, dt=10.0))
+    assert x.to_numpy().tolist() == [10, 21, 32, 23, 14, 5]
+    with pytest.raises(KernelTypeError, match=r"its annotation: ti.types.NDArray\[ti.f32, 1\]"):
+        move(Pair(ti.ndarray(ti.i32, 6)[1:3], x))
+
+
+CACHED = """
+import dataclasses, sys
+import vkchi as ti
+ti.init(arch=ti.vulkan, log_level="error")
+
+@dataclasses.dataclass
+class State:
+    x: ti.Tensor
+    n: int
+    k: "ti.template()"
+
+@ti.kernel
+def fill(s: State):
+    for i in s.x:
+        s.x[i] = s.n * 10 + s.k
+
+for made in (ti.ndarray(ti.f32, 2), ti.field(ti.f32, 2)):
+    for n in (int(sys.argv[1]), 7):
+        fill(State(made, n, int(sys.argv[2])))
+        print(made[1])
+"""
+
+
+def test_processes_with_one_disk_cache_and_other_numbers(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(CACHED)
+    environment = {**os.environ, "VKCHI_CACHE": "1", "XDG_CACHE_HOME": str(tmp_path)}
+    for n, k in ((3, 2), (3, 2), (4, 2), (4, 3), (3, 2)):
+        command = [sys.executable, str(program), str(n), str(k)]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert list(map(float, run.stdout.split())) == [10 * n + k, 70 + k] * 2
 
 
 def consider(pair: Any) -> float:

@@ -104,7 +104,7 @@ def make_entry(kernel: CompiledKernel, args: tuple[Any, ...]) -> Entry | None:
     or take an array that stands for another one during this call only.
     """
     is_plain = type(kernel) is CompiledKernel and kernel.is_plain and kernel.watch is None
-    if not is_plain or kernel.given or kernel.signer.key(args) is None:
+    if not is_plain or kernel.given or kernel.key(args) is None:
         return None
     pairs = zip(kernel.parameters, args, strict=True)
     leaves = [leaf for p, arg in pairs for leaf in p.leaves(arg)]

@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar, Final, Union, get_args, get_origin
 from vkchi.frontend.context import Lowering
 from vkchi.frontend.state.captured_values import Path, is_memory
 from vkchi.frontend.values.kinds import kind_of
-from vkchi.frontend.values.operands import dtype_of
+from vkchi.frontend.values.operands import cast, dtype_of
 from vkchi.interrupts.local import local
 from vkchi.lang.matrix import Matrix
 from vkchi.tuples import NamedTuple
@@ -31,7 +31,9 @@ from vkchi.types import (
     OptionalArray,
     Scalar,
     Tensor,
+    bf16,
     cook,
+    f32,
     i64,
     integer_range,
     ndarray,
@@ -85,7 +87,7 @@ def _annotations(cls: type) -> dict[str, Any]:
 def _declared(note: Any, names: dict[str, Any]) -> Declaration:
     if isinstance(note, str):
         try:
-            note = eval(note, names)
+            return _declared(eval(note, names), names)
         except local(Exception):
             return Declaration(None, _CONSTANT.match(note) is not None)
     origin = get_origin(note) or note
@@ -117,8 +119,10 @@ def read_member(cx: Lowering, base: Any, name: str, value: Any) -> Any:
     if type(found) not in NUMBERS or declared.is_constant or is_of_class(base, name):
         return found
     t, is_wide = number_type(cx, f"{path}.{name}", declared.annotation, found)
-    parameter = cx.scalar_member(t, is_wide=is_wide)
-    return found if parameter is None else parameter
+    parameter = cx.scalar_member(f32 if t is bf16 else t, is_wide=is_wide)
+    if parameter is None:
+        return found
+    return cast(cx, parameter, bf16) if t is bf16 else parameter
 
 
 def path_of_argument(cx: Lowering, base: Any) -> Path | None:
@@ -158,7 +162,9 @@ def number_type(cx: Lowering, path: str, declared: Any, value: float) -> tuple[S
         return i64, True
     held = i64 if note is int else t
     help = "make it a float" if held.bits == 64 else f"annotate `{path.split('.')[-1]}` with int"
-    raise cx.fail(f"`{path}` is {value}, which {held} cannot hold", help=help)
+    bits = int(value).bit_length()
+    number = value if bits <= 64 else f"an integer of {bits} bits"
+    raise cx.fail(f"`{path}` is {number}, which {held} cannot hold", help=help)
 
 
 def is_in_range(value: float, t: Scalar) -> bool:
@@ -181,11 +187,11 @@ def help_to_fit(name: str, declared: Any, value: Any) -> str:
     """Return the help text for a member that does not fit its annotation."""
     notes = alternatives(declared)
     arrays = [note for note in notes if isinstance(note, ndarray)]
-    kind, is_array = kind_of(value), bool(arrays) or ndarray in notes
+    is_array = bool(arrays) or ndarray in notes
     annotate = f"annotate `{name}` with {annotation_of(value)}"
     if value is None:
         return f"annotate `{name}` with {shown(declared)} | None"
-    if arrays and kind.is_ndarray:
+    if arrays and is_ndarray(value):
         dtype, ndim = arrays[0].dtype, arrays[0].ndim
         if dtype is None or ndim not in (None, len(value.shape)):
             return annotate
@@ -196,7 +202,7 @@ def help_to_fit(name: str, declared: Any, value: Any) -> str:
         return (
             f"make it a ti.ndarray, or {annotate}" if is_memory(value) else "make it a ti.ndarray"
         )
-    if kind.is_ndarray or is_memory(value) or is_real_scalar(value):
+    if is_ndarray(value) or is_memory(value) or is_real_scalar(value):
         return annotate
     if any([isinstance(cook(note), Scalar) for note in notes]):
         return "make it a number"
@@ -215,9 +221,9 @@ def alternatives(declared: Any) -> list[Any]:
 def is_fit(note: Any, value: Any) -> bool:
     """True if a value fits an annotation without alternatives, or if only Python can tell."""
     if note is ndarray:
-        return kind_of(value).is_ndarray
+        return is_ndarray(value)
     if isinstance(note, ndarray):
-        return kind_of(value).is_ndarray and is_fit_array(note, value)
+        return is_ndarray(value) and is_fit_array(note, value)
     t = cook(note)
     if isinstance(t, Scalar):
         return (is_real_scalar if t.kind == "f" else is_integer_scalar)(value)
@@ -235,16 +241,22 @@ def is_fit(note: Any, value: Any) -> bool:
         return True
 
 
+def is_ndarray(value: Any) -> bool:
+    """True for an ndarray, and for a view of one."""
+    base, _ = getattr(value, "__vkchi_view__", (value, ()))
+    return kind_of(base).is_ndarray
+
+
 def is_fit_array(note: ndarray, array: Any) -> bool:
-    t, dtype = array.__vkchi_argument__.type, note.dtype
-    is_element = dtype is None or dtype is t.elem
+    t, dtype = array.elem, note.dtype
+    is_element = dtype is None or dtype is t
     if note.element_dim is not None:
-        is_element |= dtype is scalar_of(t.elem)
+        is_element |= dtype is scalar_of(t)
     return (
         is_element
-        and note.ndim in (None, t.ndim)
-        and note.element_dim in (None, len(shape_of(t.elem)))
-        and note.element_shape in (None, shape_of(t.elem))
+        and note.ndim in (None, len(array.shape))
+        and note.element_dim in (None, len(shape_of(t)))
+        and note.element_shape in (None, shape_of(t))
         and (array.grad is not None or not note.needs_grad)
     )
 
@@ -254,21 +266,19 @@ def is_fit_array(note: ndarray, array: Any) -> bool:
 
 def words_of(value: Any) -> str:
     """Return the words for a member in messages: an array with its type and axes."""
-    kind = kind_of(value)
-    if kind.is_ndarray or hasattr(value, "elem"):
+    if hasattr(value, "elem"):
         n = len(value.shape)
-        what = "an ndarray" if kind.is_ndarray else "a field"
+        what = "an ndarray" if is_ndarray(value) else "a field"
         return f"{what} of {value.elem} with {n} {'axis' if n == 1 else 'axes'}"
     if is_array_of_numpy(value):
         return f"a numpy array of {value.dtype}, shape {value.shape}"
-    return kind.constant_name(value)
+    return kind_of(value).constant_name(value)
 
 
 def annotation_of(value: Any) -> str:
     """Return an annotation that a value fits."""
-    if kind_of(value).is_ndarray:
-        t = value.__vkchi_argument__.type
-        return f"ti.types.NDArray[{shown(t.elem)}, {t.ndim}]"
+    if is_ndarray(value):
+        return f"ti.types.NDArray[{shown(value.elem)}, {len(value.shape)}]"
     if is_memory(value):
         return "ti.Tensor"
     if is_real_scalar(value):
