@@ -458,7 +458,7 @@ class Numbers:
     small: ti.u8 = 3
     on: bool = True
     limit: ti.f32 | None = None
-    far: "float | None" = None
+    far: "float | None" = None  # noqa: UP037
 
 
 @ti.kernel
@@ -493,6 +493,78 @@ def test_views_are_members() -> None:
     assert x.to_numpy().tolist() == [10, 21, 32, 23, 14, 5]
     with pytest.raises(KernelTypeError, match=r"its annotation: ti.types.NDArray\[ti.f32, 1\]"):
         move(Pair(ti.ndarray(ti.i32, 6)[1:3], x))
+
+
+T = typing.TypeVar("T")
+
+
+@dataclasses.dataclass
+class Body(typing.Generic[T]):
+    x: Row
+    k: T
+
+    def __getattr__(self, name: str) -> float:
+        if name.startswith("times"):
+            return float(name[5:]) * self.k
+        raise AttributeError(name)
+
+
+@dataclasses.dataclass
+class World:
+    bodies: list[Body[float]]
+
+
+@ti.kernel
+def sum_bodies(world: World, first: Body[float] | None) -> ti.f32:
+    total = 0.0
+    for body in ti.static(world.bodies):
+        total += body.k * body.x[0]
+    if first is not None:
+        total += first.times10
+    return total
+
+
+def test_lists_of_dataclasses_and_computed_attributes() -> None:
+    a, b = row(1), row(10)
+    world = World([Body(a, 1.0)])
+
+    def check(first: Body[float] | None) -> None:
+        want = sum(body.k * body.x[0] for body in world.bodies)
+        assert sum_bodies(world, first) == want + (10 * first.k if first is not None else 0)
+
+    for first in (None, world.bodies[0], Body(a, 2.0)):
+        check(first)
+    world.bodies[0].k = 5.0
+    check(world.bodies[0])
+    world.bodies.append(Body(b, 0.5))
+    check(None)
+    world.bodies[0].x = b
+    check(world.bodies[1])
+    world = World([Body(a, 3.0), Body(b, 4.0)])
+    check(world.bodies[1])
+    world.bodies.reverse()
+    check(world.bodies[1])
+
+
+@ti.kernel
+def squares(p: Pair, x: Row, y: Row):
+    for i in x:
+        y[i] = x[i] * x[i] * p.dt * p.x[i]
+
+
+def test_torch_operators_of_functions() -> None:
+    torch = pytest.importorskip("torch")
+    pair = Pair(row(2, 2), row(0, 0))
+
+    @ti.torch_op(outputs={"y": "x"})
+    def op(x, y):
+        squares(pair, x, y)
+
+    x = torch.ones(2, requires_grad=True)
+    first, pair.dt = op(x), 3.0
+    both, pair.dt = first + op(x), 100.0
+    both.sum().backward()
+    assert x.grad.tolist() == [14, 14]
 
 
 CACHED = """

@@ -546,8 +546,9 @@ def parameter_of(name: str, note: Any) -> Parameter | None:
     note, is_optional = without_none(note)
     if note is Storage:  # ti.Tensor
         return OpenParameter(name, ndarray(), takes_fields=True)
-    if is_dataclass(note):
-        return ObjectParameter(name, note, takes_none=is_optional)
+    cls = get_origin(note) or note
+    if isinstance(cls, type) and hasattr(cls, "__dataclass_fields__"):
+        return ObjectParameter(name, cls, takes_none=is_optional)
     if is_optional:
         is_array = isinstance(note, ndarray) or note is ndarray
         given = note if isinstance(note, ndarray) else ndarray()
@@ -565,11 +566,6 @@ def parameter_of(name: str, note: Any) -> Parameter | None:
     if isinstance(t, Scalar):
         return ScalarParameter(name, t)
     return TensorParameter(name, t) if isinstance(t, Tensor) else None
-
-
-def is_dataclass(note: Any) -> bool:
-    """True for a class under `dataclasses.dataclass`."""
-    return isinstance(note, type) and hasattr(note, "__dataclass_fields__")
 
 
 def without_none(note: Any) -> tuple[Any, bool]:
