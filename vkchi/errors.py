@@ -139,6 +139,10 @@ class GradientError(CompilationError):
     """
 
 
+class LostValueError(GradientError):
+    """Error: a gradient outside tapes needs a value that the kernel has overwritten or drawn."""
+
+
 class KernelRuntimeError(VkchiError, RuntimeError):
     """Error at run time: device, memory, driver, a call in the wrong state."""
 

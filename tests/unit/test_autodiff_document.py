@@ -21,7 +21,11 @@ def sentences(tree: ast.AST) -> Iterator[ast.expr]:
     """Messages of GradientErrors, also those passed to the function that makes some of them."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            if node.func.id in ("GradientError", "kind"):  # `kind` is one of several such
+            if node.func.id in (
+                "GradientError",
+                "LostValueError",
+                "kind",
+            ):  # `kind` is one of several such
                 yield node.args[0]
             elif node.func.id == "no_derivative_error":
                 yield from node.args[1:2]

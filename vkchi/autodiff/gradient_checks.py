@@ -16,7 +16,7 @@ from vkchi.autodiff.primal import (
 from vkchi.autodiff.reaching import ReachingWrites
 from vkchi.autodiff.results import PUT_THERE, lost_derivative_error, raise_or_warn
 from vkchi.autodiff.rules import RULES, SHARED, is_smooth
-from vkchi.errors import GradientError
+from vkchi.errors import GradientError, LostValueError
 from vkchi.ir.core import ADJOINT, SCRATCH, Func, Op, Param, Value, base_memory, used_in, walk
 from vkchi.ir.ops import UPDATES
 
@@ -103,11 +103,11 @@ def check_repeatable(fn: Func) -> None:
 
 def nondeterminism_error(op: Op) -> GradientError:
     if op.kind == "random":
-        return GradientError(
+        return LostValueError(
             "the gradient needs the random numbers drawn here, which are gone", op.span,
             help="draw them in a kernel of their own, into a field",
         )  # fmt: skip
-    return GradientError(
+    return LostValueError(
         "the gradient needs what an atomic operation returned here, which depends on the order of "
         "iterations", op.span, help="loop serially: ti.loop_config(serialize=True), or keep what "
         "it returns in a field",

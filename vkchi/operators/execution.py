@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from vkchi.calls.call import LaunchRequest, describe_call
 from vkchi.calls.facts import facts
 from vkchi.calls.variant import Variant
-from vkchi.errors import TensorGradientError
+from vkchi.errors import GradientError, LostValueError, TensorGradientError
 from vkchi.fields.array_versions import lock_writers
 from vkchi.fields.storage import Storage
 from vkchi.interop.tensors import new_tensor, new_zeros
@@ -208,7 +208,15 @@ def _run_generated(
     def differentiate(name: str, kernel: CompiledKernel, *given: Any) -> None:
         act(name, kernel, *given, fields=memory)
 
-    spec.kernel.dispatch(differentiate, *spec.arrange(known))
+    try:
+        spec.kernel.dispatch(differentiate, *spec.arrange(known))
+    except LostValueError as e:
+        names = ", ".join(p.name for p in spec.parameters)
+        raise GradientError(
+            e.sentence, e.span, notes=e.notes,
+            help="make an operator of a Python function, whose calls save it: "
+            f"ti.torch_op(lambda {names}: {spec.name}({names}), outputs=...)",
+        ) from None  # fmt: skip
     return {name: _slope(known[name]) for name in wanted}
 
 

@@ -16,7 +16,7 @@ from vkchi.analysis.memory.boxes import Box, boxes_may_intersect, is_inside
 from vkchi.autodiff.results import CompiledGradient, MarkedOp
 from vkchi.calls.call import KernelCall, LaunchRequest, check_numbers, describe_call
 from vkchi.calls.facts import facts
-from vkchi.errors import GradientError, GradientWarning, warn_at
+from vkchi.errors import GradientError, GradientWarning, LostValueError, warn_at
 from vkchi.fields.array_versions import lock_writers
 from vkchi.fields.storage import Storage
 from vkchi.launch.compiled_kernel import NOTHING_SHARED, CompiledKernel
@@ -106,7 +106,7 @@ def check_slopes(call: KernelCall, made: CompiledGradient) -> None:
 
 def overwritten_input_error(call: KernelCall, made: GradientPlan, op: MarkedOp) -> GradientError:
     what = "the kernel reads it here" if op.kind == "load" else "the kernel changes it here"
-    return GradientError(
+    return LostValueError(
         f"the gradient of {call.name}() needs what `{op.array}` held before the kernel overwrote "
         "it",
         made.live.writes.span_of(op.array), notes=((what, op.span),),
@@ -115,10 +115,13 @@ def overwritten_input_error(call: KernelCall, made: GradientPlan, op: MarkedOp) 
 
 
 class FieldContents(Protocol):
-    """Contents of fields as a call left them."""
+    """Contents of fields, and perhaps of other arrays, as a call left them."""
 
     def find(self, array: Storage) -> Storage:
         """Return the array with the contents of a field; the field itself if no copy is known."""
+
+    def knows(self, array: Storage) -> bool:
+        """True for an array with known contents."""
 
     def check(self, name: str, array: Storage, span_of: Callable[[str], Span | None]) -> None:
         """Raise GradientError if a field's contents are unknown; `span_of` locates its read."""
@@ -147,8 +150,10 @@ def run_gradient(
         else LaunchRequest(name, kernel, args).call
     )
     gradients = CallAdjoints(call)
-    own = kernel.fields(args) if fields is not None else {}
+    own: dict[str, Storage] = {}
     if fields is not None:
+        own = {k: array for k, array in call.arrays.items() if fields.knows(array)}
+        own |= kernel.fields(args)
         saved = {k: fields.find(array) for k, array in own.items()}
         call = call._replace(arrays={**call.arrays, **saved})
     made, needs, redefined = fit_gradient(call, gradients)
