@@ -9,25 +9,28 @@ Precondition: A is linear. The gradient raises GradientError if a solver run did
 for `MatrixFreeCG` if A is not symmetric. It does nothing if dx is 0.
 
 Guarantees: A is the matrix of the solver run, even if Python variables of the kernel have changed
-since.
+since, or if fields that it reads were overwritten. In limited memory, the latter is an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from vkchi.algorithms.array_kernels import make_like
 from vkchi.calls.call import LaunchRequest as Launch
+from vkchi.calls.variant import Variant
 from vkchi.errors import GradientError
+from vkchi.fields.array_versions import Read
 from vkchi.fields.elements import ArrayAccess
 from vkchi.fields.storage import Storage
 from vkchi.kernel import BoundKernel, Kernel, launch_or_record
 from vkchi.launch.compiled_kernel import CompiledKernel
 from vkchi.runtime import current_runtime
-from vkchi.span import user_span
+from vkchi.span import Span, user_span
 from vkchi.tape.custom import Recorded
 from vkchi.tape.kernel_grad import run_gradient
+from vkchi.tape.ledger import box_at
 from vkchi.tape.queries import check_known
 from vkchi.tuples import NamedTuple
 from vkchi.types.lazy_numpy import np
@@ -62,6 +65,45 @@ class LinearSystem(NamedTuple):
     is_symmetric: bool
 
 
+class SavedContents:
+    """Contents of arrays at the time of a solver run, copied before they are overwritten.
+
+    It implements `tape.kernel_grad.FieldContents`.
+    """
+
+    def __init__(self) -> None:
+        self.reads: dict[int, Read] = {}
+
+    def keep(self, arrays: Iterable[Storage]) -> None:
+        """Save the contents of arrays for the gradients of the current tape.
+
+        No effect in limited memory, where steps are repeated from saved states.
+        """
+        tape = current_runtime().tape
+        if not tape.snapshots.is_limited:
+            for array in arrays:
+                account = tape.ledger.open(array)
+                self.reads[id(array)] = tape.snapshots.want(account, array, box_at(array), None)
+
+    def find(self, array: Storage) -> Storage:
+        read = self.reads.get(id(array))
+        return array if read is None else read.source
+
+    def knows(self, array: Storage) -> bool:
+        return id(array) in self.reads
+
+    def check(self, name: str, array: Storage, span_of: Callable[[str], Span | None]) -> None:
+        """Do nothing: the tape reports reads of overwritten arrays (`custom.MutationLog`)."""
+
+    def changed(self, arrays: Mapping[str, Storage]) -> dict[str, Storage] | None:
+        """The copies of arrays that were overwritten since, by name; None if there are none or if
+        not all of `arrays` are saved."""
+        if not all(map(self.knows, arrays.values())):
+            return None
+        found = {name: self.find(array) for name, array in arrays.items()}
+        return {name: copy for name, copy in found.items() if copy is not arrays[name]} or None
+
+
 class MatrixProduct(NamedTuple):
     """The matrix product at the time of a solver run: a call of the kernel that sets Av to A @
     v."""
@@ -71,10 +113,19 @@ class MatrixProduct(NamedTuple):
     args: tuple[Any, ...]
     v: Any
     Av: Any
+    contents: SavedContents
 
     def multiply(self, x: Vector) -> Vector:
         self.v.put_unnoticed(x)
-        launch_or_record(self.name, self.kernel, self.args)
+        changed = self.contents.changed(self.inputs())
+        if changed is None:
+            launch_or_record(self.name, self.kernel, self.args)
+        else:
+            call = Launch(self.name, self.kernel, self.args).call
+            made = self.kernel.derived.find(
+                "itself", None, lambda: Variant(call, self.kernel.artifact)
+            )
+            made.run(call, {**call.arrays, **changed})
         return np.array(self.Av.contents())
 
     def multiply_transposed(self, x: Vector) -> Vector:
@@ -83,7 +134,7 @@ class MatrixProduct(NamedTuple):
         self.v.put_unnoticed(np.zeros_like(x))
         self.v.grad.fill(0)
         self.Av.grad.put_unnoticed(x)
-        run_gradient(self.name, self.kernel, self.args)
+        run_gradient(self.name, self.kernel, self.args, fields=self.contents)
         return np.array(self.v.grad.contents())
 
     def differentiate(self, x: Vector, slope: Vector) -> None:
@@ -91,7 +142,7 @@ class MatrixProduct(NamedTuple):
         x^T."""
         self.v.put_unnoticed(x)
         self.Av.grad.put_unnoticed(slope)
-        run_gradient(self.name, self.kernel, self.args)
+        run_gradient(self.name, self.kernel, self.args, fields=self.contents)
 
     def inputs(self) -> dict[str, Storage]:
         """The arrays other than v and Av that the kernel accesses, by parameter name."""
@@ -116,7 +167,11 @@ def product_of(kernel: Kernel | BoundKernel, x: Any) -> MatrixProduct:
         pairs[key] = tuple(make_like(x, needs_grad=True) for _ in range(2))
     v, Av = pairs[key]
     return kernel.inspect(
-        lambda compiled, args: MatrixProduct(kernel_name(kernel), compiled, args, v, Av), v, Av
+        lambda compiled, args: MatrixProduct(
+            kernel_name(kernel), compiled, args, v, Av, SavedContents()
+        ),
+        v,
+        Av,
     )
 
 
@@ -141,6 +196,7 @@ def solve_on_tape(system: LinearSystem, b: Any, x: Any, tol: float) -> bool:
     product = product_of(system.product, x)
     inputs = product.inputs()
     check_known(tape.ledger, [*inputs.values(), b])
+    product.contents.keep(inputs.values())
     has_place = x.companion("grad") is not None
 
     def run() -> bool:
