@@ -9,10 +9,15 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+from collections.abc import Sequence
 from itertools import islice
 from types import CodeType, FrameType
+from typing import TYPE_CHECKING
 
 from vkchi.tuples import NamedTuple
+
+if TYPE_CHECKING:
+    import dis
 
 MOST_CALLS, FIRST_CALLS, LAST_CALLS = 8, 3, 2  # lines of a call chain
 
@@ -72,6 +77,43 @@ def user_frame() -> FrameType | None:
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
     return frame
+
+
+def stores_literal() -> bool:
+    """True if the user's innermost frame is storing a literal number: `x[i] = 0.0`, `v.x = 0.0`.
+
+    By its bytecode. False for values that are computed, or chosen by a condition.
+    """
+    import dis  # slow import
+
+    frame = user_frame()
+    before: list[dis.Instruction] = []
+    for one in dis.get_instructions(frame.f_code) if frame is not None else ():
+        if frame is not None and one.offset == frame.f_lasti:
+            taken = {"STORE_SUBSCR": 3, "STORE_ATTR": 2}.get(one.opname)
+            return taken is not None and pushes_literal(before, taken, one.is_jump_target)
+        before.append(one)
+    return False
+
+
+def pushes_literal(code: Sequence[dis.Instruction], taken: int, is_reached: bool) -> bool:
+    """True if the last of the `taken` values on top of the stack, after `code`, is a constant
+    number.
+
+    With `is_reached`, a jump leads to the end of `code`.
+    """
+    import dis
+
+    depth = 0
+    for one in reversed(code):
+        if is_reached:
+            return False
+        depth += dis.stack_effect(one.opcode, one.arg, jump=False)
+        if depth == taken:
+            is_constant = one.opname in ("LOAD_CONST", "LOAD_SMALL_INT")
+            return is_constant and isinstance(one.argval, int | float)
+        is_reached = one.is_jump_target
+    return False
 
 
 def name_in_user_code(thing: object) -> str:

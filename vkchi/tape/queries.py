@@ -50,7 +50,7 @@ from vkchi.errors import GradientError, KernelRuntimeError
 from vkchi.fields.elements import ArrayAccess
 from vkchi.fields.storage import Storage
 from vkchi.interop import host_views
-from vkchi.span import Span, user_span
+from vkchi.span import Span, stores_literal, user_span
 from vkchi.tape.call_facts import covering, lost_parts, memory_of
 from vkchi.tape.ledger import (
     Account,
@@ -226,8 +226,8 @@ def write_by_python(
     """True if a Python write ends a derivative; updates the account.
 
     It stores a constant over a derivative, or over an input that kernels have used. Additions end
-    nothing. If Python has read that part before, its new value is unknown unless a fill stored it.
-    The derivative is then lost, and the result False.
+    nothing. If Python has read that part before, its new value is unknown unless a fill stored it,
+    or it is a literal. The derivative is then lost, and the result False.
 
     With `is_ours` False, the writer is a custom-gradient function, or gradients are running; the
     result is False.
@@ -245,7 +245,10 @@ def write_by_python(
     found = used or account.start
     if found is None:
         return False
-    if access.kind == "write" and reads and (at is None or at in reads or None in reads):
+    is_read = access.kind == "write" and reads and (at is None or at in reads or None in reads)
+    if is_read and at is not None and stores_literal():
+        account.array.overwritten += 1  # values that were read are not the new ones
+    elif is_read:
         who, part = "Python, which had read it", () if at is None else box
         account.definitions.put(found.overwritten(account.array, who, user_span(), part))
         return False

@@ -1429,3 +1429,86 @@ def refusal_of_a_tape(loss: Any) -> Iterator[None]:
     """A tape that ends with the error for overwritten inputs."""
     with pytest.raises(ti.ad.GradientError, match="has overwritten since"), ti.ad.Tape(loss):
         yield
+
+
+# --- literals ------------------------------------------------------------------------------------
+
+
+def test_literals_are_constants_also_where_python_has_read() -> None:
+    """`y[0] = 0.0` does not depend on what was read; computed and chosen values may."""
+    x, loss = make()
+    y = field(4)
+    first, second = make_steps(x, y, loss)
+    seen: list[Any] = []
+
+    def look():
+        seen[:] = [y.to_numpy(), y[0]]
+
+    def put_literals():
+        y[0] = 0.0
+        y[int(seen[0][2] < 100)] = -2
+        if seen[0][1] > 0:
+            y[2] = 1.5
+
+    def put_in_a_loop():
+        for i in range(2):
+            y[i] = 0
+
+    def put_computed():
+        y[0] = seen[0][0] + 1.0
+
+    def put_negated():
+        y[0] = -seen[0][0]
+
+    def put_chosen():
+        y[0] = seen[0][0] if len(seen) == 2 else 0.0
+
+    def put_one_or_other():
+        y[0] = seen[0][0] or 0.0
+
+    def put_name():
+        value = 0.0
+        y[0] = value
+
+    def put_old_value():
+        y[0] = seen[1] + 1
+
+    check(x, loss, first, look, put_literals, second, gradient=[0, -2, 1.5, 4 * X[3]])
+    check(x, loss, first, look, put_in_a_loop, second, gradient=[0, 0, 4 * X[2], 4 * X[3]])
+    message = "`y` was overwritten by Python, which had read it"
+    for put in (put_computed, put_negated, put_chosen, put_one_or_other, put_name):
+        refuse(message, loss, first, look, put, second)
+    want = 4 * X + np.array([1, 0, 0, 0])
+    check(x, loss, first, look, put_old_value, second, gradient=want)
+    refuse(message, loss, first, look, put_literals, put_old_value, second)
+
+
+@pytest.mark.parametrize("has_looked", [False, True])
+def test_literals_in_components_and_members(has_looked: bool) -> None:
+    pair = ti.types.struct(a=ti.f32, v=ti.math.vec2)
+    x, y = (ti.Vector.field(2, ti.f32, 2, needs_grad=True) for _ in range(2))
+    s, loss = pair.field(shape=2, needs_grad=True), field()
+
+    @ti.kernel
+    def first():
+        for i in x:
+            y[i] = x[i] * x[i]
+            s[i].a = x[i][0] ** 2
+            s[i].v = x[i] * x[i]
+
+    @ti.kernel
+    def second():
+        for i in x:
+            loss[None] += y[i].sum() + s[i].a * 10 + s[i].v.sum() * 100
+
+    x.fill(0.5)
+    with ti.ad.Tape(loss):
+        first()
+        if has_looked:
+            assert y.to_numpy().all() and s.to_numpy()["a"].all() and s[0].v[0] == 0.25
+        y[0][1] = 0.0
+        y[1].x = 0.0
+        s[0].a = 1.0
+        s[1].v[0] = 2.0
+        second()
+    is_near(x.grad, [[101, 100], [10, 101]])

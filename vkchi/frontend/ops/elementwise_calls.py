@@ -184,11 +184,10 @@ def frexp(cx: Context, x: Any) -> tuple[Any, Any]:
     v = operator_lowering.cast(cx, v, wide)
     parts = _PARTS[wide]
     word = with_scalar(v.type, parts.word)
-    bits = cx.b.emit("bitcast", v, type=word)
-    # The exponent has no derivative.
-    constant = cx.b.emit("bitcast", cx.b.emit("stop_grad", v), type=word)
+    same = cx.b.emit("stop_grad", v)
+    bits = cx.b.emit("bitcast", same, type=word)  # without a derivative, as the exponent
     field = operator_lowering.binary(
-        cx, "&", operator_lowering.binary(cx, ">>", constant, parts.fraction), parts.special
+        cx, "&", operator_lowering.binary(cx, ">>", bits, parts.fraction), parts.special
     )
     kept = operator_lowering.binary(cx, "&", bits, ~(parts.special << parts.fraction))
     halved = operator_lowering.binary(cx, "|", kept, parts.half << parts.fraction)
@@ -199,7 +198,12 @@ def frexp(cx: Context, x: Any) -> tuple[Any, Any]:
         operator_lowering.compare(cx, "==", field, parts.special),
         is_and=False,
     )
-    mantissa = operator_lowering.select(cx, is_whole, v, cx.b.emit("bitcast", halved, type=v.type))
+    fraction = cx.b.emit("bitcast", halved, type=v.type)
+    # The mantissa is v times a power of two, which is constant.
+    change = cx.b.emit("mul", cx.b.emit("sub", v, same), cx.b.emit("div", fraction, same))
+    smooth = cx.b.emit("add", fraction, change)
+    fraction = cx.b.emit("with_derivative_of", fraction, smooth, smooth)
+    mantissa = operator_lowering.select(cx, is_whole, v, fraction)
     exponent = operator_lowering.select(
         cx, is_whole, 0, operator_lowering.binary(cx, "-", field, parts.half)
     )
