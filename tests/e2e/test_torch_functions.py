@@ -280,6 +280,14 @@ def test_autocast(op):
     )
 
 
+def test_bfloat16():
+    made = ti.torch_op(lambda x, y: square(x, y), outputs={"y": "x"})
+    x = torch.tensor([1.0, 2.0, 3.0], dtype=torch.bfloat16, requires_grad=True)
+    y = made(x)
+    assert y.dtype == torch.bfloat16 and y.tolist() == [1, 4, 9]
+    assert gradient(y, x).tolist() == [2, 4, 6]
+
+
 def test_opcheck(op):
     found = torch.library.opcheck(op, (inputs(), 2))
     assert set(found.values()) == {"SUCCESS"}
