@@ -74,6 +74,10 @@ def test_make_demo_prints_readme_output(
 # Arguments, and a pattern of the output of the example when its own check has passed.
 EXAMPLES = {
     "padding": (["--out", "{tmp}"], "equal to numpy"),
+    "cart_poles": (
+        ["--carts", "256", "--steps", "200"],
+        r"(9\d|100) % stand for all 200 steps",
+    ),
     "depthwise_conv": (["--shape", "2,4,32"], "v3 both"),
     "diffmpm": (["--memory"], "calls again"),
     "every_device": (["--bodies", "200", "--steps", "3"], r"(?m)^([1-9]\d*) of \1 devices agree$"),
@@ -84,6 +88,7 @@ EXAMPLES = {
     "poisson": ([], r"off by \S+e-0[4-9] from the solution"),
     "torch_padding": (["--size", "24"], "walls and gradients agree"),
     "torch_depthwise": (["--steps", "40"], r"loss after 40 steps: 0\.0"),
+    "torch_plate": (["--size", "12", "--rounds", "60"], r"after 60 rounds: 0\.[01]\d+ off"),
 }
 
 
