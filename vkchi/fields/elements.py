@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import math
 import struct
-import sys
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from operator import attrgetter
@@ -39,7 +38,6 @@ from vkchi.runtime import Runtime, find_runtime
 from vkchi.span import name_in_user_code
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
-    SCALARS,
     WIDE_FROM,
     WIDE_FROM_BYTES,
     Array,
@@ -47,10 +45,6 @@ from vkchi.types import (
     Scalar,
     Tensor,
     bf16,
-    f16,
-    f32,
-    f64,
-    integer_range,
     losses,
     needs_wide,
     scalar_of,
@@ -173,26 +167,6 @@ def words_of_scalar(number: bytes) -> tuple[int, ...]:
 # --- elements ------------------------------------------------------------------------------------
 
 V = TypeVar("V")
-GREATEST = {
-    f16: 65504.0,
-    bf16: float.fromhex("0x1.fep127"),
-    f32: float.fromhex("0x1.fffffep127"),
-    f64: sys.float_info.max,
-}
-
-
-def plain_values_of(t: Scalar) -> tuple[tuple[type, ...], Any, Any]:
-    """Python types whose values can be stored as `t` without a cast, and the least and greatest of
-    these values."""
-    if t.kind == "b":
-        return (bool,), False, True
-    if t.kind == "f":
-        most = GREATEST[t]
-        return (float, int), -most, most
-    return (int,), *integer_range(t)
-
-
-PLAIN = {t: plain_values_of(t) for t in SCALARS.values()}
 
 
 def lies_inside(key: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
@@ -658,7 +632,7 @@ class Elements(PythonScope):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if self._is_quick and self.watch is None and self.runtime.recording is None:
-            kinds, low, high = PLAIN[self.number]
+            kinds, low, high = losses.PLAIN[self.number]
             place = key if type(key) is tuple else () if key is None else (key,)
             if type(key) is int:
                 is_inside = 0 <= key < self._length
@@ -748,7 +722,7 @@ class Elements(PythonScope):
         if self.device.busy and self.buffer.view is not None and write_later(self, index, values):
             return
         self.ready_to_write()
-        if len(index) == self._rank and type(values) in PLAIN[self.number][0]:
+        if len(index) == self._rank and type(values) in losses.PLAIN[self.number][0]:
             self._numbers[index] = values
             return
         if self.host is not None:
@@ -796,7 +770,7 @@ class Elements(PythonScope):
     def _cooked(self, value: Any, shape: tuple[int, ...], *, is_filled: bool = False) -> Any:
         """The value converted to this array's type: one scalar, or an array of `shape`. With
         `is_filled`, a loss only warns. Raises ArgumentError."""
-        kinds, low, high = PLAIN[self.number]
+        kinds, low, high = losses.PLAIN[self.number]
         if type(value) in kinds and low <= value <= high:
             return value  # needs no cast
         numbers = host_views.to_number_array(value)

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from vkchi.errors import ArgumentError
 from vkchi.fields import display
-from vkchi.fields.elements import PLAIN, ArrayAccess, Elements, fill_later
+from vkchi.fields.elements import ArrayAccess, Elements, fill_later
 from vkchi.interop import dlpack, host_views
 from vkchi.runtime import Runtime, await_host_memory
 from vkchi.tuples import NamedTuple
 from vkchi.types import Layout, Scalar, Tensor, bf16, f32, row_major, shape_of, u1, u8, with_shape
 from vkchi.types.bfloat16 import decode, raw_dtype
 from vkchi.types.lazy_numpy import is_numpy_loaded, np
+from vkchi.types.losses import PLAIN
 
 if TYPE_CHECKING:
     from vkchi.device import Buffer

@@ -29,7 +29,6 @@ from vkchi.lang.function import python_function
 from vkchi.lang.linear_algebra import linear
 from vkchi.public_names import visible_names
 from vkchi.types import Scalar, bf16, cook, f32, promote, scalar_of_dtype
-from vkchi.types.bfloat16 import convert
 from vkchi.types.lazy_numpy import NumpyFunction, is_array_of_numpy, is_of_numpy, np
 
 if TYPE_CHECKING:
@@ -126,10 +125,8 @@ class Matrix(Arithmetic):
     def __init__(self, arr: Numbers, dt: ScalarDType | None = None) -> None:
         t = scalar_type(dt)
         entries = _numbers(arr)
-        self.dt, self._entries = t, entries
-        if t is not None:
-            self._entries = np.asarray(convert(entries, t))
-            self.dt = f32 if t is bf16 else t
+        self.dt = f32 if t is bf16 else t
+        self._entries = entries if t is None else np.asarray(cast_numbers(entries, t))
         self._sum_of = None
 
     @property

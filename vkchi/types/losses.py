@@ -10,6 +10,7 @@ values fit.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -22,12 +23,34 @@ from vkchi.errors import (
     warn_user,
 )
 from vkchi.tuples import NamedTuple
-from vkchi.types import SCALARS, Scalar, bf16, integer_range
+from vkchi.types import SCALARS, Scalar, bf16, f16, f32, f64, integer_range
 from vkchi.types.lazy_numpy import np
 from vkchi.types.packed_numbers import QuantFixed, QuantInt, Quantised
 
 CHUNK = 1 << 15  # values
 FEW = 16  # values; up to that many are checked faster without numpy
+
+
+GREATEST = {
+    f16: 65504.0,
+    bf16: float.fromhex("0x1.fep127"),
+    f32: float.fromhex("0x1.fffffep127"),
+    f64: sys.float_info.max,
+}
+
+
+def plain_values_of(t: Scalar) -> tuple[tuple[type, ...], Any, Any]:
+    """Python types whose values can be stored as `t` without a cast, and the least and greatest of
+    these values."""
+    if t.kind == "b":
+        return (bool,), False, True
+    if t.kind == "f":
+        most = GREATEST[t]
+        return (float, int), -most, most
+    return (int,), *integer_range(t)
+
+
+PLAIN = {t: plain_values_of(t) for t in SCALARS.values()}
 
 
 class ValueBounds(NamedTuple):
@@ -64,7 +87,7 @@ def bounds_of(t: Scalar | Quantised) -> ValueBounds | None:
         return ValueBounds(str(t), True, *integer_range(t), t.dtype)
     most, digits = float(np.finfo(t.dtype).max), np.finfo(t.dtype).nmant
     if t is bf16:
-        most, digits = float.fromhex("0x1.fep127"), 7
+        most, digits = GREATEST[bf16], 7
     half = 2.0 ** (np.finfo(t.dtype).maxexp - digits - 2)  # half an ulp, which rounds up
     edge = most + half if t.bits < 64 else most
     return ValueBounds(str(t), False, -edge, edge, np.float16 if t is bf16 else t.dtype)
