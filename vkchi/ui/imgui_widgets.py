@@ -18,6 +18,26 @@ from vkchi.ui.draw_calls import Colour, colour_of
 BUTTONS = {1: 0, 2: 1, 3: 2}  # left, right, middle
 
 
+# The dark colours of Dear ImGui 1.84, which Taichi's windows have.
+DARK = {
+    "window_bg": (0.06, 0.06, 0.06, 0.94),
+    "popup_bg": (0.08, 0.08, 0.08, 0.94),
+    "frame_bg": (0.16, 0.29, 0.48, 0.54),
+    "frame_bg_hovered": (0.26, 0.59, 0.98, 0.4),
+    "frame_bg_active": (0.26, 0.59, 0.98, 0.67),
+}
+
+
+def set_style(imgui: Any) -> None:
+    """Give the current context the look of Taichi's windows: dark, and no markers beside the
+    components of colours."""
+    style = imgui.get_style()
+    for name, colour in DARK.items():
+        style.set_color_(getattr(imgui.Col_, name), imgui.ImVec4(*colour))
+    if hasattr(style, "color_marker_size"):  # since Dear ImGui 1.92.5
+        style.color_marker_size = 0.0
+
+
 class Gui:
     """Immediate-mode widgets: methods are called in each frame and return the widget's current
     value.
@@ -31,6 +51,7 @@ class Gui:
 
         self._imgui, self._context = imgui, imgui.create_context()
         imgui.set_current_context(self._context)
+        set_style(imgui)
         self._backend = ImguiWgpuBackend(device, "rgba8unorm")
         self._size, self._touch = size, touch
         self._is_begun, self._open = False, 0

@@ -5,8 +5,8 @@ The sources are templates for pygfx, with these variables:
 - `flat`: positions are fractions of the window;
 - `indexed`, `normals`, `radii`, `instanced`, `two_sided`, `wireframe`: options of the draw.
 
-Lighting: colour * (ambient + sum of lights * max(0, normal . direction to the light)). Source:
-Taichi's documentation of GGUI, and its images.
+Lighting: colour * (ambient + sum of lights * max(0, normal . direction to the light)); of two-sided
+meshes with |normal . direction|. Source: Taichi's documentation of GGUI, and its images.
 
 Spheres are ray-traced on a square, so their outlines, normals and depths are exact. In perspective,
 the square is perpendicular to the view ray. Its half side is r d / sqrt(d^2 - r^2), the visible
@@ -60,7 +60,12 @@ fn light_on(at: vec3<f32>, normal: vec3<f32>) -> vec3<f32> {
     for (var k = 0; k < {{ num_point_lights }}; k++) {
         let light = u_point_lights[k];
         let way = normalize(light.world_transform[3].xyz - at);
-        sum += srgb2physical(light.color.rgb) * light.intensity * max(0.0, dot(normal, way));
+        $$ if two_sided
+            let facing = abs(dot(normal, way));
+        $$ else
+            let facing = max(0.0, dot(normal, way));
+        $$ endif
+        sum += srgb2physical(light.color.rgb) * light.intensity * facing;
     }
     $$ endif
     return sum;
@@ -252,15 +257,7 @@ fn fs_main(varyings: Varyings) -> FragmentOutput {
     $$ if flat
         let color = varyings.color;
     $$ else
-        var normal = normalize(varyings.normal);
-        $$ if two_sided
-            let back = u_stdinfo.cam_transform_inv * vec4<f32>(0.0, 0.0, 1.0, 0.0);
-            let to_eye = select(
-                u_stdinfo.cam_transform_inv[3].xyz - varyings.at, back.xyz, is_orthographic(),
-            );
-            normal = select(normal, -normal, dot(normal, to_eye) < 0.0);
-        $$ endif
-        let color = varyings.color * light_on(varyings.at, normal);
+        let color = varyings.color * light_on(varyings.at, normalize(varyings.normal));
     $$ endif
     var out: FragmentOutput;
     out.color = vec4<f32>(color, 1.0);

@@ -173,6 +173,25 @@ def test_a_surface(window, scene, indexed: bool, two_sided: bool, turned: bool) 
     assert abs(image - wanted)[mask].max() < 0.004
 
 
+@pytest.mark.parametrize("instanced", [True, False])
+@pytest.mark.parametrize("two_sided", [True, False])
+def test_a_surface_lit_from_behind(window, scene, instanced: bool, two_sided: bool) -> None:
+    """As in Taichi, |normal . direction to the light| counts for two-sided meshes."""
+    behind = [((0.5, 0.3, -2.0), (0.2, 0.3, 1.0))]
+    scene.point_light(pos=behind[0][0], color=behind[0][1])
+    if instanced:
+        turn = ti.Matrix.field(4, 4, ti.f32, 1)
+        turn[0] = np.eye(4)
+        scene.mesh_instance(field_of(QUAD), TWO, color=COLOUR, two_sided=two_sided, transforms=turn)
+    else:
+        scene.mesh(field_of(QUAD), TWO, color=COLOUR, two_sided=two_sided)
+    image, at = shot(window, scene), plane_under()
+    wanted = lit(np.array([0, 0, -1.0]), at, behind) * two_sided
+    mask = abs(at[:, :, :2]).max(-1) < 1
+    assert abs(image - wanted)[mask].max() < 0.004
+    assert (wanted[mask].max() > 0.1) == two_sided
+
+
 def test_depths_of_a_surface(window, scene) -> None:
     tilted = QUAD + np.array([0, 0, 1], np.float32) * QUAD[:, :1]
     scene.mesh(field_of(tilted), TWO)

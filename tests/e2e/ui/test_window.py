@@ -161,6 +161,12 @@ def test_widgets_are_drawn(window) -> None:
     assert (image[5:100, 25:40, :3].min(-1) > 0.9).any()  # white letters
     red = (image[..., 0] > 0.9) & (image[..., 1:3].max(-1) < 0.3)
     assert red[5:100, 35:60].any()
+    bytes_, counts = np.unique(
+        np.rint(image[..., :3].reshape(-1, 3) * 255).astype(int), axis=0, return_counts=True
+    )
+    panel, frame = bytes_[np.argsort(-counts)[:2]]
+    assert abs(panel - 0.06 * 0.94 * 255).max() <= 1  # the colours of Taichi's panels
+    assert abs(frame - (panel * 0.46 + np.array([0.16, 0.29, 0.48]) * 0.54 * 255)).max() <= 2
     window.get_canvas().set_background_color((0, 0, 1))
     window.show()
     assert window.get_image_buffer_as_numpy()[:, :, 0].max() == 0  # widgets last a frame
