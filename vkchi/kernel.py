@@ -760,7 +760,7 @@ def real_func(fn: FunctionType) -> RealFunc:
     return RealFunc(checked_function(fn, "real_func"))
 
 
-def pyfunc(fn: FunctionType) -> PyFunc:
+def pyfunc(fn: Callable[..., object]) -> PyFunc:
     """Make a function that both kernels and Python can call.
 
     Args:

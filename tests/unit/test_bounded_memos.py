@@ -103,8 +103,8 @@ FEW = {
     "vkchi.ir.literal._pattern": "names of PATTERNS",
     "vkchi.opt.math.arithmetic.formulas_for": "two truth values",
     "vkchi.opt.pipeline.load_pass": "passes",
-    "vkchi.algorithms.sort.digit_kernels": "lengths of digits",
-    "vkchi.algorithms.sort.key_kernels": "number types",
+    "vkchi.algorithms.radix_sort.digit_kernels": "lengths of digits",
+    "vkchi.algorithms.radix_sort.key_kernels": "number types",
     "vkchi.operators.fast_path.direct_class": "classes that torch has for operators",
 }
 

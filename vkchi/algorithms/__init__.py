@@ -1,8 +1,9 @@
 """Array algorithms on the device: prefix sums, sorting, compaction."""
 
 from vkchi.algorithms.compaction import compact
+from vkchi.algorithms.kernel_sort import sort, sort_scratch_slots
+from vkchi.algorithms.radix_sort import argsort, parallel_sort
 from vkchi.algorithms.scan import PrefixSumExecutor, exclusive_scan, inclusive_scan
-from vkchi.algorithms.sort import argsort, parallel_sort
 
 __all__ = [
     "PrefixSumExecutor",
@@ -11,4 +12,6 @@ __all__ = [
     "exclusive_scan",
     "inclusive_scan",
     "parallel_sort",
+    "sort",
+    "sort_scratch_slots",
 ]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.algorithms.array_kernels import check_array, on_arrays
+from vkchi.algorithms.radix_sort import gather
 from vkchi.algorithms.scan import Scan
-from vkchi.algorithms.sort import gather
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
 from vkchi.ndarray import ndarray

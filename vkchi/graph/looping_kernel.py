@@ -80,6 +80,12 @@ class LoopingKernel:
 
     def __call__(self, *args: Any, **named: Any) -> None:
         given = dict(zip(self._names, self._whole.arrange(args, named), strict=True))
+        tape = current_runtime().tape
+        if tape is not None and tape.kind == "record":
+            raise KernelRuntimeError(
+                f"{self._fn.__name__}() has loops of ti.graph.do_while, which ti.record() cannot "
+                "record\nhelp: record the kernels of the loop, and call `g.run_while(flag)`"
+            )
         for loop in loops_in(self.parts):  # before anything runs
             self._flag(loop, given)
         self._run(self.parts, given)

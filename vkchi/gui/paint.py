@@ -40,7 +40,7 @@ from vkchi.types.lazy_numpy import np
 TINY = 1e-12  # least squared length of a segment, pixels^2: no division by 0
 
 
-@pyfunc  # type: ignore[arg-type]
+@pyfunc
 def capsule(x: Any, y: Any, ax: Any, ay: Any, bx: Any, by: Any, radius: Any) -> Any:
     """Approximate coverage of the pixel centred at (x, y) by the points within `radius` of the
     segment a-b.
@@ -55,13 +55,13 @@ def capsule(x: Any, y: Any, ax: Any, ay: Any, bx: Any, by: Any, radius: Any) -> 
     return disc(px, py, radius)
 
 
-@pyfunc  # type: ignore[arg-type]
+@pyfunc
 def disc(x: Any, y: Any, radius: Any) -> Any:
     """Coverage, as in `capsule`, of the pixel centred at (x, y) by a disc around the origin."""
     return min(max(radius - sqrt(x * x + y * y), 0.0), 1.0)
 
 
-@pyfunc  # type: ignore[arg-type]
+@pyfunc
 def triangle(x: Any, y: Any, ax: Any, ay: Any, bx: Any, by: Any, cx: Any, cy: Any) -> Any:
     """1 where (x, y) is in the triangle or on its edge, else 0."""
     e = (bx - ax) * (y - ay) - (by - ay) * (x - ax)

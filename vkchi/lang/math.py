@@ -18,6 +18,7 @@ from vkchi.lang.elementwise import (
     asin,
     atan,
     atan2,
+    cast,
     ceil,
     clz,
     cos,
@@ -48,6 +49,7 @@ from vkchi.lang.elementwise import (
 from vkchi.lang.function import composite
 from vkchi.lang.linear_algebra import linear
 from vkchi.lang.matrix import identity, pack
+from vkchi.types import i32, u32
 
 if TYPE_CHECKING:  # argument types and constructors
     from vkchi.protocols import MatrixType as mat2
@@ -85,7 +87,8 @@ __all__ = [
     "acos", "asin", "atan", "atan2", "ceil", "clz", "cos", "cosh", "exp", "exp2", "ffs", "floor",
     "isinf", "isnan", "log", "log2", "max", "min", "mod", "popcnt", "pow", "round", "sign", "sin",
     "sinh", "sqrt", "tan", "tanh", "trunc",
-    "clamp", "degrees", "distance", "dot", "cross", "determinant", "fract", "inverse", "length",
+    "clamp", "degrees", "distance", "dot", "cross", "determinant", "fns", "fract", "inverse",
+    "length",
     "mix", "normalize", "radians", "reflect", "refract", "smoothstep", "step",
     "cconj", "cdiv", "cexp", "cinv", "clog", "cmul", "cpow", "csqrt",
     "eye", "rot_by_axis", "rot_yaw_pitch_roll", "rotation2d", "rotation3d", "scale", "translate",
@@ -103,6 +106,39 @@ def mix(x: Any, y: Any, a: Any) -> Any:
 def clamp(x: Any, xmin: Any, xmax: Any) -> Any:
     """x limited to the range [xmin, xmax]."""
     return min(xmax, max(xmin, x))
+
+
+@composite
+def fns(mask: Any, base: Any, offset: Any) -> Any:
+    """Find the n-th set bit of a 32-bit mask: its position, as a u32; 0xffffffff if there is none.
+
+    Args:
+        mask: an integer.
+        base: the first position that counts, 0 to 31.
+        offset: n; upwards from `base` if positive, downwards if negative. For 0, bit `base` itself.
+
+    Returns:
+        The position.
+
+    Source: CUDA's `__fns`.
+    """
+    rest, first = cast(mask, u32), cast(base, u32)
+    below = rest & ((cast(1, u32) << first) - cast(1, u32))
+    at_base = (rest >> first) & cast(1, u32)
+    # The rank of the bit among all set bits, from 1.
+    rank = cast(popcnt(below), i32) + select(
+        offset > 0, offset, select(offset < 0, cast(at_base, i32) + offset + 1, 1)
+    )
+    is_there = (rank > 0) & (rank <= cast(popcnt(rest), i32))
+    is_there = is_there & ((offset != 0) | (at_base != 0))
+    position = cast(0, u32)
+    for width in (16, 8, 4, 2, 1):
+        count = cast(popcnt(rest & cast((1 << width) - 1, u32)), i32)
+        is_above = rank > count
+        rank = select(is_above, rank - count, rank)
+        rest = select(is_above, rest >> cast(width, u32), rest)
+        position = select(is_above, position + cast(width, u32), position)
+    return cast(select(is_there, position, ~cast(0, u32)), u32)
 
 
 @composite

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from vkchi.algorithms.array_kernels import check_array, library_func, on_arrays
-from vkchi.algorithms.sort import PairSort
+from vkchi.algorithms.radix_sort import PairSort
 from vkchi.errors import ArgumentError
 from vkchi.fields.constructors import field, vector_field
 from vkchi.fields.field import Field

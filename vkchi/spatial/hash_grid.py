@@ -20,7 +20,7 @@ from numbers import Real
 from typing import Any
 
 from vkchi.algorithms.array_kernels import check_array, library_func, on_arrays
-from vkchi.algorithms.sort import PairSort
+from vkchi.algorithms.radix_sort import PairSort
 from vkchi.errors import ArgumentError
 from vkchi.fields.constructors import field, vector_field
 from vkchi.fields.storage import Storage

@@ -194,3 +194,13 @@ def make(x, flag):
     exec(compile(path.read_text(), str(path), "exec"), scope)
     with pytest.raises(ti.TaichiSyntaxError, match=f"has no `{jump}`"):
         scope["make"](ti.field(ti.i32, 4), ti.field(ti.i32, ()))
+
+
+def test_recordings_have_no_loops() -> None:
+    x, left = ti.field(ti.f32, 3), ti.field(ti.i32, ())
+    left[None] = 2
+    message = r"solve\(\) has loops of ti.graph.do_while, which ti.record\(\) cannot record"
+    with ti.record() as recorded, pytest.raises(ti.TaichiRuntimeError, match=message):
+        solve(x, left, 2.0)
+    recorded.run()
+    assert x[0] == 0 and left[None] == 2  # nothing ran

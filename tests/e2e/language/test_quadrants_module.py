@@ -59,6 +59,7 @@ def test_classes_of_tensors() -> None:
         qd.wrap(3)
 
 
+@pytest.mark.usefixtures("own_runtime")
 def test_inner_names_that_programs_replace() -> None:
     from vkchi.quadrants.lang import impl
     from vkchi.quadrants.lang.impl import PyQuadrants

@@ -566,6 +566,63 @@ def test_functions_of_whole_subgroups() -> None:
         bad(3)
 
 
+# --- masks ---------------------------------------------------------------------------------------
+
+
+def nth_set_bit(mask: int, base: int, offset: int) -> int:
+    """The definition of `fns`, a step at a time."""
+    position, left = base, max(abs(offset), 1)
+    while 0 <= position < 32:
+        left -= mask >> position & 1
+        if left == 0:
+            return position
+        if offset == 0:
+            break
+        position += 1 if offset > 0 else -1
+    return 0xFFFFFFFF
+
+
+def test_nth_set_bits() -> None:
+    rng = np.random.default_rng(3)
+    n = 2000
+    masks = rng.integers(0, 2**32, n, np.uint32) & rng.integers(0, 2**32, n, np.uint32)
+    bases, offsets = rng.integers(0, 32, n, np.int32), rng.integers(-9, 10, n, np.int32)
+    masks[:4], offsets[4:6] = [0, 2**32 - 1, 1, 1 << 31], [2**31 - 1, -(2**31)]
+    found = np.zeros(n, np.uint32)
+
+    @ti.kernel
+    def find(
+        m: ti.types.ndarray(), b: ti.types.ndarray(), o: ti.types.ndarray(), y: ti.types.ndarray()
+    ):
+        for i in m:
+            y[i] = ti.math.fns(m[i], b[i], o[i])
+
+    find(masks, bases, offsets, found)
+    given = list(zip(masks.tolist(), bases.tolist(), offsets.tolist(), strict=True))
+    assert found.tolist() == [nth_set_bit(*one) for one in given]
+    assert [ti.math.fns(*one) for one in given[:99]] == found[:99].tolist()
+
+
+def test_masks_of_lanes() -> None:
+    found, subgroup = ti.field(ti.u32, (32, 5)), ti.simt.subgroup
+
+    @ti.kernel
+    def fill():
+        for i in range(32):
+            found[i, 0] = subgroup.lanemask_lt(i)
+            found[i, 1] = subgroup.lanemask_le(i)
+            found[i, 2] = subgroup.lanemask_eq(i)
+            found[i, 3] = subgroup.lanemask_ge(i)
+            found[i, 4] = subgroup.lanemask_gt(i)
+
+    fill()
+    lanes = np.arange(32)
+    tests = (np.less, np.less_equal, np.equal, np.greater_equal, np.greater)
+    for k, test in enumerate(tests):
+        bits = (test.outer(lanes, lanes).T * (1 << lanes)).sum(1)
+        assert (found.to_numpy()[:, k] == bits).all()
+
+
 # --- perf_dispatch -------------------------------------------------------------------------------
 
 

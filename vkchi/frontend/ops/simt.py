@@ -183,6 +183,22 @@ def _sync_count(cx: Context, predicate: Any) -> Value:
     )
 
 
+def lane_mask(name: str) -> Handler:
+    """Handler of `lanemask_lt` and others: the bits of the lanes in a relation to a lane."""
+
+    def emit(cx: Context, lane: Any) -> Value:
+        b = cx.b
+        at = b.emit("shl", b.const(1, u32), operator_lowering.value(cx, lane, u32))
+        below = b.emit("sub", at, b.const(1, u32))
+        if name == "lanemask_eq":
+            return at
+        is_inclusive = name in ("lanemask_le", "lanemask_gt")
+        mask = b.emit("or", at, below) if is_inclusive else below
+        return b.emit("not", mask) if name in ("lanemask_gt", "lanemask_ge") else mask
+
+    return emit
+
+
 # --- the table -----------------------------------------------------------------------------------
 
 _SUBGROUP: dict[str, Handler] = {
@@ -205,6 +221,7 @@ _SUBGROUP: dict[str, Handler] = {
     "shuffle_down": lambda cx, value, offset: exchange(cx, "shuffle_down", value, offset),
     "shuffle_xor": lambda cx, value, mask: exchange(cx, "shuffle_xor", value, mask),
     **{name: _reduction(name) for name in subgroup.REDUCTIONS},
+    **{name: lane_mask(name) for name in subgroup.LANE_MASKS},
     **tiles.HANDLERS,
 }
 _HANDLERS: dict[object, Handler] = {

@@ -29,6 +29,15 @@ DOCS: dict[str, str] = {
     "shuffle_down": "The value of the invocation `offset` behind this one.",
     "shuffle_xor": "The value of the invocation at this one's index xor mask.",
 }
+LANE_MASKS = {
+    "lanemask_lt": "below `lane`",
+    "lanemask_le": "up to `lane`",
+    "lanemask_eq": "equal to `lane`",
+    "lanemask_gt": "above `lane`",
+    "lanemask_ge": "from `lane` on",
+}
+for _name, _lanes in LANE_MASKS.items():
+    DOCS[_name] = f"A u32 with the bits of the lanes {_lanes}, which is 0 to 31."
 # prefix -> invocations that it covers
 SPANS = {
     "reduce": "all invocations",
