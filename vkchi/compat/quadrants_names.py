@@ -25,7 +25,7 @@ from vkchi.compat.unsupported import UnsupportedName
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
 from vkchi.fields.struct_arrays import StructField, StructNdarray
-from vkchi.lang.compile_time import do_while
+from vkchi.lang.compile_time import do_while, parallel, parallel_context, stream_parallel
 from vkchi.lang.simt import block, grid, subgroup, warp
 from vkchi.types import shape_of
 
@@ -36,10 +36,9 @@ _STREAMS = "launches run in order; ti.record() groups them"
 _CHECKPOINTS = "call a kernel per stage, and test its flag in Python"
 _TILES = "write loops over ti.simt.block.SharedArray, or ti.simt.subgroup functions"
 UNSUPPORTED: dict[str, str] = {
-    **dict.fromkeys(("Event", "Stream", "create_stream", "stream_parallel"), _STREAMS),
+    **dict.fromkeys(("Event", "Stream", "create_event", "create_stream"), _STREAMS),
     **dict.fromkeys(("GraphStatus", "checkpoint"), _CHECKPOINTS),
     **dict.fromkeys(("Tile16x16", "Tile32x32", "outer"), _TILES),
-    **dict.fromkeys(("graph_parallel", "graph_parallel_context"), _STREAMS),
     "BufferView": "pass the array and the index of its first element",
 }
 # Options of `qd.init` without effect in vkchi.
@@ -107,12 +106,15 @@ def make_simt() -> ModuleType:
 
 OWN: dict[str, Any] = {
     "graph_do_while": do_while,
+    "graph_parallel": parallel,
+    "graph_parallel_context": parallel_context,
     "MatrixTensor": MatrixTensor,
     "VectorTensor": VectorTensor,
     "init": init,
     "kernel": stubs.kernel,
     "reset": stubs.reset,
     "simt": make_simt(),
+    "stream_parallel": stream_parallel,
     "wrap": wrap,
     **stubs.MODULES,
 }

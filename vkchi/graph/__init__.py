@@ -11,6 +11,17 @@ Example:
 from vkchi.graph.graph_arguments import Arg, ArgKind
 from vkchi.graph.graph_builder import Graph, GraphBuilder, Sequential
 from vkchi.graph.record import Record, record
-from vkchi.lang.compile_time import do_while
+from vkchi.lang.compile_time import do_while, parallel, parallel_context
 
-__all__ = ["Arg", "ArgKind", "Graph", "GraphBuilder", "Record", "Sequential", "do_while", "record"]
+__all__ = [
+    "Arg",
+    "ArgKind",
+    "Graph",
+    "GraphBuilder",
+    "Record",
+    "Sequential",
+    "do_while",
+    "parallel",
+    "parallel_context",
+    "record",
+]

@@ -9,6 +9,7 @@ functions by identity.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from vkchi.lang.function import Function, kernel_function, python_function
@@ -59,6 +60,26 @@ def loop_config(
 def do_while(flag: Any) -> Any:
     """The condition of a `while` at the top level of a kernel with graph=True: its body runs once,
     and again while the flag, an array of one integer, is not 0."""
+
+
+@python_function
+def parallel() -> nullcontext[None]:
+    """Context of statements that may run concurrently with those of other such contexts: `with
+    ti.graph.parallel():`. They run in order."""
+    return nullcontext()
+
+
+@python_function
+def parallel_context() -> nullcontext[None]:
+    """Context around those of `parallel`: `with ti.graph.parallel_context():`."""
+    return nullcontext()
+
+
+@python_function
+def stream_parallel() -> nullcontext[None]:
+    """Context of loops that may run concurrently with those of other such contexts. They run in
+    order."""
+    return nullcontext()
 
 
 @kernel_function

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -102,6 +104,69 @@ def test_inner_names_that_programs_replace() -> None:
         assert calls == ["clear"]  # there was no runtime
     finally:
         PyQuadrants.materialize, PyQuadrants.clear = materialize, clear
+
+
+@pytest.mark.parametrize("arch", [qd.vulkan, qd.python])
+@pytest.mark.usefixtures("own_runtime")
+def test_contexts_run_in_order(arch: object) -> None:
+    ti.init(arch=arch)
+    x, y, left = qd.field(qd.i32, 4), qd.field(qd.i32, 4), qd.field(qd.i32, ())
+
+    @qd.kernel
+    def in_streams():
+        with qd.stream_parallel():
+            for i in x:
+                x[i] += 1
+            n = 3
+        with qd.stream_parallel():
+            for i in y:
+                y[i] += n * x[i]
+
+    @qd.kernel(graph=True)
+    def in_graph():
+        with qd.graph.parallel_context():
+            with qd.graph.parallel():
+                for i in x:
+                    x[i] += 10
+            with qd.graph_parallel():
+                while qd.graph.do_while(left):
+                    for i in y:
+                        y[i] += x[i]
+                    for _ in range(1):
+                        left[None] -= 1
+
+    in_streams()
+    left[None] = 2
+    in_graph()
+    assert x.to_numpy().tolist() == [11] * 4 and y.to_numpy().tolist() == [25] * 4
+
+
+@contextlib.contextmanager
+def parallel() -> Iterator[None]:
+    yield
+
+
+def test_other_contexts_are_errors() -> None:
+    x = qd.field(qd.i32, 4)
+
+    @qd.kernel
+    def of_python():
+        with parallel():
+            x[0] = 1
+
+    @qd.kernel
+    def named():
+        with qd.graph.parallel() as p:
+            x[0] = p
+
+    @qd.kernel
+    def mixed():
+        with qd.graph.parallel(), parallel():
+            x[0] = 1
+
+    for kernel in (of_python, named, mixed):
+        with pytest.raises(ti.TaichiSyntaxError, match="kernels have no `with`"):
+            kernel()
 
 
 SCRIPT = """

@@ -21,6 +21,7 @@ from vkchi.frontend.control.loops import lower_for, lower_while
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.ops.conversions import coerce
 from vkchi.frontend.ops.methods import has_all, has_any
+from vkchi.frontend.syntax.desugaring import EnteredContext, unsupported_node
 from vkchi.frontend.syntax.syntax_facts import name_in, nodes_of
 from vkchi.frontend.values.kinds import describe
 from vkchi.frontend.values.operands import dtype_of, is_tensor
@@ -29,6 +30,7 @@ from vkchi.frontend.values.struct_values import fit_member
 from vkchi.frontend.values.texts import print_parts
 from vkchi.frontend.values.trees import StructValue, leaves, map_leaves
 from vkchi.ir.core import Value
+from vkchi.lang.compile_time import parallel, parallel_context, stream_parallel
 from vkchi.types import u1
 from vkchi.types.struct_types import StructType
 
@@ -116,6 +118,17 @@ def lower_expression(cx: Lowering, n: ast.Expr) -> None:
             help="use its result, y = ti.stop_grad(x[i]), or give it a whole array: "
             "ti.stop_grad(x)",
         ))  # fmt: skip
+
+
+IDLE_CONTEXTS = (parallel, parallel_context, stream_parallel)
+
+
+def lower_context(cx: Lowering, n: EnteredContext) -> None:
+    """Lower the call of a `with`, whose body follows. Raises KernelSyntaxError unless its function
+    is in IDLE_CONTEXTS."""
+    assert isinstance(n.value, ast.Call)
+    if not any(cx.expr(n.value.func) is known for known in IDLE_CONTEXTS):
+        raise unsupported_node(cx, ast.copy_location(ast.With([], []), n))
 
 
 def is_debugger_call(n: ast.expr) -> TypeGuard[ast.Call]:
@@ -240,6 +253,7 @@ STATEMENTS: dict[type[ast.AST], Callable[[Lowering, Any], None]] = {
     ast.AnnAssign: lower_annassign,
     ast.AugAssign: lower_augassign,
     ast.Expr: lower_expression,
+    EnteredContext: lower_context,
     ast.If: lower_if,
     ast.For: lower_for,
     ast.While: lower_while,

@@ -1,4 +1,4 @@
-"""Rewriting of `match` and the `else` of loops as `if` statements; syntax without support.
+"""Rewriting of `match`, the `else` of loops, and `with`; syntax without support.
 
     for i in range(n):          is_complete = True
         if f(i):                for i in range(n):
@@ -39,9 +39,9 @@ class UnsupportedPattern(Exception):
 
 
 def desugar(stmts: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """Return statements without `match` and without loops that have an `else`.
+    """Return statements without `match`, `with`, and loops that have an `else`.
 
-    A `match` with an unsupported pattern stays.
+    A `match` with an unsupported pattern stays, and a `with` that has an argument or a name.
     """
     return [new for n in stmts for new in _desugar_one(n)]
 
@@ -55,6 +55,11 @@ def _desugar_one(n: ast.stmt) -> Iterator[ast.stmt]:
         else:
             yield from desugar(made)
         return
+    if isinstance(n, ast.With) and all(_is_plain_call(item) for item in n.items):
+        for item in n.items:
+            yield ast.copy_location(EnteredContext(item.context_expr), n)
+        yield from desugar(n.body)
+        return
     if isinstance(n, ast.If):
         for one in elif_chain(n):
             one.body, last = desugar(one.body), one
@@ -65,6 +70,17 @@ def _desugar_one(n: ast.stmt) -> Iterator[ast.stmt]:
             yield from _without_else(n)
             return
     yield n
+
+
+class EnteredContext(ast.Expr):
+    """The call of a `with` statement whose body follows. Lowering checks that the function is one
+    whose contexts have no effect."""
+
+
+def _is_plain_call(item: ast.withitem) -> bool:
+    call = item.context_expr
+    has_arguments = isinstance(call, ast.Call) and (call.args or call.keywords)
+    return isinstance(call, ast.Call) and not has_arguments and item.optional_vars is None
 
 
 def elif_chain(n: ast.If) -> list[ast.If]:
