@@ -166,7 +166,9 @@ class ShapeSpecializer:
         if numbers < tuning.SHAPE_SCALARS:
             return 0
         each = numbers * self._runtime.device.caps.choose(tuning.RUN_SCALAR)
-        return max(1, int(tuning.COMPILE_SHAPE / each))
+        words = sum(len(d.shader.words) // 4 for d in self._plain.artifact.dispatches)
+        compile_time = max(tuning.COMPILE_SHAPE, tuning.COMPILE_SHAPE_WORD * words)
+        return max(1, int(compile_time / each))
 
     def _ops(self, flat: list[Any]) -> int:
         each = zip(self._work, self._rounds(flat), strict=True)

@@ -55,6 +55,7 @@ RUN_EXPANDED = 2.0  # a scalar stored by one loop and loaded by the next
 # Specialization for shapes, in nanoseconds. Measured on the programs of `benchmarks/shapes.py`. The
 # value for GPUs is derived from memory bandwidth.
 COMPILE_SHAPE = 5e7  # most of it in Mesa's lavapipe
+COMPILE_SHAPE_WORD = 2.5e4  # the same of large kernels, per word of SPIR-V
 RUN_SCALAR = (2.0, 0.02)  # a launch, per scalar of its arrays
 OPS_PER_SCALAR = 50  # ops that count as a scalar
 SHAPE_SCALARS = 2048  # least scalars of a launch; below, launch overhead dominates
