@@ -96,7 +96,9 @@ def _compile_kernel(
 
     clock = _Clock(fn.__name__)
     lowered = lower_kernel(fn, args, options)
-    members = relate_members(lowered, args)
+    members = Members(lowered.members)
+    if lowered.members and not options.unrelated:
+        members = relate_members(lowered, args)
     cautions = cautions_of(lowered, options)
     lowered = lowered._replace(func=cut_wide_loops(limit_nesting(lowered.func)))
     clock.tick("lower")
@@ -129,13 +131,11 @@ def _compiled(
 
 
 def relate_members(lowered: Lowered, args: tuple[ArgSpec, ...]) -> Members:
-    """Set the attributes `like` and `noalias` of the ndarrays of a lowered kernel, if it has
-    members; return these with the facts.
+    """Set the attributes `like` and `noalias` of the ndarrays of a lowered kernel with members;
+    return these with the facts.
 
     The frontend reads neither attribute, so they can be set after it.
     """
-    if not lowered.members:
-        return Members()
     from vkchi.frontend.argspec import passed_arrays  # few kernels need them
     from vkchi.interop.in_place import are_disjoint_arguments
 

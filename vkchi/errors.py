@@ -27,6 +27,7 @@ class VkchiError(Exception):
     """
 
     hides_frames: ClassVar[bool] = True
+    is_transient = False  # True if another thread caused it, so that a repetition may succeed
 
     def __new__(cls, *args: object, **facts: object) -> Self:
         if not sys.is_finalizing():  # an import would fail then, or block

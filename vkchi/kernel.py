@@ -31,7 +31,7 @@ from vkchi.fields.storage import Storage
 from vkchi.hooks import Hook
 from vkchi.interrupts.contexts import release_wholly, restoring
 from vkchi.interrupts.imports import run_in_thread
-from vkchi.launch.call_cache import CallCache, GuardedKernels, forget_dead
+from vkchi.launch.call_cache import CallCache, GuardedKernels, compile_stable, forget_dead
 from vkchi.launch.compiled_kernel import Accepted, CompiledKernel, path_of
 from vkchi.runtime import Runtime, current_runtime
 from vkchi.signature import (
@@ -290,8 +290,9 @@ class Kernel:
                     known.count(name, args)
                 on_device = functools.partial(self._compile, compiled=rebound)
                 compile_ = self._compile_python if is_python else on_device
-                kernel = compile_(cache, args, key, is_kept=not known.is_volatile)
-                found = (own if kernel.is_own else shared).add(kernel, args)
+                make = functools.partial(compile_, cache, args, key, is_kept=not known.is_volatile)
+                found = compile_stable(make, args)
+                (own if found[0].is_own else shared).add(found[0], args)
                 cache.keep(
                     own, shared, args, key, functools.partial(forget_stale, weakref.ref(self))
                 )
@@ -373,11 +374,8 @@ class Kernel:
         return tuple(bound.arguments.values())
 
     def _why_unbound(self, why: str, kwargs: dict[str, Any]) -> str:
-        """Message for a call with missing, surplus or unknown arguments.
-
-        Python reports missing arguments first; an unknown name is more helpful, because a typo
-        explains both.
-        """
+        """Message for a call with missing, surplus or unknown arguments; an unknown name comes
+        first, because a typo explains both."""
         names = self._signature.parameters
         unknown = [name for name in kwargs if name not in names]
         if unknown:

@@ -37,11 +37,12 @@ from vkchi.kernel import BoundKernel, Kernel, find_compiled
 from vkchi.lang.matrix import Matrix
 from vkchi.ndarray import ndarray
 from vkchi.runtime import Arch, current_runtime
-from vkchi.signature import Parameter, read_parameters
+from vkchi.signature import ArrayParameter, Parameter, read_parameters
 from vkchi.signature.wording import describe_argument
 from vkchi.span import Span, cell_name
 from vkchi.texture import Texture
 from vkchi.tuples import NamedTuple
+from vkchi.types import ndarray as ndarray_type
 from vkchi.types.formats import Format
 from vkchi.types.lazy_numpy import is_real_scalar, np
 
@@ -181,8 +182,10 @@ class Module:
             self.add_kernel(one.kernel, one.template_types, one.name)
 
     def _compile(
-        self, kernel: Kernel, parameters: list[Parameter], given: Mapping[str, Any]
-    ) -> SavedKernel:
+        self, kernel: Kernel, parameters: list[Parameter], given: Mapping[str, Any], *,
+        in_graph: bool = False,
+    ) -> SavedKernel:  # fmt: skip
+        """Compile a kernel. Its member arrays become parameters; in a graph, they raise ArgumentError."""
         runtime, fn = self._runtime, kernel.__vkchi_func__
         if current_runtime() is not runtime:
             raise ArgumentError("this module was made before ti.init: make it again")
@@ -193,16 +196,22 @@ class Module:
             raise ArgumentError(f"{fn.__name__}(): {e}") from None
         specs = tuple(p.spec(a, s) for p, a, s in zip(parameters, args, signs))
         with restoring(runtime.lock), runtime.lock, compiling(fn.__name__):
-            made = find_compiled(fn, specs, runtime.options, self._caps)
+            made = find_compiled(fn, specs, runtime.options._replace(unrelated=True), self._caps)
         for m in made.members.all:
             what, help = "the ndarray {}, which is memory of this process", "make it a field"
             if m.role == "scalar":
                 what, help = "the number {}, which may change", "annotate it with typing.Final"
+            elif not in_graph:
+                continue
             raise ArgumentError(
                 f"{fn.__name__}() reads {what.format(f'`{m.paths[0]}`')}\n"
                 f"help: pass it to the kernel as an argument, or {help}"
             )
         bound = [(p, s) for p, s in zip(parameters, signs) if is_bound(p)]
+        bound += [
+            (ArrayParameter(m.name, ndarray_type()), m.type)
+            for m in sorted(made.members.all, key=lambda m: "." in m.name)
+        ]
         fields = {}
         for name, field in made.fields.items():
             path = made.interface.bindings[name][-1]
@@ -251,7 +260,7 @@ class Module:
             pairs = list(zip(parameters, node.given, strict=True))
             given = {p.name: a for p, a in pairs if not is_bound(p)}
             given |= {p.name: samples[a.name] for p, a in pairs if is_example(a)}
-            saved = self._compile(kernel, parameters, given)
+            saved = self._compile(kernel, parameters, given, in_graph=True)
             entries = tuple(entry_of(p, a) for p, a in pairs if is_bound(p))
             nodes.append((self._keep_hidden(f".{name}.{k}", saved), entries))
         arguments = {key: tree_of(arg) for key, arg in graph.args.items()}

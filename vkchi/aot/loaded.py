@@ -73,8 +73,9 @@ class LoadedKernel:
         self._wanted = [signed for _, signed in pairs]
         self._signer = Signer(self.parameters)
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        self._members = [p.name for p in self.parameters if "." in p.name]
         self.__signature__ = inspect.Signature(
-            [inspect.Parameter(p.name, kind) for p in self.parameters]
+            [inspect.Parameter(p.name, kind) for p in self.parameters if "." not in p.name]
         )
         self._compiled: CompiledKernel | None = None
 
@@ -128,8 +129,16 @@ class LoadedKernel:
     def arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if not kwargs and len(args) == len(self.parameters):
             return args
+        missing = [name for name in self._members if name not in kwargs]
+        if missing:
+            raise ArgumentListError(
+                f"{self.__name__}(): the array `{missing[0]}` is missing\nhelp: pass it as "
+                f'{self.__name__}(..., **{{"{missing[0]}": array}})'
+            )
+        members = tuple([kwargs[name] for name in self._members])
+        others = {key: x for key, x in kwargs.items() if key not in self._members}
         try:
-            return self.__signature__.bind(*args, **kwargs).args
+            return (*self.__signature__.bind(*args, **others).args, *members)
         except TypeError as e:
             takes = ", ".join(p.name for p in self.parameters) or "nothing"
             raise ArgumentListError(f"{self.__name__}({takes}): {e}") from None

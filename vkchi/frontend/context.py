@@ -479,10 +479,12 @@ class Lowering:
         if path is None:
             return value
         if self.dependencies.is_other(path, value):
-            raise self.fail(
+            error = self.fail(
                 f"`{path}` is another ndarray than where it was read before",
                 help="read it once, and keep it in a variable",
             )
+            error.is_transient = True
+            raise error
         found = self._arrays.get(id(value))
         if found is None:
             given, name = value.__vkchi_argument__, self.unused_name(path.dotted)

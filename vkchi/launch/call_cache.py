@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from vkchi.errors import RecompilationWarning, warn_at
+from vkchi.errors import RecompilationWarning, VkchiError, warn_at
 from vkchi.frontend.state.captured_values import Path, PathRead
 from vkchi.interrupts.weak import insert_bounded
 from vkchi.lang.value_keys import has_dead_key, identity_keys
@@ -26,6 +26,7 @@ MOST_CHAINED = 16  # entries kept per key
 MOST_GUARDED = 64  # compiled kernels kept; the least recently used is dropped
 MOST_ARRAYS = 4  # compiled kernels kept of those whose arrays were replaced
 MOST_FORMS = 64  # kinds of views as arguments, per kernel
+MOST_TRIES = 8  # compilations of a kernel whose members another thread replaces
 MOST_VALUES = 8  # values of one path before a warning
 
 
@@ -170,12 +171,15 @@ class GuardedKernels:
 
     def find_or_add(self, args: tuple[Any, ...], make: Callable[[], CompiledKernel]) -> Accepted:
         """As `find`; if there is none, add the kernel that `make` compiles."""
-        return self.find(args) or self.add(make(), args)
+        found = self.find(args)
+        if found is None:
+            found = compile_stable(make, args)
+            self.add(found[0], args)
+        return found
 
-    def add(self, kernel: CompiledKernel, args: tuple[Any, ...]) -> Accepted:
+    def add(self, kernel: CompiledKernel, args: tuple[Any, ...]) -> None:
         """Add the kernel for new values in front; drop the least recently used ones beyond
-        MOST_GUARDED. Return it, and the arguments with member arrays.
-        Raises KernelRuntimeError if these changed during the compilation.
+        MOST_GUARDED.
 
         Of older kernels that use replaced arrays, at most MOST_ARRAYS - 1 stay.
         """
@@ -185,10 +189,6 @@ class GuardedKernels:
             for one in others[MOST_ARRAYS - 1 :]:
                 kernels.remove(one)
         self.kernels = [kernel, *kernels[: MOST_GUARDED - 1]]
-        full = kernel.accept(args)
-        if full is None and kernel.hidden is not None:
-            changed_members(kernel.hidden.fn)
-        return kernel, full or args
 
     def count(self, name: str, args: tuple[Any, ...]) -> None:
         """Count a new value for each path that changed since the latest kernel, except methods.
@@ -208,6 +208,25 @@ class GuardedKernels:
         if found:  # report the first: derived properties change with it
             self.often.update(read.path for read in found)
             warn_recompilation(name, found[0])
+
+
+def compile_stable(make: Callable[[], CompiledKernel], args: tuple[Any, ...]) -> Accepted:
+    """Return the kernel that `make` compiles, and the arguments with members.
+
+    Compiles at most MOST_TRIES times, if another thread replaces the members meanwhile. Then it
+    raises KernelRuntimeError, or the error of `make`.
+    """
+    for left in reversed(range(MOST_TRIES)):
+        try:
+            kernel = make()
+            full = kernel.accept(args)
+            if full is None and kernel.hidden is not None:
+                changed_members(kernel.hidden.fn)
+            return kernel, full or args
+        except VkchiError as e:
+            if not (e.is_transient and left):
+                raise
+    raise AssertionError
 
 
 def forget_dead(table: dict[tuple[Any, ...], GuardedKernels]) -> None:

@@ -83,9 +83,11 @@ def counts_launches(runtime: Runtime) -> bool:
 
 
 def changed_members(fn: FunctionType) -> NoReturn:
-    raise KernelRuntimeError(
+    error = KernelRuntimeError(
         f"{fn.__name__}(): the ndarrays that it reads from objects changed while it was compiled"
     )
+    error.is_transient = True
+    raise error
 
 
 def path_of(fn: FunctionType) -> str:

@@ -27,6 +27,7 @@ IN_CODE = (
     "debug",
     "check_out_of_bound",
     "in_order",
+    "unrelated",
     "strict",
     "nan",
     "python",
@@ -45,6 +46,7 @@ class Options(NamedTuple):
     - accept_races: kernels (`scatter`, `Solver.scatter`, `fluid.Solver.scatter`) whose races cause
       neither errors in gradients nor warnings.
     - in_order: numbers of the parallel loops to compile as serial loops (`races.watch`).
+    - unrelated: do not specialize for shapes and overlaps of the arrays of objects (`aot`).
     - nan: report stores of NaN and infinities.
     - strict: report warnings about conversions and constants as errors.
     - python: kernels run as plain Python (`python_mode`).
@@ -62,6 +64,7 @@ class Options(NamedTuple):
     missing_gradient: str = "error"
     accept_races: tuple[str, ...] = ()
     in_order: tuple[int, ...] = ()
+    unrelated: bool = False
     strict: bool = False
     nan: bool = False
     python: bool = False

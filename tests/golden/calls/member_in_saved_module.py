@@ -14,4 +14,6 @@ class Model:
             self.x[i] = 1.0
 
 
-ti.aot.Module().add_kernel(Model().fill)
+builder = ti.graph.GraphBuilder()
+builder.dispatch(Model().fill)
+ti.aot.Module().add_graph("g", builder.compile())
