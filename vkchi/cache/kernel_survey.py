@@ -577,7 +577,8 @@ class KernelSurvey:
             kind is not None or is_vkchi_module(type(value).__module__)
         ):
             return self._kernel_function(value, path)
-        if hasattr(type(value), "__vkchi_struct__") and hasattr(value, "__vkchi_arrays__"):
+        is_structs = hasattr(type(value), "__vkchi_struct__") and hasattr(value, "__vkchi_arrays__")
+        if is_structs or hasattr(type(value), "__vkchi_ndarrays__"):
             return self._struct_arrays(value, path)
         if isinstance(value, template | ndarray | ref):
             return f"{type(value).__name__} {self._several(vars(value).items(), path)}"

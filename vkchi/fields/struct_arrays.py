@@ -288,6 +288,7 @@ class StructNdarray(StructArrays):
     """An array of structs, passed to kernels as an argument."""
 
     __vkchi_name__ = "an ndarray that is no argument of the kernel"
+    __vkchi_ndarrays__ = True  # marker for the frontend
     kind_name = "ti.ndarray"
 
 

@@ -44,7 +44,7 @@ from vkchi.frontend.state.user_code_errors import access_error, foreign_tracebac
 from vkchi.frontend.syntax.syntax_facts import name_in
 from vkchi.frontend.values.kinds import kind_of
 from vkchi.frontend.values.references import ArrayRef, member_of
-from vkchi.frontend.values.trees import refilled
+from vkchi.frontend.values.trees import StructOfArrays, refilled
 from vkchi.interrupts.local import local
 from vkchi.ir.builder import Builder, WideningBuilder
 from vkchi.ir.core import Op, Param, Value
@@ -161,7 +161,7 @@ class Lowering:
         self.params: list[Param] = []
         self.bindings: dict[str, Binding] = {}
         self.objects = set[str]()  # names of arguments annotated with a dataclass
-        self._arrays: dict[int, ArrayRef] = {}
+        self._arrays: dict[int, Any] = {}  # ArrayRefs and StructOfArrays
         self._scalars: dict[Path, Param] = {}
         # id -> (object that Python made in this kernel, number of open regions)
         self.made: dict[int, tuple[Any, int]] = {}
@@ -473,6 +473,8 @@ class Lowering:
         Numpy scalars become Python numbers. An ndarray becomes a parameter of the Func, if a path
         leads to it. Raises KernelTypeError if the path led to another array before.
         """
+        if hasattr(type(value), "__vkchi_ndarrays__"):
+            return self._structs(value)
         if not kind_of(value).is_ndarray:
             return plain_number(self.as_viewed(value))
         path = self.dependencies.array_path(value)
@@ -491,6 +493,21 @@ class Lowering:
             param = self.add_param(Param(given.type, name, given.attributes), ("arg", name))
             self.dependencies.add_member(value, name)
             found = self._arrays[id(value)] = ArrayRef(param, name=str(path), member=value)
+        return found
+
+    def _structs(self, value: Any) -> Any:
+        """Return an ndarray of structs that was just read, whose members become parameters of the
+        Func, if a path leads to each."""
+        arrays, kind = value.__vkchi_arrays__, type(value)
+        if self.dependencies.array_path(value) is None or any(hasattr(kind, m) for m in arrays):
+            return value
+        t = value.__vkchi_type__
+        self.dependencies.read_part(value, ("attr", "__vkchi_type__"), t, self.b.span)
+        members = {name: self.branch(value, ("attr", name), x) for name, x in arrays.items()}
+        found = self._arrays.get(id(value))
+        if found is None:
+            found = self._arrays[id(value)] = StructOfArrays(members, t.methods, t)
+            found.member = value
         return found
 
     def scalar_member(self, t: Scalar, *, is_wide: bool = False) -> Param | None:

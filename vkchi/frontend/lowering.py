@@ -36,8 +36,7 @@ from vkchi.frontend.syntax.source import source_of
 from vkchi.frontend.values.references import ArrayRef
 from vkchi.frontend.values.slices import Index, Run, SliceRef
 from vkchi.frontend.values.sparse_builders import SparseRef, names_of
-from vkchi.frontend.values.struct_values import StructOfArrays
-from vkchi.frontend.values.trees import StructValue
+from vkchi.frontend.values.trees import StructOfArrays, StructValue
 from vkchi.interrupts.local import local
 from vkchi.ir.core import Func, Param
 from vkchi.reports.sites import ReportSite

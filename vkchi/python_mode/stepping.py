@@ -47,9 +47,9 @@ from vkchi.frontend.syntax.syntax_facts import bottom_names
 from vkchi.frontend.values.kinds import kind_of
 from vkchi.frontend.values.python_values import is_static_call
 from vkchi.frontend.values.references import ArrayRef, MemoryTarget
-from vkchi.frontend.values.struct_values import StructOfArrays
 from vkchi.frontend.values.targets import ComponentsTarget, ComponentTarget, VariableTarget
 from vkchi.frontend.values.trees import (
+    StructOfArrays,
     StructValue,
     child_pairs,
 )

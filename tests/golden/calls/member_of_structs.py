@@ -1,7 +1,7 @@
 import vkchi as ti
 
 ti.init()
-Body = ti.types.struct(mass=ti.f32)
+Body = ti.types.struct(keys=ti.f32)
 
 
 @ti.data_oriented
@@ -12,7 +12,7 @@ class Model:
     @ti.kernel
     def fill(self):
         for i in self.bodies:
-            self.bodies[i].mass = 1.0
+            self.bodies[i].keys = 1.0
 
 
 Model().fill()

@@ -14,7 +14,7 @@ from vkchi.frontend.ops.tiles import by_components
 from vkchi.frontend.values.kinds import describe
 from vkchi.frontend.values.operands import dtype_of, known_int
 from vkchi.frontend.values.references import ArrayRef, Context
-from vkchi.frontend.values.struct_values import StructOfArrays
+from vkchi.frontend.values.trees import StructOfArrays
 from vkchi.ir.core import Value
 from vkchi.ir.ops import BITWISE
 from vkchi.lang.simt import block, grid, subgroup

@@ -547,6 +547,10 @@ class Dependencies:
                 yield "value", value
             elif hasattr(getattr(value, "__self__", None), "__dict__"):
                 yield "unshadowed", path.steps[-1][1]
+        elif hasattr(type(value), "__vkchi_ndarrays__") and not (
+            note.is_compared or note.by_python
+        ):
+            yield "kind", type(value)
         elif is_object(value):
             yield "kind", type(value)
             if note.is_compared or is_own_number(value):

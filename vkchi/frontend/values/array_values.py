@@ -38,9 +38,9 @@ from vkchi.frontend.values.kinds import (
 )
 from vkchi.frontend.values.python_values import python_attribute
 from vkchi.frontend.values.references import ArrayRef, Context, MemoryTarget, QuantisedTarget
-from vkchi.frontend.values.struct_values import MembersKind, StructOfArrays
+from vkchi.frontend.values.struct_values import MembersKind
 from vkchi.frontend.values.tensor_values import flatten_indices
-from vkchi.frontend.values.trees import StructValue
+from vkchi.frontend.values.trees import StructOfArrays, StructValue
 from vkchi.ir.core import Value, is_wide
 from vkchi.lang.compile_time import static
 from vkchi.lang.matrix import Vector

@@ -299,6 +299,7 @@ class ArrayRef:
     """
 
     __slots__ = ("clamps", "component", "member", "name", "source", "value")
+    __vkchi_captures__ = True  # `member` may be set (`member_of`)
 
     def __init__(
         self,
@@ -341,5 +342,6 @@ class ArrayRef:
 
 
 def member_of(x: Any) -> Ndarray | None:
-    """Return the captured ndarray that an ArrayRef refers to; None for other values."""
-    return x.member if isinstance(x, ArrayRef) else None
+    """Return the captured ndarray, or ndarray of structs, that a value refers to; None for other
+    values."""
+    return getattr(x, "member", None) if hasattr(type(x), "__vkchi_captures__") else None

@@ -31,7 +31,7 @@ from vkchi.frontend.values.operands import as_type, operand, own_type, value
 from vkchi.frontend.values.python_values import ContainerKind, python_attribute
 from vkchi.frontend.values.references import Context
 from vkchi.frontend.values.targets import ItemTarget
-from vkchi.frontend.values.trees import StructValue, map_leaves
+from vkchi.frontend.values.trees import StructOfArrays, StructValue, map_leaves
 from vkchi.lang.struct import Struct, as_cast, bind_members, is_struct_copy, members_of
 from vkchi.types import Scalar, Tensor, shape_of
 from vkchi.types.struct_types import METHODS_KEY, StructType
@@ -40,12 +40,6 @@ if TYPE_CHECKING:
     from vkchi.frontend.values.references import Merge
 
 MEMBER = "member"  # the target of `fit_member` in its messages
-
-
-class StructOfArrays(StructValue):
-    """An array of structs as a struct of arrays: one array of the same shape per member."""
-
-    __slots__ = ()
 
 
 class StructKind(Kind):

@@ -61,6 +61,25 @@ class StructValue:
         return type(self)(dict(self.members), self.methods, self.type, self.objects)
 
 
+class StructOfArrays(StructValue):
+    """An array of structs as a struct of arrays: one array of the same shape per member.
+
+    `member` is the captured ndarray of structs, if it is one; this equals it.
+    """
+
+    __slots__ = ("member",)
+    __vkchi_captures__ = True
+    member: Any
+
+    def __eq__(self, other: object) -> bool:
+        held = getattr(self, "member", None)
+        return self is other or (held is not None and held is other)
+
+    def __hash__(self) -> int:
+        held = getattr(self, "member", None)
+        return object.__hash__(self) if held is None else hash(held)
+
+
 def is_made(x: Any) -> bool:
     """True if x is an object of a user's class, constructed in the kernel."""
     return isinstance(x, StructValue) and x.cls is not None
