@@ -116,6 +116,26 @@ def test_another_class_has_its_own_code() -> None:
     assert compiled("add") == 2
 
 
+@ti.data_oriented
+class Counted:
+    n = 1
+
+    @ti.kernel
+    def is_class(self) -> ti.i32:
+        return self.n * 10 + ti.static(1 if isinstance(self, type) else 0)
+
+
+@ti.kernel
+def is_counted(o: ti.template()) -> ti.i32:
+    return o.n * 10 + ti.static(1 if isinstance(o, Counted) else 0)
+
+
+def test_a_class_and_its_objects() -> None:
+    for o, want in ((Counted, 10), (Counted(), 11), (Counted, 10), (Counted(), 11)):
+        assert is_counted(o) == want
+        assert Counted.is_class(o) == 21 - want
+
+
 @ti.kernel
 def store_twice(a: ti.template(), b: ti.template()) -> ti.f32:
     a.x[0] = 1.0

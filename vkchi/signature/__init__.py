@@ -351,7 +351,7 @@ class TemplateParameter(Parameter):
     def sign(self, arg: Any) -> Any:
         if isinstance(arg, Ndarray | StructNdarray) or is_ndarrays_view(arg):
             raise self.refuse("an ndarray is no template: annotate it with ti.types.ndarray()")
-        return IdentityKey(type(arg)) if is_read_by_parts(arg) else value_key(arg)
+        return class_key(arg) if is_read_by_parts(arg) else value_key(arg)
 
     def identify(self, arg: Any) -> Any:
         return value_key(arg) if is_read_by_parts(arg) else None
@@ -384,6 +384,11 @@ class OpenParameter(ArrayParameter):
         return self._template if arg is None or is_field else self
 
 
+def class_key(obj: Any) -> tuple[Any, ...]:
+    """Return the key of objects of a class, which is not that of the class itself."""
+    return (object, IdentityKey(type(obj)))
+
+
 class SelfParameter(TemplateParameter):
     """`self` of a method: its attributes are compile-time values. `spec` raises KernelSyntaxError
     if it is an instance of a class that is not data-oriented."""
@@ -391,7 +396,7 @@ class SelfParameter(TemplateParameter):
     kind = "self"
 
     def sign(self, arg: Any) -> Any:
-        return IdentityKey(arg if isinstance(arg, type) else type(arg))
+        return IdentityKey(arg) if isinstance(arg, type) else class_key(arg)
 
     def identify(self, arg: Any) -> Any:
         return IdentityKey(arg)
