@@ -271,7 +271,7 @@ def decode_kernel(
         reads=(*reads, *methods_seen(found.survey.classes, found.survey.functions)),
         may_race=kept.may_race,
         members=Members(members, kept.are_disjoint),
-        is_own=kept.is_own,
+        is_own=kept.is_own or len(reads) < len(kept.reads),
     )
 
 
