@@ -27,7 +27,6 @@ from vkchi.errors import (
     KernelRuntimeError,
     KernelSyntaxError,
 )
-from vkchi.fields.storage import Storage
 from vkchi.hooks import Hook
 from vkchi.interrupts.contexts import release_wholly, restoring
 from vkchi.interrupts.imports import run_in_thread
@@ -40,10 +39,10 @@ from vkchi.signature import (
     MissingAnnotation,
     declared_parameters,
     read_parameters,
+    show_function,
     span_of_function,
 )
 from vkchi.signature.signer import Signer
-from vkchi.span import place_of_line
 from vkchi.target.remarks import issue_warnings
 from vkchi.tracebacks import is_full
 
@@ -532,27 +531,6 @@ def launch_or_record(name: str, kernel: CompiledKernel, args: tuple[Any, ...]) -
         if not was_held:
             release_wholly(lock)
         raise
-
-
-def show_function(kind: str, fn: FunctionType) -> str:
-    """`repr` of a kernel or func: its name, its parameters, and its file and line."""
-    parts = [f"{p.name}{show_annotation(p.annotation)}" for p in declared_parameters(fn)]
-    returned = fn.__annotations__.get("return", MissingAnnotation)
-    result = show_annotation(returned).replace(":", " ->", 1)
-    place = place_of_line(fn.__code__.co_filename, fn.__code__.co_firstlineno)
-    return f"<ti.{kind} {fn.__qualname__}({', '.join(parts)}){result} at {place}>"
-
-
-def show_annotation(note: Any) -> str:
-    """`: ti.f32` for an annotation; "" if there is none."""
-    if note is MissingAnnotation:
-        return ""
-    if isinstance(note, str):
-        return f": {note}"
-    if isinstance(note, type):
-        return f": {'ti.Tensor' if note is Storage else note.__name__}"
-    shown = repr(note)
-    return f": {type(note).__name__}" if " object at 0x" in shown else f": {shown}"
 
 
 def keep_typed_source(fn: FunctionType) -> None:

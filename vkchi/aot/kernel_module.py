@@ -185,7 +185,7 @@ class Module:
         self, kernel: Kernel, parameters: list[Parameter], given: Mapping[str, Any], *,
         in_graph: bool = False,
     ) -> SavedKernel:  # fmt: skip
-        """Compile a kernel. Its member arrays become parameters; in a graph, they raise ArgumentError."""
+        """Compile a kernel. Member arrays become parameters; in a graph they raise an error."""
         runtime, fn = self._runtime, kernel.__vkchi_func__
         if current_runtime() is not runtime:
             raise ArgumentError("this module was made before ti.init: make it again")

@@ -125,7 +125,7 @@ def is_object_of(p: Parameter, arg: Any) -> bool:
 
 def scalars_in(p: Parameter, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], str]]:
     """Yield the scalars of a pack: path from the arguments, name of the parameter."""
-    members: dict[str, Parameter] = p.members if p.kind == "pack" else {}  # type: ignore[attr-defined]
+    members: dict[str, Parameter] = getattr(p, "members", {}) if p.kind == "pack" else {}
     for key, member in members.items():
         if member.kind == "scalar":
             yield (*path, key), member.name

@@ -207,8 +207,8 @@ def analyse(
             raise ArgumentError(
                 f"{compiled.origin[0]} is a torch operator, and reads the "
                 f"{'number' if is_number else 'ndarray'} `{p.path}`\n"
-                f"help: pass it to the operator as a {'number' if is_number else 'tensor'}, or make "
-                "an operator of a Python function that calls the kernel"
+                f"help: pass it to the operator as a {'number' if is_number else 'tensor'}, or "
+                "make an operator of a Python function that calls the kernel"
             )
         made.append(KernelValues(compiled.guard, compiled.known(args)))
         return look(compiled, args)

@@ -36,7 +36,7 @@ from vkchi.signature.wording import (
     tensor_hint,
     with_article,
 )
-from vkchi.span import Span
+from vkchi.span import Span, place_of_line
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
     Array,
@@ -635,3 +635,24 @@ def span_of_function(fn: pytypes.FunctionType) -> Span:
     """Span of the line at which a function begins, that of its first decorator if it has one."""
     code = fn.__code__
     return Span(code.co_filename, code.co_firstlineno, 1, code.co_firstlineno, 1, fn.__name__)
+
+
+def show_function(kind: str, fn: pytypes.FunctionType) -> str:
+    """`repr` of a kernel or func: its name, its parameters, and its file and line."""
+    parts = [f"{p.name}{show_annotation(p.annotation)}" for p in declared_parameters(fn)]
+    returned = fn.__annotations__.get("return", MissingAnnotation)
+    result = show_annotation(returned).replace(":", " ->", 1)
+    place = place_of_line(fn.__code__.co_filename, fn.__code__.co_firstlineno)
+    return f"<ti.{kind} {fn.__qualname__}({', '.join(parts)}){result} at {place}>"
+
+
+def show_annotation(note: Any) -> str:
+    """`: ti.f32` for an annotation; "" if there is none."""
+    if note is MissingAnnotation:
+        return ""
+    if isinstance(note, str):
+        return f": {note}"
+    if isinstance(note, type):
+        return f": {'ti.Tensor' if note is Storage else note.__name__}"
+    shown = repr(note)
+    return f": {type(note).__name__}" if " object at 0x" in shown else f": {shown}"
