@@ -477,6 +477,29 @@ def test_fields_in_other_blocks() -> None:
         assert s.x.to_numpy().tolist() == (before + ((before != 0) | (not is_sparse))).tolist()
 
 
+def test_objects_with_fields_and_other_ndarrays() -> None:
+    @ti.kernel
+    def add(s: ti.template()):
+        for i in s.x:
+            s.x[i] += s.a[i] * s.b[i]
+
+    def array(dtype: Any, n: int) -> Any:
+        made = ti.ndarray(dtype, n)
+        made.fill(2)
+        return made
+
+    for a, b in ((ti.f32, ti.f32), (ti.i32, ti.f32), (ti.f32, ti.f32), (ti.i32, ti.i32)):
+        for n in (2, 3):
+            s = SimpleNamespace(x=field(2), a=array(a, 2), b=array(b, n))
+            add(s)
+            assert s.x.to_numpy().tolist() == [4, 4]
+    assert compiled("add") == 6
+    s = SimpleNamespace(x=field(2), a=array(ti.f32, 2), b=None)
+    s.b = s.a
+    add(s)
+    assert s.x.to_numpy().tolist() == [4, 4]
+
+
 def test_fields_of_objects_that_are_gone() -> None:
     def call() -> tuple[Any, Any]:
         s = Fields()

@@ -135,11 +135,6 @@ class CompiledKernel(Executable):
         self.runtime, self.signer = runtime, signer
         self.path = "" if fn is None else path_of(fn)
         self.guard, self.is_own = Guard(fn, compiled.reads), compiled.is_own
-        self.rebinding: Rebinding | None = None
-        if compiled.sources is not None:
-            from vkchi.launch.rebinding import make_rebinding  # not needed at start-up
-
-            self.rebinding = make_rebinding(compiled)
         self.hidden, self.key = None, signer.key
         parameters = signer.parameters
         if compiled.members.all:
@@ -150,6 +145,11 @@ class CompiledKernel(Executable):
             parameters = [*parameters, *self.hidden.parameters]
             self.key = key_function(parameters)
             args = self.hidden.complete(args) or changed_members(fn)
+        self.rebinding: Rebinding | None = None
+        if compiled.sources is not None:
+            from vkchi.launch.rebinding import make_rebinding  # not needed at start-up
+
+            self.rebinding = make_rebinding(compiled, self.hidden)
         self._read_func, self.home = compiled.read_func, compiled.home
         self.draws, self.results = interface.draws, interface.results
         self.returns_tuple = interface.returns_tuple

@@ -6,7 +6,7 @@ depends on them.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vkchi.cache.compiled import Compiled
 from vkchi.fields.field import Field
@@ -21,12 +21,15 @@ from vkchi.frontend.state.captured_values import (
 )
 from vkchi.interrupts.local import local
 
+if TYPE_CHECKING:
+    from vkchi.launch.member_arrays import MemberReader
+
 
 class Rebinding:
     """The code of a kernel, without the fields and objects that it was compiled for."""
 
-    def __init__(self, compiled: Compiled) -> None:
-        sources = compiled.sources
+    def __init__(self, compiled: Compiled, hidden: MemberReader | None) -> None:
+        sources, self._hidden = compiled.sources, hidden
         assert sources is not None
         self._compiled = compiled._replace(fields={}, dependencies=None, reads=(), sources=None)
         self._reads = [without_value(read) for read in compiled.reads]
@@ -56,17 +59,19 @@ class Rebinding:
             return None
         if not all(holds(*fact, args) for fact in (*self._facts, *self._reads)):
             return None
+        if self._hidden is not None and self._hidden.complete(args) is None:
+            return None
         reads = tuple([with_value(read, args) for read, _ in self._reads])
         return self._compiled._replace(fields=fields, reads=reads)
 
 
-def make_rebinding(compiled: Compiled) -> Rebinding | None:
+def make_rebinding(compiled: Compiled, hidden: MemberReader | None) -> Rebinding | None:
     """Return the code for other fields; None if it depends on more than their types."""
     if compiled.sources is None or not all(map(is_dense, compiled.fields.values())):
         return None
     reads = (*compiled.reads, *compiled.sources.facts)
     others = [x.value for x in reads if x.how == "value" and is_memory(x.value)]
-    return Rebinding(compiled) if all(map(has_type, others)) else None
+    return Rebinding(compiled, hidden) if all(map(has_type, others)) else None
 
 
 def is_dense(value: Any) -> bool:
