@@ -150,6 +150,15 @@ def test_one_object_passed_twice() -> None:
     assert compiled("store_twice") == 2
 
 
+def test_two_objects_of_one_array_in_python_mode() -> None:
+    ti.init(arch=ti.python, log_level="error")
+    a, b = Scaled(1), Scaled(1)
+    for p, q, want in ((a, b, 1), (a, a, 5), (b, a, 1)):
+        assert store_twice(p, q) == want
+    b.x = a.x
+    assert store_twice(a, b) == 5
+
+
 def test_values_that_differ_often_give_one_warning() -> None:
     with pytest.warns(RecompilationWarning, match=r"`self\.c` has had more than 8 values") as found:
         for k in range(12):

@@ -490,8 +490,8 @@ class Lowering:
         found = self._arrays.get(id(value))
         if found is None:
             given, name = value.__vkchi_argument__, self.unused_name(path.dotted)
-            param = self.add_param(Param(given.type, name, given.attributes), ("arg", name))
             self.dependencies.add_member(value, name)
+            param = self.add_param(Param(given.type, name, given.attributes), ("arg", name))
             found = self._arrays[id(value)] = ArrayRef(param, name=str(path), member=value)
         return found
 

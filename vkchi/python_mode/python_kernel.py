@@ -167,7 +167,10 @@ class PythonLaunch:
         elif kind == "return":
             array = self.kernel.returns[binding[1]]
         else:
-            array = self.arrays[param.name if kind == "grad" else binding[1]]
+            array = self.arrays.get(param.name if kind == "grad" else binding[1])
+            if array is None:  # the kernel was compiled for another path to the array
+                member = self.cx.dependencies.member(binding[1])
+                array = member.grad if kind == "grad" else member
         if kind == "arg" and binding[1] in self.objects:
             self.cx.shown[param] = self.objects[binding[1]]
         return ArrayValue(self.contents(array), param.type)
