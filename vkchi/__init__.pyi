@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from vkchi import (
     algorithms as algorithms,
     aot as aot,
+    distributed as distributed,
     graph as graph,
     lang as lang,
     linalg as linalg,
@@ -29,6 +30,7 @@ from vkchi.errors import (
     ArgumentError,
     CompilationError,
     DeviceError as DeviceError,
+    DistributedError as DistributedError,
     IndexingError,
     KernelAssertionError,
     KernelNameError,

@@ -161,6 +161,11 @@ class DeviceError(KernelRuntimeError):
     """Error: no driver, no device, a missing device feature, out of memory, device lost."""
 
 
+class DistributedError(KernelRuntimeError):
+    """Error of a group of processes: a rank died, timed out or disagrees, or the group did not
+    form."""
+
+
 class ArrayIndexError(KernelRuntimeError, IndexingError):
     """Error: an array was indexed in Python with invalid indices: their number, type or range."""
 

@@ -12,7 +12,7 @@ from vkchi.hooks import Place
 
 PUBLIC = {
     "errors": """
-        DeviceError Unsupported VkchiError
+        DeviceError DistributedError Unsupported VkchiError
         TaichiAssertionError=KernelAssertionError TaichiCompilationError=CompilationError
         TaichiIndexError=IndexingError TaichiNameError=KernelNameError
         TaichiRuntimeError=KernelRuntimeError TaichiRuntimeTypeError=ArgumentError
@@ -84,8 +84,8 @@ PUBLIC = {
 
 # Public modules.
 MODULES = (
-    "ad", "algorithms", "aot", "experimental", "graph", "lang", "linalg", "math", "profiler",
-    "simt", "sparse", "spatial", "tools", "types", "ui",
+    "ad", "algorithms", "aot", "distributed", "experimental", "graph", "lang", "linalg", "math",
+    "profiler", "simt", "sparse", "spatial", "tools", "types", "ui",
 )  # fmt: skip
 
 HOOKS = {

@@ -41,7 +41,7 @@ LANGUAGE = ("frontend lang",)
 L5 = ("compiler cache",)
 CALLS = ("launch signature calls races",)
 L6 = ("kernel launch.crosscheck python_mode tape texture tools operators",)
-ALGORITHMS = ("algorithms spatial linalg gui ui graph aot",)
+ALGORITHMS = ("algorithms spatial linalg gui ui graph aot distributed",)
 L7 = ("__init__ math __main__ cli compat quadrants",)
 
 UP_TO_1 = (*L0, *L1)
@@ -68,7 +68,7 @@ TABLE = (
 # Third-party packages, and the units that may import them. numpy: every row but the first.
 THIRD_PARTY = {
     "vulkan": "vk",
-    "torch": "interop",
+    "torch": "interop distributed",
     "jax": "interop",
     "cuda": "interop",
     "scipy": "linalg",

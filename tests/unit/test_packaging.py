@@ -108,7 +108,8 @@ def test_the_extra_all_has_the_extras_of_users() -> None:
     names = set(re.findall(r"(?m)^(\w+) = \[", section[1]))
     (listed,) = array("all")
     taken = set(listed.removeprefix("vkchi[").removesuffix("]").split(","))
-    assert names - taken == {"all", "torch", "jax", "cuda", "docs", "dev"} and taken <= names
+    others = {"all", "torch", "distributed", "jax", "cuda", "docs", "dev"}
+    assert names - taken == others and taken <= names
 
 
 def test_files_of_the_sdist_and_the_wheel() -> None:

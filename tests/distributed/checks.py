@@ -1,0 +1,532 @@
+"""Checks that every rank of a group runs, in the same order; `groups` starts them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import vkchi as ti
+from vkchi.distributed import exchange as exchange_module
+
+dist = ti.distributed
+TIMEOUT = 30.0
+
+
+def start(_: Path) -> None:
+    dist.init(timeout=TIMEOUT, random_seed=7)
+    assert 0 <= dist.rank() < dist.size()
+
+
+def raises(kind: Any, act: Any, *words: str) -> None:
+    try:
+        act()
+    except kind as e:
+        text = str(e)
+        assert all(word in text for word in words), text
+    else:
+        raise AssertionError(f"no {kind.__name__}")
+
+
+def reference(shape: tuple[int, ...], periodic: tuple[bool, ...], halo: int) -> Any:
+    """Global numbers with a halo; -1 outside a domain that is not periodic."""
+    whole = np.arange(np.prod(shape), dtype=np.int64).reshape(shape) % 120
+    for axis, wraps in enumerate(periodic):
+        pad = [(halo, halo) if k == axis else (0, 0) for k in range(len(shape))]
+        if wraps:
+            whole = np.pad(whole, pad, mode="wrap")
+        else:
+            whole = np.pad(whole, pad, constant_values=-1)
+    return whole
+
+
+def boxes_of(grid: Any) -> tuple[slice, ...]:
+    """The block with its halo, in a reference array."""
+    return tuple(slice(a, b + 2 * grid.halo) for a, b in grid.owned.bounds)
+
+
+GRIDS = [
+    ((17,), 1, True), ((17,), 2, False), ((30, 22), 1, False), ((30, 22), 1, True),
+    ((19, 13), 1, (True, False)), ((19, 21), 2, (False, True)), ((9, 8, 10), 1, True),
+    ((9, 8, 10), 1, (False, True, False)), ((8, 24), 0, True),
+]  # fmt: skip
+
+
+def exchange_fills_halos(_: Path) -> None:
+    """Of all shapes, with several types in one message, by host copies and by kernels."""
+    vec3 = ti.types.vector(3, ti.f32)
+    by_hand = (ti.f32, vec3, ti.u8, ti.i16, ti.i32)
+    rows = [(*one, by_hand) for one in GRIDS]
+    if dist.size() in (2, 3):  # by kernels, which compile slowly
+        rows += [(*GRIDS[4], (ti.f32, vec3)), (*GRIDS[6], (ti.i32,))]
+    for k, (shape, halo, periodic, types) in enumerate(rows):
+        grid = dist.Grid(shape, halo, periodic)
+        by_kernels = k >= len(GRIDS)
+        expected = reference(shape, grid.periodic, halo)[boxes_of(grid)]
+        fields = [grid.field(t) for t in types]
+        inner = tuple(slice(halo, n - halo) for n in expected.shape)
+        view = exchange_module.host_view
+        for u in fields:
+            values = np.full(expected.shape, -1, np.int64)
+            values[inner] = expected[inner]
+            values = values.astype(u.dtype.dtype)
+            extra = (..., None) if u.element_shape else (...,)
+            u.from_numpy(np.broadcast_to(values[extra], u.shape + u.element_shape))
+        try:
+            if by_kernels:
+                exchange_module.host_view = lambda x: None
+            grid.exchange(*fields)
+        finally:
+            exchange_module.host_view = view
+        for u in fields:
+            found = u.to_numpy()
+            want = expected.astype(u.dtype.dtype)
+            want = want if not u.element_shape else np.repeat(want[..., None], 3, -1)
+            # Corners where one axis is outside of the domain keep what they had.
+            assert (found == want).all(), (shape, halo, periodic, u.dtype, by_kernels)
+
+
+def ranges_cover_cells_once(_: Path) -> None:
+    for shape, halo, periodic in GRIDS:
+        grid = dist.Grid(shape, halo, periodic)
+        count = np.zeros(shape, int)
+        for part in (grid.interior, *grid.border):
+            count[tuple(slice(a, b) for a, b in part.bounds)] += 1
+        own = np.zeros(shape, int)
+        own[tuple(slice(a, b) for a, b in grid.owned.bounds)] = 1
+        assert (count == own).all()
+
+
+def wave_equals_numpy(_: Path) -> None:
+    """The same bits as numpy on the whole grid, with and without overlap."""
+    for periodic, overlaps in ((False, False), (True, True)):
+        grid = dist.Grid((30, 22), 1, periodic)
+        u, v, w = (grid.field(ti.f32) for _ in range(3))
+        owned, interior, border = grid.owned, grid.interior, grid.border
+
+        @ti.func
+        def update(a: ti.template(), b: ti.template(), c: ti.template(), i, j):
+            around = (a[i - 1, j] + a[i + 1, j]) + (a[i, j - 1] + a[i, j + 1])
+            corners = (a[i - 1, j - 1] + a[i + 1, j + 1]) + (a[i - 1, j + 1] + a[i + 1, j - 1])
+            near = around + corners
+            c[i, j] = near * 0.25 - b[i, j]
+
+        @ti.kernel
+        def step(a: ti.template(), b: ti.template(), c: ti.template()):
+            for i, j in owned:
+                update(a, b, c, i, j)
+
+        @ti.kernel
+        def step_interior(a: ti.template(), b: ti.template(), c: ti.template()):
+            for i, j in interior:
+                update(a, b, c, i, j)
+
+        @ti.kernel
+        def step_border(a: ti.template(), b: ti.template(), c: ti.template()):
+            for box in ti.static(border):
+                for i, j in box:
+                    update(a, b, c, i, j)
+
+        start_values = np.random.default_rng(1).random((30, 22), np.float32)
+        grid.scatter(start_values if dist.rank() == 0 else None, u)
+        now, before = start_values, np.zeros_like(start_values)
+        for _ in range(12):
+            if overlaps:
+                pending = grid.exchange(u, wait=False)
+                step_interior(u, v, w)
+                pending.wait()
+                step_border(u, v, w)
+            else:
+                grid.exchange(u)
+                step(u, v, w)
+            u, v, w = w, u, v
+            p = np.pad(now, 1, mode="wrap" if periodic else "constant")
+            around = (p[:-2, 1:-1] + p[2:, 1:-1]) + (p[1:-1, :-2] + p[1:-1, 2:])
+            corners = (p[:-2, :-2] + p[2:, 2:]) + (p[:-2, 2:] + p[2:, :-2])
+            quarter = np.float32(0.25)
+            now, before = (around + corners) * quarter - before, now
+        whole = grid.gather(u)
+        assert (whole is None) == (dist.rank() > 0)
+        if whole is not None:
+            assert whole.dtype == np.float32 and (whole == now).all()
+
+
+def arrays_scatter_and_gather(_: Path) -> None:
+    mat = ti.types.matrix(2, 3, ti.f32)
+    for periodic in (False, True):
+        grid = dist.Grid((11, 9), 1, periodic)
+        for t in (ti.f32, ti.i32, mat):
+            u = grid.field(t)
+            u.fill(-1)
+            size = 99 * int(np.prod(u.element_shape))
+            whole = np.arange(size).reshape((11, 9) + u.element_shape) % 90
+            grid.scatter(whole if dist.rank() == 0 else None, u)
+            one = u.to_numpy()
+            u.fill(-1)
+            grid.scatter(whole, u)
+            assert (u.to_numpy() == one).all()
+            u_halo = grid.field(t)
+            u_halo.fill(-1)
+            inner = tuple(slice(1, n - 1) for n in u.shape)
+            values = u_halo.to_numpy()
+            values[inner] = one[inner]
+            u_halo.from_numpy(values)
+            grid.exchange(u_halo)
+            assert (u_halo.to_numpy() == one).all(), "scatter fills the halo as exchange does"
+            back = grid.gather(u)
+            assert back is None if dist.rank() else (back == whole).all()
+    raises(ti.TaichiRuntimeTypeError, lambda: grid.scatter(np.zeros((3, 3)), u), "shape")
+    wrong = np.zeros((3, 3)) if dist.rank() == 0 else None
+    raises(ti.TaichiRuntimeTypeError, lambda: grid.scatter(wrong, u), "shape")
+    nobody = lambda: grid.scatter(None, u)  # noqa: E731
+    raises(ti.DistributedError, nobody, "rank 0")
+    if dist.size() > 2:
+        some = whole if dist.rank() < 2 else None
+        raises(ti.DistributedError, lambda: grid.scatter(some, u), "all ranks")
+
+
+def reductions_agree(_: Path) -> None:
+    grid = dist.Grid((21, 18))
+    rng = np.random.default_rng(3)
+    a, b = rng.random((21, 18), np.float32), rng.random((21, 18, 2), np.float32) - 0.5
+    n = rng.integers(-(2**31), 2**31, (21, 18))
+    u, v, k = grid.field(ti.f32), grid.field(ti.types.vector(2, ti.f32)), grid.field(ti.i32)
+    for x, values in ((u, a), (v, b), (k, n)):
+        x.fill(1000)  # halos do not count
+        grid.scatter(values, x)
+    assert np.isclose(grid.sum(u), a.astype(float).sum(), rtol=1e-14)
+    assert np.allclose(grid.sum(v), b.astype(float).sum((0, 1)), rtol=1e-13)
+    assert grid.sum(k) == n.sum() and isinstance(grid.sum(k), int)
+    assert (
+        grid.min(u) == a.min() and grid.max(k) == n.max() and (grid.max(v) == b.max((0, 1))).all()
+    )
+    assert np.isclose(grid.dot(v, v), (b.astype(float) ** 2).sum(), rtol=1e-13)
+    assert np.isclose(grid.dot(u, u), (a.astype(float) ** 2).sum(), rtol=1e-13)
+    last = tuple(e - 1 for _, e in grid.owned.bounds)
+    if dist.rank() == dist.size() - 1:
+        u[last] = float("nan")
+    assert np.isnan(grid.max(u)) and np.isnan(grid.min(u)) and np.isnan(grid.sum(u))
+
+
+def wrong_arguments_are_refused(_: Path) -> None:
+    size = dist.size()
+    error = ti.TaichiRuntimeTypeError
+    raises(error, lambda: dist.Grid((2, 2, 2, 2)), "1 to 3")
+    raises(error, lambda: dist.Grid((0, 4)), "positive")
+    raises(error, lambda: dist.Grid((4.5, 4)), "integers")
+    raises(error, lambda: dist.Grid((8, 8), ranks=(size, 2)), "group has")
+    raises(error, lambda: dist.Grid((size, 8), 2, True, ranks=(size, 1)), "wider")
+    raises(error, lambda: dist.Grid((8, 8), halo=-1), "halo")
+    raises(error, lambda: dist.Grid((8, 8), periodic=(True,)), "periodic")
+    if size > 1:
+        raises(error, lambda: dist.Grid(size - 1), "fewer processes")
+        raises(error, lambda: dist.Grid((size - 1, 99), ranks=(size, 1)), "at most")
+    grid, other = dist.Grid((12, 12)), dist.Grid((16, 14))
+    u = grid.field(ti.f32)
+    raises(error, lambda: grid.exchange(), "no field")
+    raises(error, lambda: grid.exchange(u, u), "twice")
+    raises(error, lambda: other.exchange(u), "offset")
+    raises(error, lambda: grid.exchange(ti.field(ti.f32, (12, 12))), "offset")
+    raises(error, lambda: grid.exchange(u.to_numpy()), "takes fields")
+    mine = ti.field(ti.f32, u.shape, offset=u.origin)
+    grid.exchange(mine, u)
+    pending = grid.exchange(u, wait=False)
+    raises(error, lambda: grid.exchange(mine, u), "wait()")
+    raises(error, lambda: grid.sum(u), "wait()")
+    second = grid.exchange(mine, wait=False)
+    second.wait()
+    pending.wait()
+    pending.wait()
+    grid.exchange(u)
+
+
+def structs_are_exchanged_by_member(_: Path) -> None:
+    grid = dist.Grid((10, 9), 1, True)
+    cell = ti.types.struct(p=ti.f32, v=ti.types.vector(2, ti.f32))
+    s, u = grid.field(cell), grid.field(ti.f32)
+    whole = np.arange(90, dtype=np.float32).reshape(10, 9)
+    grid.scatter(whole, u)
+    full = u.to_numpy()
+    values = np.zeros_like(full)
+    values[1:-1, 1:-1] = full[1:-1, 1:-1]
+    s.p.from_numpy(values)
+    s.v.from_numpy(np.stack([values, -values], -1))
+    grid.exchange(s)
+    assert (s.p.to_numpy() == full).all() and (s.v.to_numpy()[..., 1] == -full).all()
+    raises(ti.TaichiRuntimeTypeError, lambda: grid.gather(s), "member")
+
+
+def disagreement_is_an_error_on_all_ranks(_: Path) -> None:
+    if dist.size() == 1:
+        return
+    rank = dist.rank()
+    raises(ti.DistributedError, lambda: dist.Grid((16 + rank, 16)), "shape=(16, 16) on rank 0")
+    grid = dist.Grid((16, 16))
+    types = ti.f32 if rank else ti.i32
+    raises(ti.DistributedError, lambda: grid.field(types), "dtype", "rank 1")
+    grid.exchange(grid.field(ti.f32))  # the group can still be used
+
+
+def recordings_are_refused(_: Path) -> None:
+    grid = dist.Grid((8, 9))
+    u = grid.field(ti.f32, needs_grad=True)
+
+    def inside_record() -> None:
+        with ti.record():
+            grid.exchange(u)
+
+    raises(ti.TaichiRuntimeError, inside_record, "between two exchanges")
+    for act in (grid.exchange, grid.sum, lambda x: grid.dot(x, x), lambda x: grid.scatter(None, x)):
+        with ti.ad.Tape():
+            raises(ti.ad.GradientError, lambda act=act: act(u), "outside of the tape")
+
+
+def seeds_differ(_: Path) -> None:
+    grid = dist.Grid((8, 8), 0)
+    u = grid.field(ti.f32)
+    owned = grid.owned
+
+    @ti.kernel
+    def draw():
+        for i, j in owned:
+            u[i, j] = ti.random()
+
+    draw()
+    whole = grid.gather(u)
+    assert whole is None or len(np.unique(whole)) > 60
+
+
+def a_mesh_is_an_arrangement(_: Path) -> None:
+    if dist.size() != 4:
+        return
+    import torch
+    from torch.distributed.device_mesh import DeviceMesh
+
+    mesh = DeviceMesh("cpu", torch.tensor([[3, 1], [2, 0]]), mesh_dim_names=("x", "y"))
+    grid = dist.Grid((8, 6), periodic=True, mesh=mesh)
+    assert grid.ranks == (2, 2) and grid.position == ((1, 1), (0, 1), (1, 0), (0, 0))[dist.rank()]
+    u = grid.field(ti.i32)
+    whole = np.arange(48).reshape(8, 6)
+    grid.scatter(whole, u)
+    full = u.to_numpy()
+    u.fill(0)
+    grid.scatter(whole if dist.rank() == 0 else None, u)
+    grid.exchange(u)
+    assert (u.to_numpy() == full).all()
+    back = grid.gather(u)
+    assert back is None or (back == whole).all()
+
+
+def kernels_follow_the_grid_that_they_name(_: Path) -> None:
+    """A global grid that was replaced, in debug mode, and other layouts."""
+    dist.init(timeout=TIMEOUT, debug=True)
+    for shape in ((9, 8), (12, 17), (1, 40)):
+        grid = dist.Grid(shape, 1, (False, True))
+        cells = grid  # noqa: F841
+        u = grid.field(ti.types.vector(2, ti.i32), layout=ti.Layout.SOA)
+        v = ti.field(ti.i32, u.shape, offset=u.origin, order="ji")
+
+        @ti.kernel
+        def number():
+            for i, j in grid.owned:
+                u[i, j] = [i, j]
+                v[i, j] = i * 100 + j
+
+        u.fill(-1)
+        v.fill(-1)
+        number()
+        grid.exchange(u, v)
+        found, single = u.to_numpy(), v.to_numpy()
+        rows = np.arange(u.shape[0]) + u.origin[0]
+        columns = (np.arange(u.shape[1]) + u.origin[1]) % shape[1]
+        i, j = np.meshgrid(rows, columns, indexing="ij")
+        is_inside = (i >= 0) & (i < shape[0])
+        assert (found[..., 0] == np.where(is_inside, i, -1)).all()
+        assert (found[..., 1] == np.where(is_inside, j, -1)).all()
+        assert (single == np.where(is_inside, i * 100 + j, -1)).all()
+
+
+def one_kernel_serves_several_grids(_: Path) -> None:
+    @ti.kernel
+    def count(owned: ti.template()) -> ti.i32:
+        n = 0
+        for _ in ti.grouped(owned):
+            n += 1
+        return n
+
+    @ti.kernel
+    def count_captured() -> ti.i32:
+        n = 0
+        for _ in ti.grouped(held["grid"].owned):
+            n += 1
+        return n
+
+    held = {}
+    for shape in ((9, 8), (12, 17), (40, 1)):
+        grid = held["grid"] = dist.Grid(shape, 0)
+        cells = int(np.prod([b - a for a, b in grid.owned.bounds]))
+        assert count(grid.owned) == cells
+        assert count_captured() == cells, shape
+
+
+def python_mode_gives_the_same(_: Path) -> None:
+    dist.init(timeout=TIMEOUT, arch=ti.python)
+    grid = dist.Grid((9, 8), 1, True)
+    u = grid.field(ti.i32)
+
+    @ti.kernel
+    def number():
+        for i, j in grid.owned:
+            u[i, j] = i * 8 + j
+
+    number()
+    grid.exchange(u)
+    whole = np.arange(72).reshape(9, 8)
+    rows = (np.arange(u.shape[0]) + u.origin[0]) % 9
+    columns = (np.arange(u.shape[1]) + u.origin[1]) % 8
+    assert (u.to_numpy() == whole[np.ix_(rows, columns)]).all()
+    assert grid.sum(u) == whole.sum()
+
+
+def end(_: Path) -> None:
+    dist.barrier()
+    grid = dist.Grid((8, 8))
+    u = grid.field(ti.f32)
+    dist.finalize()
+    dist.finalize()
+    raises(ti.TaichiRuntimeError, dist.rank, "init()")
+    raises(ti.TaichiRuntimeError, lambda: grid.exchange(u), "finalize()")
+    dist.init(timeout=TIMEOUT)
+    grid = dist.Grid((8, 8))
+    u = grid.field(ti.f32)
+    u.fill(1)
+    assert grid.sum(u) == 64
+    dist.barrier()
+
+
+BASIC = [
+    "start", "exchange_fills_halos", "ranges_cover_cells_once", "wave_equals_numpy",
+    "arrays_scatter_and_gather", "reductions_agree", "wrong_arguments_are_refused",
+    "structs_are_exchanged_by_member", "disagreement_is_an_error_on_all_ranks",
+    "recordings_are_refused", "seeds_differ", "a_mesh_is_an_arrangement",
+    "kernels_follow_the_grid_that_they_name", "one_kernel_serves_several_grids",
+    "python_mode_gives_the_same", "end",
+]  # fmt: skip
+
+
+# --- failures: each is the last check of a group of three ----------------------------------------
+
+
+def start_short(_: Path) -> None:
+    dist.init(timeout=2.0)
+
+
+def expect_error(act: Any, *words: str, within: float = 7.0) -> None:
+    """`act` raises DistributedError with these words, and so does every operation after it."""
+    begun = time.monotonic()
+    raises(ti.DistributedError, act, *words)
+    assert time.monotonic() - begun < within
+    raises(ti.DistributedError, dist.barrier, "failed before")
+
+
+def a_rank_is_killed(_: Path) -> None:
+    grid = dist.Grid((12, 8), periodic=True)
+    u = grid.field(ti.f32)
+    grid.exchange(u)
+    if dist.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    expect_error(lambda: grid.exchange(u), "exchange()", "died")
+
+
+def a_rank_is_killed_before_a_reduction(_: Path) -> None:
+    grid = dist.Grid((12, 8), periodic=True)
+    u = grid.field(ti.f32)
+    if dist.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    expect_error(lambda: grid.sum(u), "sum()", "died")
+
+
+def a_rank_hangs(_: Path) -> None:
+    grid = dist.Grid((12, 8), periodic=True)
+    u = grid.field(ti.f32)
+    if dist.rank() == 1:
+        time.sleep(9)
+        return
+    expect_error(lambda: grid.exchange(u), "timed out after 2 s", "rank 1 did not reach operation")
+
+
+def a_rank_raises(_: Path) -> None:
+    grid = dist.Grid((12, 8), periodic=True)
+    u = grid.field(ti.f32)
+    if dist.rank() == 1:
+        raise ValueError("on purpose")  # the process ends
+    expect_error(lambda: grid.gather(u) if dist.rank() == 0 else grid.exchange(u))
+
+
+FAILURES = [
+    "a_rank_is_killed", "a_rank_is_killed_before_a_reduction", "a_rank_hangs", "a_rank_raises",
+]  # fmt: skip
+
+
+def other_reduction(_: Path) -> None:
+    u = dist.Grid((12, 8)).field(ti.f32)
+    grid = dist.Grid((12, 8))
+    act = grid.sum if dist.rank() == 0 else grid.max
+    expect_error(lambda: act(u), "different operations", "0: sum(), 1: max(), 2: max()")
+
+
+def other_fields(_: Path) -> None:
+    """Messages of other sizes: gloo would end the process."""
+    grid = dist.Grid((12, 8), periodic=True)
+    u, v = grid.field(ti.f32), grid.field(ti.f32)
+    given = (u, v) if dist.rank() == 1 else (u,)
+    expect_error(lambda: grid.exchange(*given), "timed out", "exchange()")
+
+
+def other_operation(_: Path) -> None:
+    grid = dist.Grid((12, 8), periodic=True)
+    u = grid.field(ti.f32)
+    act = (grid.gather, grid.exchange, grid.sum)[dist.rank()]
+    expect_error(lambda: act(u), act.__name__, f"on rank {dist.rank()}")
+
+
+DISAGREEMENTS = ["other_reduction", "other_fields", "other_operation"]
+
+
+def a_rank_is_missing(_: Path) -> None:
+    os.environ["WORLD_SIZE"] = "4"
+    place = f"127.0.0.1:{os.environ['MASTER_PORT']}"
+    raises(ti.DistributedError, lambda: dist.init(timeout=2.0), place)
+
+
+def nobody_has_the_address(_: Path) -> None:
+    os.environ["RANK"] = "1"
+    place = f"127.0.0.1:{os.environ['MASTER_PORT']}"
+    raises(ti.DistributedError, lambda: dist.init(timeout=1.0), place, "rank 0")
+
+
+def no_address(_: Path) -> None:
+    del os.environ["MASTER_ADDR"]
+    raises(ti.DistributedError, dist.init, "MASTER_ADDR")
+
+
+def other_options(_: Path) -> None:
+    options = {"debug": True} if os.environ["RANK"] == "2" else {}
+    raises(ti.DistributedError, lambda: dist.init(timeout=5.0, **options), "debug=True on rank 2")
+
+
+def no_place_in_the_group(_: Path) -> None:
+    os.environ["RANK"] = "3"
+    raises(ti.TaichiRuntimeTypeError, dist.init, "RANK=3", "WORLD_SIZE=3")
+    os.environ["RANK"] = "0"
+    raises(ti.TaichiRuntimeTypeError, lambda: dist.init(timeout=0), "timeout")
+
+
+UNFORMED = [
+    "a_rank_is_missing", "nobody_has_the_address", "no_address", "other_options",
+    "no_place_in_the_group",
+]  # fmt: skip

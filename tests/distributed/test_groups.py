@@ -1,0 +1,66 @@
+"""Grids on 1, 2, 3, 4 and 8 processes: `checks`, run by `groups`."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+pytest.importorskip("torch.distributed")
+pytestmark = [
+    pytest.mark.device, pytest.mark.one_driver,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the ranks are forked"),
+]  # fmt: skip
+spec = importlib.util.spec_from_file_location("distributed_groups", HERE / "groups.py")
+assert spec is not None and spec.loader is not None
+groups = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(groups)
+
+
+def names_of(table: str) -> list[str]:
+    """A list of names in `checks`, which is not imported here."""
+    for node in ast.parse((HERE / "checks.py").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == table:
+            found: list[str] = ast.literal_eval(node.value)
+            return found
+    raise KeyError(table)
+
+
+def failures_in(found: list[dict[str, dict[str, str]]], *expected: str) -> str:
+    """Failures of all groups, except those of the ranks that must not come to an end."""
+    return "\n".join(
+        f"group {k}, {name}, rank {rank}: {text}"
+        for k, one in enumerate(found)
+        for name, texts in one.items()
+        for rank, text in texts.items()
+        if rank not in expected
+    )
+
+
+@pytest.mark.parametrize("sizes", [[1, 2, 3], [4, 8]], ids=str)
+def test_all_checks_pass_in_groups_of(sizes: list[int], tmp_path: Path) -> None:
+    names = names_of("BASIC")
+    found = groups.run_groups([(size, names) for size in sizes], tmp_path)
+    assert len(found) == len(sizes) and not failures_in(found)
+
+
+def test_failures_of_a_rank_are_errors_on_the_others(tmp_path: Path) -> None:
+    """Rank 1 is killed, hangs or raises."""
+    names = names_of("FAILURES")
+    found = groups.run_groups([(3, ["start_short", name]) for name in names], tmp_path, 30)
+    assert len(found) == len(names) and not failures_in(found, "1")
+
+
+def test_ranks_that_call_other_operations_get_errors(tmp_path: Path) -> None:
+    names = names_of("DISAGREEMENTS")
+    found = groups.run_groups([(3, ["start_short", name]) for name in names], tmp_path, 30)
+    assert len(found) == len(names) and not failures_in(found)
+
+
+def test_groups_that_do_not_form_are_errors(tmp_path: Path) -> None:
+    found = groups.run_groups([(3, [name]) for name in names_of("UNFORMED")], tmp_path, 30)
+    assert not failures_in(found)

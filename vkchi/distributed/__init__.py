@@ -1,0 +1,7 @@
+"""Grids divided over processes, on torch.distributed: one device per process."""
+
+from vkchi.distributed.exchange import Exchange
+from vkchi.distributed.grids import Grid
+from vkchi.distributed.group import barrier, finalize, init, rank, size
+
+__all__ = ["Exchange", "Grid", "barrier", "finalize", "init", "rank", "size"]

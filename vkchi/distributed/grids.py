@@ -1,0 +1,399 @@
+"""Grids divided into blocks, one per rank: fields with halos, loop ranges, whole-array transfers.
+
+ti.distributed.init()
+grid = ti.distributed.Grid((4096, 4096), halo=1)
+u, v = grid.field(ti.f32), grid.field(ti.f32)
+
+@ti.kernel
+def step():
+    for i, j in grid.owned:                     # global indices
+        v[i, j] = u[i - 1, j] + u[i + 1, j]
+
+grid.exchange(u)
+step()
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from vkchi.distributed import reductions
+from vkchi.distributed.decomposition import Decomposition, box_shape, check_ranks, choose_ranks
+from vkchi.distributed.exchange import Exchange, Plan, check_not_in_flight, local_slices
+from vkchi.distributed.group import current_group, tag_of
+from vkchi.errors import ArgumentError, DistributedError, GradientError, KernelRuntimeError
+from vkchi.fields.constructors import ComponentOrder, field
+from vkchi.fields.field import Field
+from vkchi.fields.storage import Storage
+from vkchi.hooks import python_scope
+from vkchi.interop import host_views
+from vkchi.interrupts.weak import insert_bounded
+from vkchi.lang.ndrange import ndrange
+from vkchi.runtime import current_runtime
+from vkchi.span import name_in_user_code
+from vkchi.types import Scalar, Tensor, cook, shape_of
+from vkchi.types.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from vkchi.fields.struct_arrays import StructField
+    from vkchi.types.hints import DType, Numbers
+    from vkchi.types.struct_types import StructType
+
+MOST_PLANS = 64  # kept, by fields
+
+
+@python_scope
+class Grid:
+    """A grid of cells, divided into a block per rank of the group.
+
+    Rank k of p along an axis of n cells owns n // p cells, or one more. Fields of the grid have a
+    halo of `halo` cells on all sides of the block, which `exchange` fills with the neighbours'
+    values. Indices are global. All ranks must make the same grids and fields, and call their
+    methods in the same order.
+
+    - shape, halo, periodic, ranks: as given, per axis.
+    - position: index of this rank's block along each axis.
+    - owned: range of the cells of this rank, for loops of kernels.
+    - interior: the part of it that is `halo` cells or more from neighbours; `border`: the rest, as
+      disjoint ranges.
+
+    Args:
+        shape: cells along each of 1 to 3 axes.
+        halo: width of the halo in cells.
+        periodic: True or False, or one per axis: opposite sides of the domain are neighbours.
+            Otherwise halos outside the domain are the user's.
+        ranks: blocks along each axis; by default those with the least cut surface.
+        mesh: a torch DeviceMesh, whose array of ranks is the arrangement.
+
+    Raises:
+        ArgumentError: for an invalid shape, for blocks that are empty or narrower than the halo,
+            and if the product of `ranks` is not the size of the group.
+        DistributedError: if ranks give other arguments.
+        KernelRuntimeError: before `ti.distributed.init`.
+    """
+
+    def __init__(
+        self, shape: int | Sequence[int], halo: int = 1, periodic: bool | Sequence[bool] = False,
+        ranks: Sequence[int] | None = None, *, mesh: Any = None,
+    ) -> None:  # fmt: skip
+        self._group = group = current_group()
+        self.shape = whole_numbers("shape", shape)
+        if not 1 <= len(self.shape) <= 3 or min(self.shape) < 1:
+            raise ArgumentError(f"Grid: shape is 1 to 3 positive integers, not {shape!r}")
+        (self.halo,) = whole_numbers("halo", halo)
+        if self.halo < 0:
+            raise ArgumentError(f"Grid: halo is 0 or more cells, not {halo}")
+        axes = len(self.shape)
+        given = [periodic] * axes if isinstance(periodic, bool) else list(periodic)
+        if len(given) != axes or not all(isinstance(p, bool) for p in given):
+            raise ArgumentError(f"Grid: periodic is a bool, or {axes} of them, not {periodic!r}")
+        self.periodic = tuple(given)
+        order = tuple(range(group.size))
+        if mesh is not None:
+            if ranks is not None:
+                raise ArgumentError("Grid: give ranks= or mesh=, not both")
+            ranks, order = tuple(mesh.mesh.shape), tuple(mesh.mesh.flatten().tolist())
+            if sorted(order) != list(range(group.size)):
+                raise ArgumentError("Grid: mesh= must have every rank of the group once")
+        if ranks is None:
+            self.ranks = choose_ranks(self.shape, self.halo, self.periodic, group.size)
+        else:
+            self.ranks = whole_numbers("ranks", ranks)
+        if len(self.ranks) != axes or min(self.ranks) < 1:
+            raise ArgumentError(f"Grid: ranks is {axes} positive integers, not {self.ranks}")
+        check_ranks(self.shape, self.halo, self.periodic, self.ranks, group.size)
+        group.agree(
+            "Grid()", shape=self.shape, halo=self.halo, periodic=self.periodic, ranks=self.ranks,
+            order=order,
+        )  # fmt: skip
+        self._layout = Decomposition(self.shape, self.halo, self.periodic, self.ranks, order)
+        self._owned = self._layout.owned(group.rank)
+        self.position = self._layout.position(group.rank)
+        self.owned = ndrange(*self._owned)
+        self.interior = ndrange(*self._layout.interior(group.rank))
+        self.border = tuple(ndrange(*box) for box in self._layout.border(group.rank))
+        self._origin = tuple(begin - self.halo for begin, _ in self._owned)
+        self._extent = tuple(n + 2 * self.halo for n in box_shape(self._owned))
+        self._plans: dict[tuple[int, ...], Plan] = {}
+
+    def __repr__(self) -> str:
+        return f"<Grid of shape {self.shape} on ranks {self.ranks}>"
+
+    def field(
+        self, dtype: DType | StructType, *, needs_grad: bool = False, name: str = "",
+        layout: ComponentOrder = ComponentOrder.AOS,
+    ) -> Field | StructField:  # fmt: skip
+        """Create a field of this rank's cells and halo, initially 0, with global indices.
+
+        Args:
+            dtype: a scalar, vector, matrix or struct type.
+            needs_grad: add `.grad`.
+            name: used in messages.
+            layout: as in `ti.field`.
+
+        Returns:
+            The field; for a struct type, a field of structs.
+
+        Raises:
+            ArgumentError: as in `ti.field`.
+            DistributedError: if ranks give other arguments.
+        """
+        options: Any = {"needs_grad": needs_grad, "name": name, "layout": layout}
+        made = field(dtype, self._extent, offset=self._origin, **options)
+        self._group.agree(
+            "Grid.field()", dtype=str(cook(dtype)), needs_grad=needs_grad, name=name, layout=layout
+        )
+        return made
+
+    # --- halos -----------------------------------------------------------------------------------
+
+    def exchange(self, *fields: Field | StructField, wait: bool = True) -> Exchange:
+        """Fill the halos of fields with the values of the cells' owners.
+
+        Each neighbouring rank gets one message for all fields. Edges and corners are included.
+        Halos outside a domain that is not periodic keep their values.
+
+        Args:
+            *fields: fields of this grid, or other dense fields of the same shape and offset.
+            wait: with False, return while messages are on their way: the halos are filled by
+                `Exchange.wait()`.
+
+        Returns:
+            The exchange.
+
+        Raises:
+            ArgumentError: for other fields, and during another exchange of the same field.
+            DistributedError: if a rank died, timed out or exchanges other fields.
+            GradientError: inside a tape or another recording of derivatives.
+            KernelRuntimeError: inside `ti.record()`.
+        """
+        members = self._members("exchange", fields)
+        self._check_not_recording("exchange")
+        key = tuple([id(x.token) for x in members])
+        plan = self._plans.get(key)
+        if plan is None or plan.tokens != [x.token for x in members]:
+            plan = Plan(self._group.rank, self._layout, members)
+            insert_bounded(self._plans, key, plan, MOST_PLANS)
+        made = Exchange(self._group, plan, "exchange()")
+        if wait:
+            made.wait()
+        return made
+
+    # --- whole arrays ----------------------------------------------------------------------------
+
+    def scatter(self, array: Numbers | None, field: Field) -> None:
+        """Fill a field, halos included, from one array of the grid's shape.
+
+        Args:
+            array: the array on rank 0, and None on other ranks; or the array on all ranks. It has
+                the grid's shape, and that of the field's elements.
+            field: the field.
+
+        Raises:
+            ArgumentError: for an array of another shape, and for a field of another block.
+            DistributedError: if ranks other than 0 have the array and not all, or a rank fails.
+        """
+        (x,) = self._members("scatter", (field,))
+        self._check_not_recording("scatter")
+        group, operation = self._group, "scatter()"
+        digest = group.begin(operation, str(x.elem))
+        values = None if array is None else host_views.to_number_array(array)
+        want = self.shape + shape_of(x.elem)
+        state = 0 if values is None else 1 if values.shape == want else 2
+        states = group.exchange_words(operation, digest, np.array([state], np.int64))[:, 0]
+        if (states == 2).any():
+            wrong = int(np.flatnonzero(states == 2)[0])
+            shape = values.shape if values is not None and state == 2 else f"that of rank {wrong}"
+            raise ArgumentError(f"scatter: an array of shape {want} is needed, not {shape}")
+        is_first = bool(states[0] and not states[1:].any())
+        if not (is_first or states.all()):
+            raise DistributedError(
+                "scatter: the array must be on rank 0 alone (None elsewhere), or on all ranks"
+            )
+        if group.size == 1 or not is_first:
+            assert values is not None
+            x.warn_of_losses(values)
+            mine = host_views.cast(values[self._covered(group.rank)], x.compute)
+        else:
+            mine = self._spread(values, x, digest)
+        self._fill_block(x, mine)
+
+    def _covered(self, rank: int) -> tuple[NDArray[Any], ...]:
+        """Index arrays of the cells of a rank's block and halo that are in the domain."""
+        found = []
+        parts = zip(self._layout.owned(rank), self.shape, self.periodic)
+        for (begin, end), extent, wraps in parts:
+            cells = np.arange(begin - self.halo, end + self.halo)
+            inside = (cells >= 0) & (cells < extent)
+            found.append(cells % extent if wraps else cells[inside])
+        return np.ix_(*found)
+
+    def _spread(self, values: NDArray[Any] | None, x: Storage, digest: int) -> NDArray[Any]:
+        """Send the blocks of rank 0's array, and return this rank's."""
+        group, works = self._group, []
+        inner, dtype = shape_of(x.elem), x.compute.dtype
+        if values is not None:
+            x.warn_of_losses(values)
+            for peer in range(1, group.size):
+                block = host_views.cast(values[self._covered(peer)], x.compute)
+                data = np.ascontiguousarray(block).reshape(-1).view(np.uint8)
+                works.append((peer, group.send(data, peer, tag_of(digest, 0, peer, data.nbytes))))
+            group.wait("scatter()", works)
+            return host_views.cast(values[self._covered(0)], x.compute)
+        shape = np.broadcast_shapes(*(index.shape for index in self._covered(group.rank)))
+        block = np.empty(shape + inner, dtype)
+        data = block.reshape(-1).view(np.uint8)
+        tag = tag_of(digest, 0, group.rank, data.nbytes)
+        group.wait("scatter()", [(0, group.receive(data, 0, tag))])
+        return block
+
+    def _fill_block(self, x: Storage, values: NDArray[Any]) -> None:
+        """Store the cells of block and halo that are in the domain; others keep their values."""
+        if values.shape == x.shape + shape_of(x.elem):
+            x.from_numpy(values)
+            return
+        whole = x.to_numpy()
+        places = []
+        for (begin, end), extent, wraps in zip(self._owned, self.shape, self.periodic):
+            first, last = begin - self.halo, end + self.halo
+            low, high = (first, last) if wraps else (max(first, 0), min(last, extent))
+            places.append(slice(low - first, high - first))
+        whole[tuple(places)] = values
+        x.from_numpy(whole)
+
+    def gather(self, field: Field) -> NDArray[Any] | None:
+        """Return the whole array of a field on rank 0, and None on the other ranks.
+
+        Args:
+            field: a field of the grid, not of structs.
+
+        Returns:
+            A numpy array of the grid's shape and that of the field's elements; halos are left out.
+
+        Raises:
+            ArgumentError: for a field of another block.
+            DistributedError: if a rank fails or calls another operation.
+        """
+        (x,) = self._members("gather", (field,))
+        self._check_recorded_graph("gather")
+        group, operation = self._group, "gather()"
+        digest = group.begin(operation, str(x.elem))
+        mine = np.ascontiguousarray(self._owned_values(x))
+        if group.rank:
+            data = mine.reshape(-1).view(np.uint8)
+            tag = tag_of(digest, group.rank, 0, data.nbytes)
+            group.wait(operation, [(0, group.send(data, 0, tag))])
+            return None
+        inner = shape_of(x.elem)
+        whole = np.empty(self.shape + inner, mine.dtype)
+        blocks = {0: mine}
+        works = []
+        for peer in range(1, group.size):
+            block = blocks[peer] = np.empty(box_shape(self._layout.owned(peer)) + inner, mine.dtype)
+            data = block.reshape(-1).view(np.uint8)
+            works.append((peer, group.receive(data, peer, tag_of(digest, peer, 0, data.nbytes))))
+        group.wait(operation, works)
+        for peer, block in blocks.items():
+            whole[tuple(slice(*ends) for ends in self._layout.owned(peer))] = block
+        return whole
+
+    def _owned_values(self, x: Storage) -> NDArray[Any]:
+        """The values of the owned cells, perhaps a view of the memory."""
+        found: NDArray[Any] = x.seen()[local_slices(x, self._owned)]
+        return found
+
+    # --- reductions ------------------------------------------------------------------------------
+
+    def sum(self, field: Field) -> Any:
+        """Sum over the cells of all ranks: a number, or an array per component; equal on all ranks.
+
+        Floats are added as f64, per rank and then in order of rank; integers as i64. Raises
+        ArgumentError for fields of another block, DistributedError if a rank fails or calls another
+        operation, and GradientError in a recording of derivatives.
+        """
+        return self._reduce("sum", field)
+
+    def min(self, field: Field) -> Any:
+        """Minimum over the cells of all ranks, as `sum`. NaN if a value is NaN."""
+        return self._reduce("min", field)
+
+    def max(self, field: Field) -> Any:
+        """Maximum over the cells of all ranks, as `sum`. NaN if a value is NaN."""
+        return self._reduce("max", field)
+
+    def dot(self, a: Field, b: Field) -> Any:
+        """Sum of the products of two fields over the cells of all ranks and all components, as
+        `sum`. Raises ArgumentError for elements of different shapes."""
+        x, y = self._members("dot", (a, b))
+        self._check_not_recording("dot")
+        if shape_of(x.elem) != shape_of(y.elem):
+            raise ArgumentError(f"dot: elements {x.elem} and {y.elem} have different shapes")
+        one, two = self._owned_values(x), self._owned_values(y)
+        wide = reductions.wide_type(np.result_type(one, two))
+        return reductions.total(self._group, "dot()", (one.astype(wide) * two.astype(wide)).sum())
+
+    def _reduce(self, who: str, field: Field) -> Any:
+        (x,) = self._members(who, (field,))
+        self._check_not_recording(who)
+        return reductions.reduce(self._group, f"{who}()", self._owned_values(x), len(self.shape))
+
+    # --- checks ----------------------------------------------------------------------------------
+
+    def _members(self, who: str, fields: Sequence[Any]) -> list[Storage]:
+        """The fields, structs by their members. Raises ArgumentError for fields of other blocks or
+        without memory, and for those of a running exchange."""
+        found: list[Storage] = []
+        for x in fields:
+            members = x.__vkchi_members__() if hasattr(x, "__vkchi_members__") else [x]
+            if len(members) > 1 and who != "exchange":
+                raise ArgumentError(f"{who}: takes no field of structs: give a member")
+            found += members
+        if not fields:
+            raise ArgumentError(f"{who}: no field is given")
+        for x in found:
+            name = name_in_user_code(x) or getattr(x, "name", "") or "an argument"
+            if not isinstance(x, Field) or not isinstance(x.elem, Scalar | Tensor):
+                raise ArgumentError(f"{who}: takes fields of a grid, not {type(x).__name__}")
+            x.check_alive()
+            if x.runtime is not current_runtime():
+                raise ArgumentError(f"{who}: {name} is on another device")
+            if x.whole is not x or x.is_encoded or x.is_sparse:
+                raise ArgumentError(f"{who}: {name} is no dense field of whole numbers or vectors: "
+                                    "make it by grid.field(...)")  # fmt: skip
+            if x.shape != self._extent or x.origin != self._origin:
+                raise ArgumentError(
+                    f"{who}: {name} has shape {x.shape} and offset {x.origin}, not those of this "
+                    f"grid's block, {self._extent} and {self._origin}: make it by grid.field(...)"
+                )
+        if len({id(x) for x in found}) < len(found) and who != "dot":
+            raise ArgumentError(f"{who}: a field is given twice")
+        check_not_in_flight(self._group, who, found)
+        return found
+
+    def _check_recorded_graph(self, who: str) -> None:
+        """Raise KernelRuntimeError inside `ti.record()`."""
+        tape = current_runtime().tape
+        if tape is not None and tape.kind == "record":
+            raise KernelRuntimeError(
+                f"{who}: messages are not recorded by ti.record(): record the kernels between two "
+                "exchanges"
+            )
+
+    def _check_not_recording(self, who: str) -> None:
+        """Raise an error inside a recording, which would miss the operation."""
+        self._check_recorded_graph(who)
+        if current_runtime().tape is not None:
+            raise GradientError(f"grid.{who}() is not differentiable: call it outside of the tape")
+
+
+def whole_numbers(name: str, given: Any) -> tuple[int, ...]:
+    """The integers given, as a tuple. Raises ArgumentError for others."""
+    try:
+        is_one = hasattr(given, "__index__")
+        return (operator.index(given),) if is_one else tuple(operator.index(n) for n in given)
+    except TypeError:
+        raise ArgumentError(f"Grid: {name} is made of integers, not {given!r}") from None

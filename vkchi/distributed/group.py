@@ -1,0 +1,409 @@
+"""The group of processes: joining it, choosing its devices, agreement, and errors of other ranks.
+
+`torch.distributed` starts the group and carries the messages. Without a launcher, the group has one
+rank and torch is not imported. Messages use gloo: it never blocks the device.
+
+Every operation on a grid has a number and a digest, equal on all ranks if they issue the same
+operations in the same order. Messages of fixed size carry the digest; the tags of others depend on
+it. So ranks that disagree raise an error, or time out, and never mix messages.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import zip_longest
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from vkchi import env, platform, runtime
+from vkchi.device import list_devices
+from vkchi.errors import ArgumentError, DistributedError, KernelRuntimeError, MissingPackageError
+from vkchi.hooks import python_scope
+from vkchi.interrupts.imports import import_uninterrupted
+from vkchi.interrupts.local import local
+from vkchi.types.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+WORDS = 8  # 64-bit words of a message of fixed size: a digest, and values
+TEXT_BYTES = 256  # of an operation's name, where ranks disagree
+GRACE = 2.0  # seconds in which ranks report to each other which operation timed out
+
+
+class GroupState:
+    """The group that `init` joined; None before. `store` is the connection to the launcher's store,
+    and `joined` the number of groups that this process has joined by it."""
+
+    group: Group | None = None
+    store: Any = None
+    joined = 0
+
+
+class Group:
+    """This process's rank among `size`. `process_group` is torch's, None for a group of one.
+
+    `count` is the number of operations so far; `failed` the error that ended the group's use.
+    """
+
+    def __init__(self, rank: int, size: int, timeout: float, *, owns_torch: bool = False) -> None:
+        self.rank, self.size, self.timeout, self.owns_torch = rank, size, timeout, owns_torch
+        self.process_group: Any = None
+        self.store: Any = None
+        self.thread, self.count, self.failed = get_ident(), 0, ""
+        self.operation = ""
+        self.in_flight: list[Any] = []  # exchanges that have not been waited for
+
+    def begin(self, operation: str, facts: str = "") -> int:
+        """Count an operation and return its digest. Raises DistributedError after a failure, and
+        KernelRuntimeError in another thread than that of `init`."""
+        if GroupState.group is not self:
+            raise KernelRuntimeError(f"{operation}: the group of this grid was left by finalize()")
+        if self.failed:
+            raise DistributedError(f"{operation}: the group failed before ({self.failed})")
+        if self.thread != get_ident():
+            raise KernelRuntimeError(
+                f"{operation}: call operations on grids in the thread that called "
+                "ti.distributed.init(); ranks must issue them in the same order"
+            )
+        self.count += 1
+        self.operation = operation
+        return zlib.crc32(f"{self.count} {operation} {facts}".encode())
+
+    @contextmanager
+    def errors(self, operation: str, peer: int | None = None) -> Iterator[None]:
+        """Context that turns torch's errors of communication into DistributedError."""
+        try:
+            yield
+        except local(RuntimeError) as e:
+            if isinstance(e, KernelRuntimeError):
+                raise
+            self.failed = operation
+            raise DistributedError(self._describe(operation, peer, str(e))) from e
+
+    def _describe(self, operation: str, peer: int | None, text: str) -> str:
+        reason = text.strip().partition("\n")[0].partition(". This is")[0].rpartition("] ")[2]
+        who = "another rank" if peer is None else f"rank {peer}"
+        if "timed out" in text.lower() or "timeout" in text.lower():
+            return (
+                f"{operation} on rank {self.rank} timed out after {self.timeout:g} s waiting for "
+                f"{who}{self._late()}"
+            )
+        return (
+            f"{operation} on rank {self.rank} failed: {who} died, timed out or raised an error; "
+            f"see its own message ({reason})"
+        )
+
+    def _late(self) -> str:
+        """The operations in which other ranks wait, for the message of a time-out."""
+        try:
+            prefix = f"late/{self.count}"
+            self.store.set(f"{prefix}/{self.rank}", self.operation)
+            waiting: dict[int, str] = {}
+            end = time.monotonic() + GRACE
+            while len(waiting) < self.size and time.monotonic() < end:
+                for rank in set(range(self.size)) - waiting.keys():
+                    if self.store.check([f"{prefix}/{rank}"]):
+                        waiting[rank] = self.store.get(f"{prefix}/{rank}").decode()
+                time.sleep(0.02)
+        except local(RuntimeError):  # the rank with the store has ended
+            return ""
+        late = sorted(set(range(self.size)) - waiting.keys())
+        if late:
+            return f"; rank {', '.join(map(str, late))} did not reach operation {self.count}"
+        return "; ranks wait in " + ", ".join(f"{k}: {op}" for k, op in sorted(waiting.items()))
+
+    # --- messages ------------------------------------------------------------------------------
+
+    def exchange_words(self, operation: str, digest: int, words: NDArray[Any]) -> NDArray[Any]:
+        """The `words` (at most WORDS - 1, of 8 bytes) of all ranks, by rank. Raises
+        DistributedError if their digests differ."""
+        row = np.zeros(WORDS, np.int64)
+        row[0] = digest
+        row[1 : 1 + len(words)] = words.view(np.int64)
+        rows = self._gather_rows(operation, row)
+        if (rows[:, 0] != digest).any():
+            text = np.zeros(TEXT_BYTES, np.uint8)
+            name = operation.encode()[:TEXT_BYTES]
+            text[: len(name)] = np.frombuffer(name, np.uint8)
+            names = [bytes(t).rstrip(b"\0").decode() for t in self._gather_rows(operation, text)]
+            self.failed = operation
+            listed = ", ".join(f"{k}: {name}" for k, name in enumerate(names))
+            raise DistributedError(
+                f"ranks call different operations, or in different order; operation {self.count} "
+                f"is on rank {listed}"
+            )
+        found: NDArray[Any] = rows[:, 1 : 1 + len(words)].copy().view(words.dtype)
+        return found
+
+    def _gather_rows(self, operation: str, row: NDArray[Any]) -> NDArray[Any]:
+        """The rows of all ranks. Precondition: they have the same size."""
+        if self.size == 1:
+            return row[None]
+        torch = sys.modules["torch"]
+        rows = np.zeros((self.size, *row.shape), row.dtype)
+        with self.errors(operation):
+            work = self.process_group.allgather(
+                [[torch.from_numpy(one) for one in rows]], [torch.from_numpy(row)]
+            )
+            work.wait()
+        return rows
+
+    def gather_texts(self, operation: str, text: str) -> list[str]:
+        """The strings of all ranks, by rank."""
+        data = np.frombuffer(text.encode(), np.uint8)
+        digest = self.begin(operation)
+        sizes = self.exchange_words(operation, digest, np.array([len(data)], np.int64))[:, 0]
+        row = np.zeros(max(1, int(sizes.max())), np.uint8)
+        row[: len(data)] = data
+        rows = self._gather_rows(operation, row)
+        return [bytes(r[:n]).decode() for r, n in zip(rows, sizes)]
+
+    def agree(self, operation: str, **facts: object) -> None:
+        """Compare facts with those of the other ranks. Raises DistributedError on all ranks if any
+        differs."""
+        lines = [f"{name}={value!r}".replace("\n", " ") for name, value in facts.items()]
+        texts = self.gather_texts(operation, "\n".join(lines))
+        for rank, text in enumerate(texts):
+            both = texts[0].split("\n"), text.split("\n")
+            for ours, theirs in zip_longest(*both, fillvalue="nothing"):
+                if ours != theirs:
+                    raise DistributedError(
+                        f"{operation}: ranks disagree: {ours} on rank 0, {theirs} on rank {rank}"
+                    )
+
+    def send(self, data: NDArray[Any], peer: int, tag: int) -> Any:
+        """Begin to send a contiguous array of bytes; return torch's work object."""
+        torch = sys.modules["torch"]
+        with self.errors(self.operation, peer):
+            return self.process_group.send([torch.from_numpy(data)], peer, tag)
+
+    def receive(self, data: NDArray[Any], peer: int, tag: int) -> Any:
+        """Begin to receive into a contiguous array of bytes; return torch's work object."""
+        torch = sys.modules["torch"]
+        with self.errors(self.operation, peer):
+            return self.process_group.recv([torch.from_numpy(data)], peer, tag)
+
+    def wait(self, operation: str, works: Sequence[tuple[int, Any]]) -> None:
+        """Wait for messages, given with their peers."""
+        for peer, work in works:
+            with self.errors(operation, peer):
+                work.wait()
+
+
+def tag_of(digest: int, sender: int, receiver: int, size_bytes: int) -> int:
+    """Tag of a message: equal on both sides if they agree on the operation and its size."""
+    return zlib.crc32(f"{digest} {sender} {receiver} {size_bytes}".encode()) & 0x7FFF
+
+
+def current_group() -> Group:
+    """The group. Raises KernelRuntimeError before `init`."""
+    if GroupState.group is None:
+        raise KernelRuntimeError("the group is not formed: call ti.distributed.init() first")
+    return GroupState.group
+
+
+@python_scope
+def rank() -> int:
+    """This process's number in the group, from 0 on."""
+    return current_group().rank
+
+
+@python_scope
+def size() -> int:
+    """The number of processes in the group."""
+    return current_group().size
+
+
+@python_scope
+def barrier() -> None:
+    """Wait until all ranks have called this."""
+    group = current_group()
+    operation = "barrier()"
+    group.exchange_words(operation, group.begin(operation), np.zeros(0, np.int64))
+
+
+@python_scope
+def finalize() -> None:
+    """Leave the group, without waiting for others. Idempotent; the device stays open."""
+    group, GroupState.group = GroupState.group, None
+    if group is not None and group.owns_torch:
+        distributed = sys.modules["torch.distributed"]
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+
+
+@python_scope
+def init(
+    *, backend: str | None = None, timeout: float = 60.0, device: str | int | None = None,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Join the group of processes, and open a device (`ti.init`).
+
+    The group is that of torch's `init_process_group`, if the program has called it; otherwise the
+    one that `torchrun` or Slurm describes by environment variables. Without either, it is a group
+    of one, which needs no torch. A later call opens a new device, and keeps the group.
+
+    Args:
+        backend: that of torch's process group, if this makes it; for libraries such as
+            DistributedDataParallel. Messages of grids use gloo.
+        timeout: seconds after which an operation raises, if another rank does not take part.
+        device: as in `ti.init`. Without it, ranks of one machine share its GPUs evenly, or its
+            software device.
+        **options: those of `ti.init`. Each rank gets a seed of its own from `random_seed`.
+
+    Raises:
+        DistributedError: if the group does not form, or ranks have other versions or options.
+        ArgumentError: for an invalid time-out or environment variable.
+        MissingPackageError: for a group of several processes without torch.
+    """
+    if not isinstance(timeout, int | float) or not timeout > 0:
+        raise ArgumentError(f"ti.distributed.init: timeout is seconds above 0, not {timeout!r}")
+    group = GroupState.group
+    if group is None:
+        group = GroupState.group = join(backend, float(timeout))
+    hosts = group.gather_texts("init()", socket.gethostname())
+    local_ranks = [k for k, host in enumerate(hosts) if host == hosts[group.rank]]
+    chosen = choose_device(group, local_ranks, device, options)
+    shared = {k: v for k, v in options.items() if k not in ("cache_dir", "random_seed")}
+    seed = options.get("random_seed") or 0
+    group.agree(
+        "init()", vkchi=sys.modules["vkchi"].__version__, numpy=np.__version__,
+        random_seed=seed, timeout=float(timeout), **dict(sorted(shared.items())),
+    )  # fmt: skip
+    if group.size > 1:
+        options["random_seed"] = (seed + 0x9E3779B1 * group.rank) & 0x7FFFFFFF
+    runtime.init(device=chosen, **options)
+
+
+def choose_device(
+    group: Group, local_ranks: list[int], device: str | int | None, options: dict[str, Any]
+) -> str | int | None:
+    """The device of this rank: the given one, or GPU number (local rank) modulo their count.
+
+    Prints a line per machine if ranks share GPUs. Divides the CPU cores among the ranks, for
+    lavapipe's threads.
+    """
+    if len(local_ranks) > 1:
+        threads = max(1, platform.count_processors() // len(local_ranks))
+        os.environ.setdefault("LP_NUM_THREADS", str(threads))
+    if device is not None or env.flag("VKCHI_DEVICE") or "arch" in options or group.size == 1:
+        return device
+    gpus = [info for info in list_devices() if info.kind != "cpu"]
+    if not gpus:
+        return None
+    if len(gpus) < len(local_ranks) and group.rank == local_ranks[0]:
+        print(f"ti.distributed: {len(local_ranks)} ranks share {len(gpus)} devices on "
+              f"{socket.gethostname()}", file=sys.stderr)  # fmt: skip
+    return gpus[local_ranks.index(group.rank) % len(gpus)].index
+
+
+# --- joining -------------------------------------------------------------------------------------
+
+
+def join(backend: str | None, timeout: float) -> Group:
+    """Join the process group of the program or its launcher. Raises the errors of `init`."""
+    place = launcher_place()
+    loaded = sys.modules.get("torch.distributed")
+    is_made = loaded is not None and loaded.is_available() and loaded.is_initialized()
+    if place is None and not is_made:
+        return Group(0, 1, timeout)
+    try:
+        distributed: Any = import_uninterrupted("torch.distributed")
+    except ImportError:
+        raise MissingPackageError(
+            "a group of several processes needs torch: pip install 'vkchi[distributed]'"
+        ) from None
+    if not distributed.is_available():
+        raise MissingPackageError("this build of torch has no torch.distributed: install another")
+    limit = timedelta(seconds=timeout)
+    if is_made:
+        group = Group(distributed.get_rank(), distributed.get_world_size(), timeout)
+        with group.errors("init()"):
+            group.process_group = distributed.new_group(backend="gloo", timeout=limit)
+            group.store = distributed.distributed_c10d._get_default_store()
+        return group
+    assert place is not None
+    platform.end_with_parent()
+    store = open_store(distributed, *place, timeout)
+    group = Group(*place, timeout, owns_torch=True)
+    with group.errors("init()"):
+        distributed.init_process_group(
+            backend or "gloo", store=store, rank=group.rank, world_size=group.size, timeout=limit
+        )
+        is_gloo = backend in (None, "gloo")
+        made = distributed.group.WORLD if is_gloo else distributed.new_group(backend="gloo")
+        group.process_group, group.store = made, store
+    return group
+
+
+def launcher_place() -> tuple[int, int] | None:
+    """(rank, size) by the environment variables of torchrun or Slurm; None without a launcher.
+    Raises ArgumentError for invalid ones."""
+    for names in (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")):
+        rank, size = (os.environ.get(name, "") for name in names)
+        if not (rank and size) or (names[0] != "RANK" and size == "1"):
+            continue
+        if not (rank.isdecimal() and size.isdecimal() and int(rank) < int(size)):
+            raise ArgumentError(
+                f"ti.distributed.init: {names[0]}={rank} and {names[1]}={size} are no rank and "
+                "size of a group"
+            )
+        return int(rank), int(size)
+    return None
+
+
+def open_store(distributed: Any, rank: int, size: int, timeout: float) -> Any:
+    """Connect to the key-value store of the launcher or of rank 0, and wait for all ranks.
+
+    Keys have a prefix per restart by torchrun: a store that outlives a restart has addresses of
+    processes that have ended. Raises DistributedError if ranks are missing.
+    """
+    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    if not address or not port or not port.isdecimal():
+        raise DistributedError(
+            f"the group of {size} ranks has no address: set MASTER_ADDR and MASTER_PORT to the "
+            "host of rank 0 and a free port. Under Slurm: export MASTER_ADDR=$(scontrol show "
+            "hostnames $SLURM_JOB_NODELIST | head -n 1) MASTER_PORT=29500"
+        )
+    where = f"{address}:{port}"
+    is_host = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    limit = timedelta(seconds=timeout)
+    joined: list[int] = []
+    try:
+        if GroupState.store is None:
+            GroupState.store = distributed.TCPStore(
+                address, int(port), None, is_host, timeout=limit, wait_for_workers=False
+            )
+        restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        GroupState.joined += 1
+        prefix = f"vkchi/{restart}/{GroupState.joined}"
+        store = distributed.PrefixStore(prefix, GroupState.store)
+        store.set(f"joined/{rank}", "1")
+        end = time.monotonic() + timeout
+        while len(joined) < size and time.monotonic() < end:
+            joined = [k for k in range(size) if store.check([f"joined/{k}"])]
+            time.sleep(0.0 if len(joined) == size else 0.01)
+    except local(RuntimeError) as e:
+        raise DistributedError(
+            f"rank {rank} cannot reach the group's store at {where} within {timeout:g} s: is rank "
+            f"0 running there, and MASTER_ADDR the same on all ranks? ({first_line(e)})"
+        ) from e
+    if len(joined) < size:
+        missing = ", ".join(str(k) for k in range(size) if k not in joined)
+        raise DistributedError(
+            f"the group at {where} did not form within {timeout:g} s: {len(joined)} of {size} "
+            f"ranks joined, rank {missing} is missing"
+        )
+    return store
+
+
+def first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
