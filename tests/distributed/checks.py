@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -280,9 +281,212 @@ def recordings_are_refused(_: Path) -> None:
             grid.exchange(u)
 
     raises(ti.TaichiRuntimeError, inside_record, "between two exchanges")
-    for act in (grid.exchange, grid.sum, lambda x: grid.dot(x, x), lambda x: grid.scatter(None, x)):
+    for act in (grid.sum, lambda x: grid.dot(x, x), lambda x: grid.scatter(None, x)):
         with ti.ad.Tape():
             raises(ti.ad.GradientError, lambda act=act: act(u), "outside of the tape")
+
+
+def whole_gradient(values: Any, weights: Any, steps: int, wraps: bool) -> tuple[float, Any]:
+    """Loss and gradient of `steps` nonlinear steps on one device, in plain fields."""
+    n, m = values.shape
+    loss = ti.field(ti.f32, (), needs_grad=True)
+    weight = ti.field(ti.f32, (n, m))
+    weight.from_numpy(weights)
+
+    @ti.func
+    def at(x: ti.template(), i, j):
+        v = 0.0
+        if ti.static(wraps):
+            v = x[(i + n) % n, (j + m) % m]
+        elif 0 <= i < n and 0 <= j < m:
+            v = x[i, j]
+        return v
+
+    @ti.kernel
+    def step(x: ti.template(), y: ti.template()):
+        for i, j in y:
+            near = at(x, i - 1, j - 1) * 0.3 + at(x, i + 1, j) * at(x, i, j + 1)
+            y[i, j] = 0.6 * ti.sin(x[i, j] + near) + at(x, i + 1, j - 1) ** 2 * 0.1
+
+    @ti.kernel
+    def add_loss(x: ti.template()):
+        for i, j in x:
+            loss[None] += weight[i, j] * x[i, j] ** 2
+
+    arrays = [ti.field(ti.f32, (n, m), needs_grad=True) for _ in range(steps + 1)]
+    arrays[0].from_numpy(values)
+    with ti.ad.Tape(loss):
+        for x, y in zip(arrays, arrays[1:]):
+            step(x, y)
+        add_loss(arrays[-1])
+    return loss[None], arrays[0].grad.to_numpy()
+
+
+def gradients_equal_those_of_one_device(_: Path) -> None:
+    """Of nonlinear steps with corners, in periodic grids and grids with walls, without and with a
+    memory budget, which differs between ranks."""
+    shape, steps = (13, 12), 12
+    rng = np.random.default_rng(5)
+    values, weights = rng.random(shape, np.float32), rng.random(shape, np.float32)
+    for periodic in (True, False):
+        total, expected = whole_gradient(values, weights, steps, periodic)
+        loss = ti.field(ti.f32, (), needs_grad=True)
+        grid = dist.Grid(shape, 1, periodic)
+        u, v = (grid.field(ti.f32, needs_grad=True) for _ in range(2))
+        w, pair = grid.field(ti.f32), grid.field(ti.types.vector(2, ti.f32), needs_grad=True)
+        owned = grid.owned
+
+        @ti.kernel
+        def step(x: ti.template(), y: ti.template()):
+            for i, j in owned:
+                near = x[i - 1, j - 1] * 0.3 + x[i + 1, j] * pair[i, j + 1][1]
+                y[i, j] = 0.6 * ti.sin(x[i, j] + near) + x[i + 1, j - 1] ** 2 * 0.1
+
+        @ti.kernel
+        def split(x: ti.template()):
+            for i, j in owned:
+                pair[i, j] = [0.0, x[i, j]]
+
+        @ti.kernel
+        def add_loss(x: ti.template()):
+            for i, j in owned:
+                loss[None] += w[i, j] * x[i, j] ** 2
+
+        def run(**options: Any) -> Any:
+            for x in (u, v, pair):
+                x.fill(0)
+            grid.scatter(values, u)
+            grid.scatter(weights, w)
+            with ti.ad.Tape(loss, **options) as tape:
+                x, y = u, v
+                for _ in range(steps):
+                    split(x)
+                    grid.exchange(x, pair, w)
+                    step(x, y)
+                    x, y = y, x
+                add_loss(x)
+            return tape.report
+
+        try:
+            run(memory=1)
+        except ti.TaichiRuntimeError as e:
+            needed = int(re.findall(r"(\d+) bytes; 1 are given", str(e))[0])
+        budgets = (None, needed * (4 + dist.rank()) // 4, needed + dist.rank() % 2 * 100_000_000)
+        for memory in budgets:
+            report = run() if memory is None else run(memory=memory)
+            assert (report.repeated > 0) == (memory is not None and memory < 50_000_000), report
+            group = dist.group.current_group()
+            part = np.array([loss[None]], np.float64)
+            parts = group.exchange_words("test", group.begin("test"), part)
+            assert np.isclose(parts.sum(), total, rtol=1e-5)
+            (a, b), (c, d) = owned.bounds
+            found = u.grad.to_numpy()
+            error = np.abs(found[1:-1, 1:-1] - expected[a:b, c:d]).max() / np.abs(expected).max()
+            assert error < 3e-6, (periodic, memory, error)
+            if periodic:
+                edges = found[0], found[-1], found[:, 0], found[:, -1]
+                assert not any(edge.any() for edge in edges), "the halos' adjoints are cleared"
+
+
+def exchanges_that_tapes_do_not_record_are_errors(_: Path) -> None:
+    grid = dist.Grid((9, 8), 1, True)
+    u = grid.field(ti.f32, needs_grad=True)
+    loss = ti.field(ti.f32, (), needs_grad=True)
+    owned = grid.owned
+
+    @ti.kernel
+    def add_loss():
+        for i, j in owned:
+            loss[None] += u[i + 1, j] ** 2
+
+    @ti.ad.grad_replaced
+    def replaced():
+        grid.exchange(u)
+
+    @ti.ad.grad_for(replaced)
+    def gradient():
+        pass
+
+    @ti.ad.no_grad
+    def skipped():
+        grid.exchange(u)
+
+    error = ti.ad.GradientError
+
+    def taped(function):
+        with ti.ad.Tape():
+            function()
+
+    for function in (replaced, skipped):
+        raises(error, lambda f=function: taped(f), "grad_replaced")
+    w = grid.field(ti.f32)
+
+    @ti.kernel
+    def lose():
+        for i, j in owned:
+            w[i, j] = u[i, j] * 2.0
+
+    def lost():
+        with ti.ad.Tape(loss):
+            lose()
+            grid.exchange(w)
+            add_loss()
+
+    raises(error, lost, "derivative")
+
+    def gradients_exchanged():
+        with ti.ad.Tape(loss):
+            grid.exchange(u.grad)
+            add_loss()
+
+    raises(error, gradients_exchanged, "derivative")
+    p, q = (ti.field(ti.f32, 1, needs_dual=True) for _ in range(2))
+    with ti.ad.FwdMode(loss=q, param=p, seed=[1.0]):
+        raises(error, lambda: grid.exchange(u), "forward")
+    if dist.size() > 1:
+
+        def checked():
+            with ti.ad.Tape(loss, grad_check=[u]):
+                grid.exchange(u)
+
+        raises(error, checked, "grad_check")
+
+
+def a_tape_without_loss_runs_backward_twice(_: Path) -> None:
+    """Also after other exchanges, in debug mode; arrays of vectors and integers."""
+    dist.init(timeout=TIMEOUT, debug=True)
+    grid = dist.Grid((12, 9), 1, (True, False))
+    u, n = grid.field(ti.types.vector(2, ti.f32), needs_grad=True), grid.field(ti.i32)
+    y = ti.field(ti.f32, u.shape, offset=u.origin, needs_grad=True)
+    owned = grid.owned
+
+    @ti.kernel
+    def shift():
+        for i, j in owned:
+            y[i, j] = u[i + 1, j][1] * n[i - 1, j]
+
+    whole = np.arange(108, dtype=np.int32).reshape(12, 9)
+    grid.scatter(whole, n)
+    full = n.to_numpy()
+    n.fill(0)
+    n.from_numpy(np.where(np.pad(np.ones(np.array(full.shape) - 2, bool), 1), full, 0))
+    with ti.ad.Tape() as tape:
+        grid.exchange(u, n)
+        shift()
+    grid.exchange(u)
+    i, j = np.meshgrid(np.arange(12), np.arange(9), indexing="ij")
+    weight = (i + 10 * j).astype(np.float32)
+    mine = grid.field(ti.f32)
+    grid.scatter(weight, mine)
+    inside = np.pad(np.ones(np.array(full.shape) - 2, bool), 1)
+    for times in (1, 2):
+        tape.backward({y: np.where(inside, mine.to_numpy(), 0)})
+        # u[i + 1, j] has the weight of cell i, times n[i - 1, j]
+        expected = np.roll(weight * np.roll(whole, 1, axis=0), 1, axis=0) * times
+        (a, b), (c, d) = owned.bounds
+        found = u.grad.to_numpy()
+        assert np.allclose(found[1:-1, 1:-1, 1], expected[a:b, c:d])
+        assert not found[..., 0].any() and not found[0].any() and not found[-1].any()
 
 
 def seeds_differ(_: Path) -> None:
@@ -412,7 +616,9 @@ BASIC = [
     "start", "exchange_fills_halos", "ranges_cover_cells_once", "wave_equals_numpy",
     "arrays_scatter_and_gather", "reductions_agree", "wrong_arguments_are_refused",
     "structs_are_exchanged_by_member", "disagreement_is_an_error_on_all_ranks",
-    "recordings_are_refused", "seeds_differ", "a_mesh_is_an_arrangement",
+    "recordings_are_refused", "gradients_equal_those_of_one_device",
+    "exchanges_that_tapes_do_not_record_are_errors", "a_tape_without_loss_runs_backward_twice",
+    "seeds_differ", "a_mesh_is_an_arrangement",
     "kernels_follow_the_grid_that_they_name", "one_kernel_serves_several_grids",
     "python_mode_gives_the_same", "end",
 ]  # fmt: skip

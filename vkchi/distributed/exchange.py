@@ -63,7 +63,12 @@ class Messages:
 
 
 class Plan:
-    """Buffers of an exchange of these fields. Precondition: the fields have the rank's block."""
+    """Buffers of an exchange of these fields. Precondition: the fields have the rank's block.
+
+    `buffers` are arrays for the boxes sent and received, in tapes.
+    """
+
+    buffers: tuple[Any, ...] | None = None
 
     def __init__(self, rank: int, layout: Decomposition, fields: Sequence[Storage]) -> None:
         self.rank, self.fields = rank, tuple(fields)
@@ -71,7 +76,7 @@ class Plan:
         peers = layout.peers(rank)
         self.sent = Messages(fields, {p: layout.sent(rank, p) for p in peers})
         self.received = Messages(fields, {p: layout.received(rank, p) for p in peers})
-        self.facts = f"{[str(x.elem) for x in fields]} {layout}"
+        self.facts = f"{[(str(x.elem), x.has_grad()) for x in fields]} {layout}"
 
     def pack(self) -> None:
         """Copy the owned boxes into the messages, after a wait for the device."""
@@ -113,16 +118,24 @@ class Plan:
                 buffer.from_numpy(np.concatenate(values))
                 unpack(x, buffer, boxes)
 
-    def post(self, group: Group, digest: int) -> list[tuple[int, Any]]:
-        """Post all receives, then all sends; return torch's work objects with their peers."""
+    def post(
+        self, group: Group, digest: int, *, is_reversed: bool = False
+    ) -> list[tuple[int, Any]]:
+        """Post all receives, then all sends; return torch's work objects with their peers.
+
+        With `is_reversed`, the buffers that were received are sent back.
+        """
         own, works = self.rank, []
-        for peer, buffer in self.received.buffers.items():
+        given, taken = self.sent.buffers, self.received.buffers
+        if is_reversed:
+            given, taken = taken, given
+        for peer, buffer in taken.items():
             if peer == own:
-                np.copyto(buffer, self.sent.buffers[own])
+                np.copyto(buffer, given[own])
             else:
                 tag = tag_of(digest, peer, own, buffer.nbytes)
                 works.append((peer, group.receive(buffer, peer, tag)))
-        for peer, buffer in self.sent.buffers.items():
+        for peer, buffer in given.items():
             if peer != own:
                 tag = tag_of(digest, own, peer, buffer.nbytes)
                 works.append((peer, group.send(buffer, peer, tag)))
@@ -150,14 +163,19 @@ def numbered(pieces: Sequence[Piece]) -> tuple[tuple[tuple[int, Box], ...], int]
 
 
 class Exchange:
-    """A running exchange of halos. Its fields' halos must not be used before `wait`."""
+    """A running exchange of halos. Its fields' halos must not be used before `wait`. Without a plan
+    it has ended."""
 
-    def __init__(self, group: Group, plan: Plan, operation: str) -> None:
+    _works: list[tuple[int, Any]] | None = None
+
+    def __init__(self, group: Group, plan: Plan | None, operation: str) -> None:
+        if plan is None:
+            return
         self._group, self._plan, self._operation = group, plan, operation
         digest = group.begin(operation, plan.facts)
         plan.pack()
         group.in_flight.append(self)
-        self._works: list[tuple[int, Any]] | None = plan.post(group, digest)
+        self._works = plan.post(group, digest)
 
     def wait(self) -> None:
         """Wait for the neighbours' messages, and copy them into the halos. Idempotent.

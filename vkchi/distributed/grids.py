@@ -160,7 +160,7 @@ class Grid:
         Args:
             *fields: fields of this grid, or other dense fields of the same shape and offset.
             wait: with False, return while messages are on their way: the halos are filled by
-                `Exchange.wait()`.
+                `Exchange.wait()`. Inside a tape they are filled at once.
 
         Returns:
             The exchange.
@@ -168,20 +168,30 @@ class Grid:
         Raises:
             ArgumentError: for other fields, and during another exchange of the same field.
             DistributedError: if a rank died, timed out or exchanges other fields.
-            GradientError: inside a tape or another recording of derivatives.
+            GradientError: in forward mode, and inside functions that a tape does not differentiate.
             KernelRuntimeError: inside `ti.record()`.
         """
         members = self._members("exchange", fields)
-        self._check_not_recording("exchange")
+        self._check_recorded_graph("exchange")
+        tape = current_runtime().tape
+        if tape is not None:
+            from vkchi.distributed.recorded import exchange_in_tape  # imports the tape
+
+            exchange_in_tape(self._group, [self._plan([x]) for x in members], tape)
+            return Exchange(self._group, None, "exchange()")
+        made = Exchange(self._group, self._plan(members), "exchange()")
+        if wait:
+            made.wait()
+        return made
+
+    def _plan(self, members: Sequence[Storage]) -> Plan:
+        """The plan of an exchange of fields, made once while they have the same memory."""
         key = tuple([id(x.token) for x in members])
         plan = self._plans.get(key)
         if plan is None or plan.tokens != [x.token for x in members]:
             plan = Plan(self._group.rank, self._layout, members)
             insert_bounded(self._plans, key, plan, MOST_PLANS)
-        made = Exchange(self._group, plan, "exchange()")
-        if wait:
-            made.wait()
-        return made
+        return plan
 
     # --- whole arrays ----------------------------------------------------------------------------
 

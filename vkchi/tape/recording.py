@@ -395,9 +395,10 @@ class Recording(SafeContext):
 
     def record(
         self, function: HostFunction, inputs: Sequence[Memory], found: Sequence[Values],
-        result: Values, output: Memory,
+        result: Values, output: Memory, step: type[HostStep] = HostStep,
     ) -> None:  # fmt: skip
-        """Record a host computation of `result` from inputs with the contents `found`.
+        """Record a host computation of `result` from inputs with the contents `found`, as a step of
+        the given class.
 
         Raises GradientError if an input was overwritten with unknown values.
         """
@@ -411,15 +412,16 @@ class Recording(SafeContext):
             if isinstance(x, Storage) and x.companion(self.kind) is not None:
                 self.ledger.define(x, input_at(repr(x), function.who, box_at(x), None, here))
         known = [self.computed(x) or x for x in inputs]
+        target: Storage | HostAccount
         if isinstance(output, Storage):
-            step = HostStep(function, known, found, result, output)
+            target = output
         else:
-            account = self.ledger.open(output)
-            account.remember()
-            account.slope = np.zeros(output.shape)
-            step = HostStep(function, known, found, result, account)
-        self.entries += [*self.snapshots.take_rewritten(), step]
-        self.snapshots.count(step.size_bytes)
+            target = self.ledger.open(output)
+            target.remember()
+            target.slope = np.zeros(output.shape)
+        made = step(function, known, found, result, target)
+        self.entries += [*self.snapshots.take_rewritten(), made]
+        self.snapshots.count(made.size_bytes)
 
     def hold_result(self, array: Storage, who: str) -> None:
         """Record that a solver with its own gradient step stored its result in this array."""

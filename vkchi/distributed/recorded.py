@@ -1,0 +1,131 @@
+"""Exchanges inside tapes: a kernel packs, a message is sent, a kernel unpacks.
+
+The tape differentiates the kernels. The step of the message sends the adjoint of the received
+buffer back, and adds it to that of the sent one. So halos' adjoints are added to their owners, and
+cleared.
+
+All ranks run the same steps, in the same order. A step is not skipped if its adjoint is 0: the
+neighbours wait for it. To repeat a step, the tape stores the received values again, without
+messages: ranks may differ in what `Tape(memory=)` repeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from vkchi.distributed.decomposition import box_size
+from vkchi.distributed.exchange import Messages, Plan, numbered
+from vkchi.distributed.group import Group
+from vkchi.distributed.kernels import pack, unpack
+from vkchi.errors import GradientError
+from vkchi.fields.storage import Storage
+from vkchi.ndarray import ndarray
+from vkchi.tape.hosted import HostStep
+from vkchi.types.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Values = NDArray[Any]
+
+
+class HaloMessage:
+    """The messages of one exchange of one field, as a function of the packed values."""
+
+    who = "grid.exchange()"
+
+    def __init__(self, group: Group, plan: Plan) -> None:
+        self.group, self.plan = group, plan
+
+    def value(self, *inputs: Values) -> Values:
+        return self._send(inputs[0], is_reversed=False)
+
+    def slopes(self, slope: Values, result: Values, inputs: Sequence[Values]) -> Sequence[Values]:
+        return (self._send(slope, is_reversed=True),)
+
+    def _send(self, values: Values, *, is_reversed: bool) -> Values:
+        group, plan = self.group, self.plan
+        operation = "the gradient of exchange()" if is_reversed else "exchange()"
+        digest = group.begin(operation, plan.facts)
+        given, taken = plan.sent, plan.received
+        if is_reversed:
+            given, taken = taken, given
+        store_flat(given, values)
+        group.wait(operation, plan.post(group, digest, is_reversed=is_reversed))
+        return load_flat(taken, values)
+
+
+class MessageStep(HostStep):
+    """A recorded message. Its gradient always runs."""
+
+    def repeat(self) -> None:
+        """Store the received values again, without messages."""
+        assert isinstance(self.output, Storage)
+        self.output.put_unnoticed(self.result)
+
+    def run(self) -> None:
+        sent, received = self.inputs[0], self.output
+        assert isinstance(sent, Storage) and isinstance(received, Storage)
+        adjoint, total = received.companion("grad"), sent.companion("grad")
+        assert adjoint is not None and total is not None
+        (more,) = self.function.slopes(adjoint.contents(), self.result, ())
+        adjoint.fill(0)
+        total.put_unnoticed(total.contents() + more)
+
+
+def store_flat(messages: Messages, values: Values) -> None:
+    """Copy consecutive boxes into the messages."""
+    for (start, box), piece in zip(numbered(messages.pieces)[0], messages.pieces):
+        piece.view[...] = values[start : start + box_size(box)].reshape(piece.view.shape)
+
+
+def load_flat(messages: Messages, like: Values) -> Values:
+    """The boxes of the messages, one after the other."""
+    return np.concatenate([piece.view.reshape(-1, *like.shape[1:]) for piece in messages.pieces])
+
+
+def exchange_in_tape(group: Group, plans: Sequence[Plan], tape: Any) -> None:
+    """Exchange the field of each plan, and record that. Raises GradientError where a recording does
+    not differentiate host computations."""
+    if tape.kind != "grad" or not tape.records_functions or (group.size > 1 and tape.grad_check):
+        raise GradientError(
+            "grid.exchange() is differentiated by ti.ad.Tape without grad_check, not in forward "
+            "mode or by ti.ad.hvp: leave them out, or run on one rank"
+        )
+    if tape.is_paused:
+        raise GradientError(
+            "grid.exchange() is not recorded in functions of ti.ad.grad_replaced and "
+            "ti.ad.no_grad, nor while gradients run: call it outside of them"
+        )
+    for plan in plans:
+        (x,) = plan.fields
+        if not plan.sent.pieces:
+            continue
+        (out, sent_count), (into, received_count) = (
+            numbered(messages.pieces) for messages in (plan.sent, plan.received)
+        )
+        has_grad = x.has_grad()
+        if plan.buffers is None:
+            plan.buffers = tuple(
+                [
+                    ndarray(x.elem, count, needs_grad=has_grad)
+                    for count in (sent_count, received_count)
+                ]
+            )
+        sent, received = plan.buffers
+        pack(x, sent, out)
+        if x.is_gradient or tape.lost_in(sent):
+            raise GradientError(
+                f"grid.exchange(): {x!r} holds values whose derivative is lost here, and other "
+                "ranks would use them: make the field with needs_grad=True, or call it outside of "
+                "the tape"
+            )
+        message, values = HaloMessage(group, plan), sent.contents()
+        result = message.value(values)
+        if has_grad:
+            received.put_unnoticed(result)
+            tape.record(message, [sent], [], result, received, step=MessageStep)
+        else:
+            received.from_numpy(result)
+        unpack(x, received, into)
