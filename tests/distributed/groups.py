@@ -52,7 +52,9 @@ def run_rank(rank: int, size: int, port: int, folder: Path, names: list[str]) ->
         seconds = time.monotonic() - begun
         if os.environ.get("SHOW_SECONDS") and rank == 0 and seconds > 0.5:
             print(f"  {size} {name} {seconds:.1f} s", file=sys.stderr)
-        (folder / f"{rank}.json").write_text(json.dumps(failures))
+        path = folder / f"{rank}.json"
+        path.with_suffix(".tmp").write_text(json.dumps(failures))
+        path.with_suffix(".tmp").replace(path)
     sys.stdout.flush()
     os._exit(0)
 
