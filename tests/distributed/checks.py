@@ -94,6 +94,38 @@ def exchange_fills_halos(_: Path) -> None:
             assert (found == want).all(), (shape, halo, periodic, u.dtype, by_kernels)
 
 
+def all_types_are_exchanged(_: Path) -> None:
+    """Also those that memory or numpy hold otherwise, and matrices of arrays."""
+    grid = dist.Grid((7, 6), 1, True)
+    rows = (np.arange(grid.owned.bounds[0][0] - 1, grid.owned.bounds[0][1] + 1)) % 7
+    columns = (np.arange(grid.owned.bounds[1][0] - 1, grid.owned.bounds[1][1] + 1)) % 6
+    count = 0
+    for name in "u1 u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64".split():
+        t = getattr(ti, name, None)
+        if t is None:
+            continue
+        for elem in (t, ti.types.vector(3, t), ti.types.matrix(2, 2, t)):
+            for layout in (ti.Layout.AOS, ti.Layout.SOA):
+                try:
+                    u = grid.field(elem, layout=layout)
+                except ti.DeviceError:
+                    continue
+                shape = (7, 6, *u.element_shape)
+                whole = np.arange(np.prod(shape)).reshape(shape) % (2 if name == "u1" else 100)
+                u.from_numpy((whole[np.ix_(rows, columns)] * 0).astype(u.to_numpy().dtype))
+                values = u.to_numpy()
+                values[1:-1, 1:-1] = whole[np.ix_(rows[1:-1], columns[1:-1])]
+                u.from_numpy(values)
+                grid.exchange(u)
+                found = u.to_numpy()
+                assert (found == whole[np.ix_(rows, columns)]).all(), (name, elem, layout)
+                back = grid.gather(u)
+                assert back is None or (back == whole).all(), (name, elem, layout)
+                assert np.allclose(grid.sum(u), whole.sum((0, 1))), (name, elem, layout)
+                count += 1
+    assert count >= 18
+
+
 def ranges_cover_cells_once(_: Path) -> None:
     for shape, halo, periodic in GRIDS:
         grid = dist.Grid(shape, halo, periodic)
@@ -284,6 +316,11 @@ def recordings_are_refused(_: Path) -> None:
             grid.exchange(u)
 
     raises(ti.TaichiRuntimeError, inside_record, "between two exchanges")
+    pending = grid.exchange(u, wait=False)
+    for recording in (ti.ad.Tape(), ti.record()):
+        with recording:
+            raises(ti.ad.GradientError, pending.wait, "before it")
+    pending.wait()
     for act in (grid.sum, lambda x: grid.dot(x, x), lambda x: grid.scatter(None, x)):
         with ti.ad.Tape():
             raises(ti.ad.GradientError, lambda act=act: act(u), "outside of the tape")
@@ -623,8 +660,9 @@ def end(_: Path) -> None:
 
 
 BASIC = [
-    "start", "exchange_fills_halos", "ranges_cover_cells_once", "wave_equals_numpy",
-    "arrays_scatter_and_gather", "reductions_agree", "wrong_arguments_are_refused",
+    "start", "exchange_fills_halos", "all_types_are_exchanged", "ranges_cover_cells_once",
+    "wave_equals_numpy", "arrays_scatter_and_gather", "reductions_agree",
+    "wrong_arguments_are_refused",
     "structs_are_exchanged_by_member", "disagreement_is_an_error_on_all_ranks",
     "recordings_are_refused", "gradients_equal_those_of_one_device",
     "exchanges_that_tapes_do_not_record_are_errors", "a_tape_without_loss_runs_backward_twice",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.distributed.decomposition import Box, Decomposition, box_shape, box_size
 from vkchi.distributed.group import Group, tag_of
-from vkchi.errors import ArgumentError
+from vkchi.errors import ArgumentError, GradientError
 from vkchi.fields.storage import Storage
 from vkchi.ndarray import ndarray
 from vkchi.tuples import NamedTuple
@@ -181,11 +181,16 @@ class Exchange:
         """Wait for the neighbours' messages, and copy them into the halos. Idempotent.
 
         Kernels that were launched before this run meanwhile. Raises DistributedError if a rank
-        died or the time-out passed.
+        died or the time-out passed, and GradientError inside a tape or `ti.record()`.
         """
-        works, self._works = self._works, None
-        if works is None:
+        if self._works is None:
             return
+        if self._plan.fields[0].runtime.tape is not None:
+            raise GradientError(
+                "Exchange.wait() inside a recording: halos that are filled there are not recorded. "
+                "Call wait() before it, or exchange() inside it"
+            )
+        works, self._works = self._works, None
         self._group.in_flight.remove(self)
         for x in self._plan.fields[:1]:
             x.device.flush()
