@@ -44,7 +44,7 @@ def failures_in(found: list[dict[str, dict[str, str]]], *expected: str) -> str:
 @pytest.mark.parametrize("sizes", [[1, 2, 3], [4, 8]], ids=str)
 def test_all_checks_pass_in_groups_of(sizes: list[int], tmp_path: Path) -> None:
     lists = [(size, names_of("BASIC" if size < 8 else "LARGE")) for size in sizes]
-    found = groups.run_groups(lists, tmp_path, 150)
+    found = groups.run_groups(lists, tmp_path, 240)
     assert len(found) == len(sizes) and not failures_in(found)
 
 
