@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import os
 import subprocess
 import sys
 import typing
 import warnings
+import weakref
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -232,6 +234,18 @@ def test_many_dataclasses_of_fields() -> None:
                 add_to_field(Fields(x, dt))
     assert [x[1] for x in fields] == [6] * 10
     assert compiled("add_to_field") <= 10
+
+
+def test_dataclasses_keep_few_fields_alive() -> None:
+    fields = []
+    for _ in range(40):
+        x = ti.field(ti.f32, 2)
+        add_to_field(Fields(x, 1.0))
+        assert x[0] == 1
+        fields.append(weakref.ref(x))
+        del x
+    gc.collect()
+    assert sum(x() is not None for x in fields) <= 20
 
 
 # --- replaced members, tapes, graphs -------------------------------------------------------------

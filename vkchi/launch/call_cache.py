@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MOST_NOTES, MOST_KEPT = 256, 16  # entries made, and keys kept, per kernel
 MOST_SIGNATURES = 1024  # per kernel; they may contain numbers
-MOST_CHAINED = 16  # entries kept per key
+MOST_CHAINED = 4  # entries kept per key; MOST_KEPT if the key has an object by its class
 MOST_GUARDED = 64  # compiled kernels kept; the least recently used is dropped
 MOST_ARRAYS = 4  # compiled kernels kept of those whose arrays were replaced
 MOST_FORMS = 64  # kinds of views as arguments, per kernel
@@ -34,13 +34,17 @@ class CallCache:
     """Compiled kernels of a kernel on one runtime, by signature, and entries of calls, by
     `Signer.key`."""
 
-    __slots__ = ("__weakref__", "compiled", "entries", "notes_left", "runtime", "signer", "views")
+    __slots__ = (
+        "__weakref__", "compiled", "entries", "is_by_class", "notes_left", "runtime", "signer",
+        "views",
+    )  # fmt: skip
 
     def __init__(self, runtime: Runtime, signer: Signer) -> None:
         self.runtime, self.signer = runtime, signer
         self.compiled: dict[tuple[Any, ...], GuardedKernels] = {}
         self.entries: dict[Key | None, Entry] = {}  # None is no key of an entry
         self.notes_left = MOST_NOTES
+        self.is_by_class = any(p.kind == "object" for p in signer.parameters)
         # Of calls with views as arguments, by their forms.
         self.views: dict[Any, tuple[ViewSigner, CallCache]] = {}
 
@@ -107,7 +111,9 @@ class CallCache:
             if found not in table:
                 for part in identity_keys(found):
                     part.watch(self.runtime.device.finalizers, forget)
-                insert_bounded(table, found, value, MOST_SIGNATURES)
+                # A key of a dataclass's fields lives as long as the kernel, which keeps them alive.
+                is_of_fields = self.is_by_class and table is shared.own
+                insert_bounded(table, found, value, MOST_KEPT if is_of_fields else MOST_SIGNATURES)
 
     def note(self, kernel: CompiledKernel, args: tuple[Any, ...]) -> Entry | None:
         """Add and return an entry for a call, if `make_entry` supports it. None after MOST_NOTES
@@ -121,7 +127,8 @@ class CallCache:
             if len(self.entries) >= MOST_KEPT:
                 self.entries.clear()
             entry.next = last = self.entries.get(entry.key)
-            for _ in range(MOST_CHAINED - 2):
+            most = MOST_KEPT if self.is_by_class else MOST_CHAINED
+            for _ in range(most - 2):
                 last = None if last is None else last.next
             if last is not None:
                 last.next = None
