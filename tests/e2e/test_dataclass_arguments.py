@@ -197,6 +197,7 @@ def test_keywords_defaults_and_none() -> None:
     double(k=3, links=links)
     double(links, pair=Pair(row(0), row(0), 1.0))
     assert links.mass.to_numpy().tolist() == [13, 19]
+    assert compiled("double") == 2  # with and without a pair
 
 
 def test_a_new_dataclass_for_each_call_hits_the_call_cache() -> None:
@@ -309,6 +310,35 @@ def test_an_optional_member_that_changes() -> None:
         step(State(dataclasses.replace(links, mask=mask), v, order=1), 0.5)
     assert v.to_numpy().tolist() == [12, 3]
     assert compiled("step") == 2
+
+
+@dataclasses.dataclass
+class Node:
+    x: Row
+    k: float
+    next: Node | None = None
+
+
+@ti.kernel
+def sum_nodes(node: Node) -> ti.f32:
+    total = node.k * node.x[0]
+    if node.next is not None:
+        total += node.next.k * node.next.x[0]
+        if ti.static(node.next.next is not None):
+            total += 100
+    return total
+
+
+def test_optional_dataclasses_made_anew() -> None:
+    x = row(1)
+    for k in range(1, 5):
+        assert sum_nodes(Node(x, k)) == k
+        assert sum_nodes(Node(x, k, Node(row(2), k))) == 3 * k
+        assert sum_nodes(Node(x, k, Node(x, 2.0 * k, Node(x, 1.0)))) == 3 * k + 100
+    assert compiled("sum_nodes") <= 4
+    loop = Node(x, 1.0)
+    loop.next = loop
+    assert sum_nodes(loop) == 102
 
 
 # --- classes -------------------------------------------------------------------------------------

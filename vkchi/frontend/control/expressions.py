@@ -153,6 +153,9 @@ def compare(cx: Lowering, op: ast.cmpop, x: Any, y: Any) -> Any:
     text = _COMPARE.get(type(op))
     if text is not None:
         return operator_lowering.operate(cx, text, x, y)
+    is_identity = isinstance(op, ast.Is | ast.IsNot)
+    if is_identity and (x is None or y is None):  # depends on the class of an object alone
+        return (x is y) is isinstance(op, ast.Is)
     cx.looked_into(x, y)
     return _search(cx, op, x, y)
 
@@ -161,12 +164,10 @@ def _search(cx: Lowering, op: ast.cmpop, x: Any, y: Any) -> bool:
     """Lower `is` or `in`, which are evaluated at compile time.
 
     Their operands must be no kernel values, and outside of `ti.static` no lists that hold some.
-    `x is None` is permitted for any x. Raises KernelTypeError or KernelSyntaxError.
+    Raises KernelTypeError or KernelSyntaxError.
     """
     is_search = isinstance(op, ast.In | ast.NotIn)
     is_negated = isinstance(op, ast.IsNot | ast.NotIn)
-    if not is_search and (x is None or y is None):
-        return (x is y) is not is_negated
     if is_search:
         check_supported(cx, y, "search")
     is_deferred = kind_of(x).is_deferred or kind_of(y).is_deferred
