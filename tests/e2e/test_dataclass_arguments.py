@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import vkchi as ti
+import vkchi.quadrants as qd
 from vkchi.errors import ArgumentError, KernelTypeError
 from vkchi.runtime import current_runtime
 
@@ -656,3 +657,43 @@ def reflect(pair: Pair) -> ti.f32:
 def test_python_code_that_reads_computed_names() -> None:
     x = row(0)
     assert [reflect(Pair(x, x, dt)) for dt in (1.0, 2.0, 1.0, 3.0)] == [1, 2, 1, 3]
+
+
+# --- programs as Quadrants has them ---------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class DynState:
+    pos: qd.Tensor
+    vel: qd.types.NDArray[qd.f32, 1]
+
+
+@dataclasses.dataclass(frozen=True)
+class RigidInfo:
+    state: DynState
+    gravity: float
+    enabled: qd.Template
+    substeps: int = 1
+
+
+@qd.func
+def integrate(state: DynState, i, dt):
+    state.pos[i] += dt * state.vel[i]
+
+
+@qd.kernel(fastcache=True)
+def substep(info: RigidInfo, dt: qd.f32):
+    for i in info.state.vel:
+        if qd.static(info.enabled):
+            for _ in range(info.substeps):
+                info.state.vel[i] += dt * info.gravity
+                integrate(info.state, i, dt)
+
+
+def test_a_program_of_quadrants() -> None:
+    for backend in (qd.Backend.FIELD, qd.Backend.NDARRAY):
+        pos, vel = qd.tensor(qd.f32, shape=3, backend=backend), qd.ndarray(qd.f32, 3)
+        for gravity, substeps in ((-2.0, 2), (4.0, 1)):
+            substep(RigidInfo(DynState(pos, vel), gravity, True, substeps), 0.5)
+        substep(RigidInfo(DynState(pos, vel), 1e3, False), 0.5)
+        assert (vel[2], pos[2]) == (0.0, -1.5)
