@@ -5,12 +5,15 @@ x = ti.ndarray(ti.f32, shape=(4, 4)); x.fill(1); x.to_numpy()
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from vkchi.compat.unsupported import add_unsupported_members
 from vkchi.errors import ArgumentError
 from vkchi.fields.field import cook_shape, tensor_type
 from vkchi.fields.storage import Storage
+from vkchi.fields.trees.snode import axes_of_layout, order_axes
+from vkchi.hooks import Hook
 from vkchi.interop import host_views
 from vkchi.runtime import current_runtime
 from vkchi.tuples import NamedTuple
@@ -99,9 +102,12 @@ class Ndarray(Storage):
         return (restore, (self.elem, self.shape, self.to_numpy(), gradient))
 
 
-def restore(elem: Scalar | Tensor, shape: tuple[int, ...], values: Any, gradient: Any) -> Ndarray:
+def restore(
+    elem: Scalar | Tensor, shape: tuple[int, ...], values: Any, gradient: Any,
+    layout: tuple[int, ...] | None = None,
+) -> Ndarray:  # fmt: skip
     """A new ndarray with these contents, for pickle. Raises KernelRuntimeError before `init`."""
-    made: Ndarray = ndarray(elem, shape, needs_grad=gradient is not None)
+    made: Ndarray = ndarray(elem, shape, needs_grad=gradient is not None, layout=layout)
     made.from_numpy(values)
     if made.grad is not None:
         made.grad.from_numpy(gradient)
@@ -139,32 +145,46 @@ class MatrixNdarray(Ndarray):
 
 
 @overload
-def ndarray(dtype: ScalarDType, shape: Shape, needs_grad: bool = False) -> ScalarNdarray: ...
+def ndarray(
+    dtype: ScalarDType, shape: Shape, needs_grad: bool = False, *,
+    layout: Sequence[int] | None = None, order: str | None = None,
+) -> ScalarNdarray: ...  # fmt: skip
 @overload
 def ndarray(
-    dtype: TensorDType, shape: Shape, needs_grad: bool = False
-) -> VectorNdarray | MatrixNdarray: ...
+    dtype: TensorDType, shape: Shape, needs_grad: bool = False, *,
+    layout: Sequence[int] | None = None, order: str | None = None,
+) -> VectorNdarray | MatrixNdarray: ...  # fmt: skip
 @overload
-def ndarray(dtype: StructType, shape: Shape, needs_grad: bool = False) -> StructNdarray: ...
 def ndarray(
-    dtype: DType | StructType, shape: Shape, needs_grad: bool = False
-) -> Ndarray | StructNdarray:
+    dtype: StructType, shape: Shape, needs_grad: bool = False, *,
+    layout: Sequence[int] | None = None, order: str | None = None,
+) -> StructNdarray: ...  # fmt: skip
+def ndarray(
+    dtype: DType | StructType, shape: Shape, needs_grad: bool = False, *,
+    layout: Sequence[int] | None = None, order: str | None = None,
+) -> Ndarray | StructNdarray:  # fmt: skip
     """Create an array on the device, initially 0.
 
     Args:
         dtype: a scalar, vector, matrix or struct type.
         shape: an integer or integers.
         needs_grad: add `.grad`.
+        layout: the axes from the slowest to the fastest in memory, such as (1, 0). Indices keep
+            their order.
+        order: the same by letters, such as "ji".
 
     Returns:
         The array; for a struct type, an array of structs.
 
     Raises:
         KernelRuntimeError: before `init`.
-        ArgumentError: for a bad dtype or shape, and for `needs_grad` without floats.
+        ArgumentError: for a bad dtype, shape or order, and for `needs_grad` without floats.
     """
     elem = cook(dtype)
+    axes = axes_in_memory(layout, order, len(cook_shape(shape)))
     if isinstance(elem, StructType):
+        if axes:
+            raise ArgumentError("an ndarray of structs has no layout= and order=: leave them out")
         return elem.ndarray(shape, needs_grad)
     if not isinstance(elem, Scalar | Tensor):
         raise ArgumentError(f"an ndarray holds numbers, vectors or matrices, not {dtype!r}")
@@ -172,17 +192,35 @@ def ndarray(
         raise ArgumentError(
             f"ndarrays of {scalar_of(elem)} have no gradients: needs_grad= is for floats"
         )
-    axes = len(shape_of(elem))
-    cls = (ScalarNdarray, VectorNdarray, MatrixNdarray)[axes]
-    made = cls(current_runtime(), elem, cook_shape(shape))
+    cls = (ScalarNdarray, VectorNdarray, MatrixNdarray)[len(shape_of(elem))]
+    extents = cook_shape(shape)
+    made = cls(current_runtime(), elem, tuple([extents[k] for k in axes]) if axes else extents)
     if needs_grad:
         made.add_gradient()
-    return made
+    return NdarrayHook.ordered(made, axes) if axes else made
+
+
+class NdarrayHook:
+    """Hook for ndarrays with another order of the axes, which few programs use."""
+
+    ordered = Hook("ordered ndarray")
+
+
+def axes_in_memory(layout: Sequence[int] | None, order: str | None, ndim: int) -> tuple[int, ...]:
+    """Return the axes from the slowest to the fastest; () for the order of indices. Raises
+    ArgumentError unless they are a permutation, and if both are given."""
+    if layout is None and order is None:
+        return ()
+    if layout is not None and order is not None:
+        raise ArgumentError("layout= and order= say the same: give one of them")
+    axes = order_axes(order, ndim) if layout is None else axes_of_layout(layout, ndim)
+    return () if axes == tuple(range(ndim)) else axes
 
 
 def vector_ndarray(
-    n: int, dtype: ScalarDType, shape: Shape, needs_grad: bool = False
-) -> VectorNdarray:
+    n: int, dtype: ScalarDType, shape: Shape, needs_grad: bool = False, *,
+    layout: Sequence[int] | None = None, order: str | None = None,
+) -> VectorNdarray:  # fmt: skip
     """Create an array of vectors on the device, initially 0.
 
     Args:
@@ -190,6 +228,8 @@ def vector_ndarray(
         dtype: scalar type of the components.
         shape: an integer or integers.
         needs_grad: add `.grad`.
+        layout: as for `ti.ndarray`.
+        order: as for `ti.ndarray`.
 
     Returns:
         The array of vectors.
@@ -198,14 +238,14 @@ def vector_ndarray(
         KernelRuntimeError: before `init`.
         ArgumentError: for invalid arguments.
     """
-    made = ndarray(tensor_type(dtype, n), shape, needs_grad)
-    assert isinstance(made, VectorNdarray)
-    return made
+    made = ndarray(tensor_type(dtype, n), shape, needs_grad, layout=layout, order=order)
+    return cast("VectorNdarray", made)
 
 
 def matrix_ndarray(
-    n: int, m: int, dtype: ScalarDType, shape: Shape, needs_grad: bool = False
-) -> MatrixNdarray:
+    n: int, m: int, dtype: ScalarDType, shape: Shape, needs_grad: bool = False, *,
+    layout: Sequence[int] | None = None, order: str | None = None,
+) -> MatrixNdarray:  # fmt: skip
     """Create an array of matrices on the device, initially 0.
 
     Args:
@@ -214,6 +254,8 @@ def matrix_ndarray(
         dtype: scalar type of the components.
         shape: an integer or integers.
         needs_grad: add `.grad`.
+        layout: as for `ti.ndarray`.
+        order: as for `ti.ndarray`.
 
     Returns:
         The array of matrices.
@@ -222,6 +264,5 @@ def matrix_ndarray(
         KernelRuntimeError: before `init`.
         ArgumentError: for invalid arguments.
     """
-    made = ndarray(tensor_type(dtype, n, m), shape, needs_grad)
-    assert isinstance(made, MatrixNdarray)
-    return made
+    made = ndarray(tensor_type(dtype, n, m), shape, needs_grad, layout=layout, order=order)
+    return cast("MatrixNdarray", made)

@@ -109,6 +109,7 @@ HOOKS = {
     "copy elements": "tape.copies.copy_values",
     "fill elements": "tape.copies.fill_elements",
     "restore an ndarray": "ndarray.restore",
+    "ordered ndarray": "fields.views.OrderedNdarray",
     "field": "fields.constructors.field",
     "vector field": "fields.constructors.vector_field",
     "matrix field": "fields.constructors.matrix_field",

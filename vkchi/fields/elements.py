@@ -213,8 +213,8 @@ class ElementHook:
 
 
 class SliceHook:
-    """Hooks for slices in Python, resolved in `views`. Arguments: the array, the key, the value for
-    `write`, and the error to raise if the key selects no slice."""
+    """Hooks for slices in Python, resolved in `views`. Arguments: the array, the key, and for
+    `write` the value. They raise the errors of `Elements.index` for a key that selects no slice."""
 
     read, write = Hook("read a slice"), Hook("write a slice")
 
@@ -622,10 +622,17 @@ class Elements(PythonScope):
                     return self._numbers[()]
             elif type(key) is tuple and lies_inside(key, self.shape):
                 return self._numbers[key]
+        kind = type(key)
+        if (
+            kind is slice
+            or (kind is int and len(self.shape) > 1)
+            or (kind is tuple and slice in map(type, key))  # type: ignore[arg-type]
+        ):
+            return SliceHook.read(self, key)
         try:
             index = self.index(key)
-        except ArrayIndexError as e:
-            return SliceHook.read(self, key, e)
+        except ArrayIndexError:
+            return SliceHook.read(self, key)
         if self.is_scalar:
             return self.read(index)
         return ElementHook.make(self, index)
@@ -650,8 +657,8 @@ class Elements(PythonScope):
                 return
         try:
             index = self.index(key)
-        except ArrayIndexError as e:
-            SliceHook.write(self, key, value, e)
+        except ArrayIndexError:
+            SliceHook.write(self, key, value)
             return
         self.write(index, value)
 

@@ -13,11 +13,11 @@ import enum
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vkchi.errors import ArgumentError, Unsupported
+from vkchi.errors import ArgumentError
 from vkchi.fields.constructors import field
 from vkchi.fields.field import cook_shape, tensor_type
 from vkchi.fields.trees.snode import LETTERS
-from vkchi.ndarray import ndarray
+from vkchi.ndarray import axes_in_memory, ndarray
 from vkchi.types import Scalar, Tensor, cook, scalar_of
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ def tensor(
         dtype: a scalar, vector or matrix type.
         shape: an integer or integers.
         backend: the kind of array.
-        layout: for a field, the axes from the slowest to the fastest in memory. Indices keep their
-            order.
+        layout: the axes from the slowest to the fastest in memory. Indices keep their order.
         needs_grad: add `.grad`; without effect on tensors of integers and bools.
 
     Returns:
@@ -57,32 +56,18 @@ def tensor(
     Raises:
         KernelRuntimeError: before `init`.
         ArgumentError: for invalid arguments.
-        Unsupported: for an ndarray in another layout than its own.
     """
     elem = cook(dtype)
     if not isinstance(elem, Scalar | Tensor):
         raise ArgumentError(f"a tensor holds numbers, vectors or matrices, not {dtype!r}")
-    order = order_of(layout, len(cook_shape(shape)))
+    axes = axes_in_memory(layout, None, len(cook_shape(shape)))
     needs_grad = needs_grad and scalar_of(elem).kind == "f"
     if backend == Backend.FIELD:
-        return field(elem, shape, order=order or None, needs_grad=needs_grad)
+        order = "".join(LETTERS[k] for k in axes) or None
+        return field(elem, shape, order=order, needs_grad=needs_grad)
     if backend != Backend.NDARRAY:
         raise ArgumentError(f"backend= is ti.Backend.FIELD or ti.Backend.NDARRAY, not {backend!r}")
-    if order:
-        raise Unsupported(
-            f"ndarrays have no layout={layout!r}: write backend=ti.Backend.FIELD, or leave it out"
-        )
-    return ndarray(elem, shape, needs_grad)
-
-
-def order_of(layout: Sequence[int] | None, axes: int) -> str:
-    """The `order=` of a field for a layout; "" for that of None. Raises ArgumentError unless it is
-    a permutation of the axes."""
-    found = tuple(range(axes)) if layout is None else tuple(layout)
-    if sorted(map(str, found)) != sorted(map(str, range(axes))):
-        raise ArgumentError(f"layout= is a permutation of {axes} axes, not {layout!r}")
-    is_usual = found == tuple(range(axes))
-    return "" if is_usual else "".join(LETTERS[k] for k in found)
+    return ndarray(elem, shape, needs_grad, layout=layout)
 
 
 def vector_tensor(

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vkchi.errors import ArgumentError, ArrayIndexError, ArrayIndexTypeError, KernelBoundsError
+from vkchi.errors import ArgumentError, ArrayIndexTypeError, InternalError, KernelBoundsError
 from vkchi.fields.elements import ArrayAccess, check_integer
 from vkchi.fields.python_scope import missing_member
 from vkchi.fields.storage import Storage
@@ -61,6 +61,8 @@ class View(Storage):
     """
 
     _is_quick = False
+    _form: tuple[tuple[int, int, bool], ...] | None = None
+    _numbers_of_axes: tuple[int, ...] | None = None
 
     def __init__(self, base: Storage, axes: Sequence[int | Run]) -> None:
         check_base(base)
@@ -105,6 +107,25 @@ class View(Storage):
     @property
     def watch(self) -> Any:  # type: ignore[override]
         return self.base.watch
+
+    @property
+    def form(self) -> tuple[tuple[int, int, bool], ...]:
+        """What code of kernels depends on, per axis of the base: the axis of the view, or -1 for
+        one index; the step; True if all indices are used."""
+        if self._form is None:
+            self._form = tuple(map(form_of_axis, self.axes, self.base.shape))
+        return self._form
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """What code does not depend on: the first index of each axis that is not used whole, and
+        for a run the length."""
+        if self._numbers_of_axes is None:
+            found = list[int]()
+            for axis, (_, _, is_whole) in zip(self.axes, self.form, strict=True):
+                found += (axis,) if isinstance(axis, int) else () if is_whole else axis[::2]
+            self._numbers_of_axes = tuple(found)
+        return self._numbers_of_axes
 
     @property
     def life(self) -> Any:
@@ -281,6 +302,30 @@ class View(Storage):
         return (ViewHook.restore, (self.elem, self.shape, self.to_numpy(), gradient))
 
 
+def form_of_axis(axis: int | Run, extent: int) -> tuple[int, int, bool]:
+    if isinstance(axis, int):
+        return -1, 0, False
+    return axis.axis, axis.step, axis[:3] == (0, 1, extent)
+
+
+class OrderedNdarray(View):
+    """An ndarray whose axes have another order in memory: a view of one with permuted axes.
+
+    `order`: the axes from the slowest to the fastest.
+    """
+
+    def __init__(self, base: Storage, order: Sequence[int]) -> None:
+        self.order = tuple(order)
+        super().__init__(base, [Run(0, 1, n, k) for k, n in zip(order, base.shape, strict=True)])
+
+    def duplicate(self, memo: dict[int, Any]) -> Any:
+        return OrderedNdarray(self.base.duplicate(memo), self.order)
+
+    def __reduce__(self) -> Any:
+        gradient = None if self.grad is None else self.grad.to_numpy()
+        return (ViewHook.restore, (self.elem, self.shape, self.to_numpy(), gradient, self.order))
+
+
 def note_view(base: Storage, view: View) -> None:
     """Let `Field.detach` find the view."""
     known = [ref for ref in vars(base).get("views", ()) if ref() is not None]
@@ -289,9 +334,9 @@ def note_view(base: Storage, view: View) -> None:
 
 def check_base(base: Storage) -> None:
     """Allocate the memory of a field. Raises ArgumentError for arrays that have no views."""
-    shape = base.shape  # allocates the memory of a field
+    steps = base.steps  # allocates the memory of a field
     is_sparse = bool(getattr(getattr(base, "node", None), "sparse_path", ()))
-    if base._is_direct and base.steps is not None and not (is_sparse or base.is_encoded):
+    if base._is_direct and steps is not None and not (is_sparse or base.is_encoded):
         return
     if is_sparse:
         reason = "in sparse blocks"
@@ -303,7 +348,7 @@ def check_base(base: Storage) -> None:
         reason = "in blocks that split an axis"
     raise ArgumentError(
         f"a field {reason} has no slices in Python\nhelp: take x.to_numpy()[...], or copy it to "
-        f"ti.ndarray(dtype, {shape})"
+        f"ti.ndarray(dtype, {base.shape})"
     )
 
 
@@ -332,17 +377,13 @@ def slice_of(array: Storage, key: Any) -> View | None:
     rest = [slice(None)] * (len(shape) - given)
     full = [*keys[:at], *rest, *keys[at + 1 :]]
     parts = [part_of(k, extent) for k, extent in zip(full, shape, strict=True)]
-    base, axes = whole_axes(array)
+    if isinstance(array, View):
+        base, axes = array.__vkchi_view__
+    else:
+        base, axes = array, tuple([Run(0, 1, n, k) for k, n in enumerate(shape)])
     kept = [k for k, part in enumerate(parts) if isinstance(part, range)]
     found = [cut(axis, parts, kept) if isinstance(axis, Run) else axis for axis in axes]
     return View(base, found)
-
-
-def whole_axes(array: Storage) -> tuple[Storage, Sequence[int | Run]]:
-    """Return the base and the axes of a view; another array is its own base."""
-    if isinstance(array, View):
-        return array.base, array.axes
-    return array, [Run(0, 1, n, k) for k, n in enumerate(array.shape)]
 
 
 def part_of(k: Any, extent: int) -> int | range:
@@ -371,18 +412,20 @@ def cut(run: Run, parts: Sequence[int | range], kept: Sequence[int]) -> int | Ru
     return Run(begin, step, len(part), kept.index(run.axis))
 
 
-def read_slice(array: Storage, key: Any, why: ArrayIndexError) -> View:
-    """Return the view `array[key]`. Raises `why` if the key selects no view."""
+def read_slice(array: Storage, key: Any) -> View:
+    """Return the view `array[key]`. Raises the errors of `Elements.index` if the key selects no
+    view."""
     found = slice_of(array, key)
     if found is None:
-        raise why
+        array.index(key)
+        raise InternalError(f"{key!r} is an index, and was taken for a slice")
     return found
 
 
-def write_slice(array: Storage, key: Any, value: Any, why: ArrayIndexError) -> None:
+def write_slice(array: Storage, key: Any, value: Any) -> None:
     """Copy a value to the view `array[key]`: an array of its shape, or numbers that numpy
-    broadcasts to it. Raises `why` if the key selects no view."""
-    view = read_slice(array, key, why)
+    broadcasts to it. Raises as `read_slice`."""
+    view = read_slice(array, key)
     if isinstance(value, Storage):
         view.copy_from(value)
         return

@@ -51,15 +51,15 @@ class CallCache:
     def expand(self, args: tuple[Any, ...]) -> tuple[CallCache, tuple[Any, ...]]:
         """Return the cache of calls with views of ndarrays like these, and the arguments with bases
         in their place; without such views this cache and the arguments."""
-        from vkchi.signature.view_params import ViewSigner, form_of  # few programs need it
+        from vkchi.signature.view_params import ViewSigner, form_of, key_of  # rarely needed
 
-        parameters = self.signer.resolved(args).parameters
-        form = form_of(parameters, args)
-        if form is None:
-            return self, args
-        key = form, tuple([p.kind for p in parameters])
+        key = key_of(args)
         found = self.views.get(key)
         if found is None:
+            parameters = self.signer.resolved(args).parameters
+            form = form_of(parameters, args)
+            if form is None:
+                return self, args
             signer = ViewSigner(parameters, form)
             found = signer, CallCache(self.runtime, signer)
             insert_bounded(self.views, key, found, MOST_FORMS)

@@ -8,10 +8,11 @@ The integers follow the kernel's own arguments.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
-from vkchi.fields.views import Run, View, whole_axes
+from vkchi.fields.storage import Storage
+from vkchi.fields.views import View
 from vkchi.frontend.argspec import ArgSpec, ViewAxis, ViewSpec
 from vkchi.ndarray import Ndarray
 from vkchi.signature import ArrayParameter, Parameter, ScalarParameter
@@ -50,58 +51,56 @@ class BaseParameter(ArrayParameter):
         )  # fmt: skip
         super().__init__(parameter.name, whole)
         self.is_constant = all(p.is_constant for p in parameters)
+        self._needs_grad = any(p.annotation.needs_grad for p in parameters)
 
 
 def takes_view(parameter: Parameter, arg: Any) -> bool:
-    """True for a view of an ndarray and an array parameter. Raises ArgumentError if that clamps
-    indices, or if the view does not fit its annotation."""
-    if not isinstance(arg, View) or parameter.kind != "array" or not isinstance(arg.base, Ndarray):
-        return False
-    assert isinstance(parameter, ArrayParameter)
-    if parameter.annotation.boundary == "clamp":
-        raise parameter.refuse(
-            'views of arrays are not supported with boundary="clamp"', "pass a copy of it"
-        )
-    check_whole(parameter, arg, arg.base)
-    return True
-
-
-def check_whole(parameter: ArrayParameter, arg: Any, base: Ndarray) -> None:
-    """Raise ArgumentError if an array does not fit the annotation of a parameter."""
-    parameter.check(arg.elem, len(arg.shape))
-    if parameter.annotation.needs_grad and base.grad is None:
-        raise parameter.refuse("an array with a gradient is needed: make it with needs_grad=True")
+    """True for a view of an ndarray and an array parameter."""
+    return parameter.kind == "array" and isinstance(arg, View) and isinstance(arg.base, Ndarray)
 
 
 def form_of(parameters: Sequence[Parameter], args: Sequence[Any]) -> Form | None:
-    """Return the form of a call; None if it has no views as array arguments."""
+    """Return the form of a call; None if it has no views as array arguments.
+
+    Raises ArgumentError if a parameter of such a view, or of its base, clamps indices, or if the
+    argument does not fit the annotation.
+    """
     pairs = list(zip(parameters, args, strict=True))
     views = [takes_view(p, arg) for p, arg in pairs]
-    if not any(views):
-        return None
     bases = {id(arg.base) for arg, is_view in zip(args, views) if is_view}
+    if not bases:
+        return None
     first: dict[int, int] = {}
     found: list[ViewForm | None] = []
-    for k, (p, arg) in enumerate(pairs):
-        base = arg.base if views[k] else arg
-        if not views[k] and (id(arg) not in bases or p.kind != "array"):
+    for k, ((p, arg), is_view) in enumerate(zip(pairs, views, strict=True)):
+        base = arg.base if is_view else arg
+        if not isinstance(p, ArrayParameter) or id(base) not in bases:
             found.append(None)
             continue
-        if not views[k]:
-            assert isinstance(p, ArrayParameter)
-            if p.annotation.boundary == "clamp":
-                raise p.refuse("the call also takes a view of this array", "pass a copy of it")
-            check_whole(p, arg, arg)
+        if p.annotation.boundary == "clamp":
+            raise p.refuse(
+                'views of arrays are not supported with boundary="clamp"', "pass a copy of it"
+            )
+        p.check(arg.elem, len(arg.shape))
+        axes = arg.form if is_view else [(k, 1, True) for k in range(len(arg.shape))]
         owner = first.setdefault(id(base), k)
-        _, axes = whole_axes(arg)
-        found.append(ViewForm(owner, tuple(map(axis_of, axes, base.shape))))
+        found.append(ViewForm(owner, tuple([ViewAxis(*axis) for axis in axes])))
     return tuple(found)
 
 
-def axis_of(axis: int | Run, extent: int) -> ViewAxis:
-    if isinstance(axis, int):
-        return ViewAxis(-1, 0, is_whole=False)
-    return ViewAxis(axis.axis, axis.step, is_whole=axis[:3] == (0, 1, extent))
+def key_of(args: Sequence[Any]) -> Hashable:
+    """Return a key of the form of a call: calls with equal keys have equal forms."""
+    first: dict[int, int] = {}
+    found: list[Hashable] = []
+    for k, arg in enumerate(args):
+        if isinstance(arg, View):
+            base = arg.base
+            found.append((first.setdefault(id(base), k), type(base), arg.elem, arg.form))
+        elif isinstance(arg, Storage):
+            found.append((first.setdefault(id(arg), k), type(arg), arg.elem, len(arg.shape)))
+        else:
+            found.append(arg is None)
+    return tuple(found)
 
 
 class ViewSigner(Signer):
@@ -132,14 +131,9 @@ class ViewSigner(Signer):
     def expand(self, args: Sequence[Any]) -> tuple[Any, ...]:
         found, numbers = list(args), list[int]()
         for k in self.numbers:
-            view = self.form[k]
-            assert view is not None
-            found[k], axes = whole_axes(args[k])
-            for axis, form in zip(axes, view.axes, strict=True):
-                if isinstance(axis, int):
-                    numbers.append(axis)
-                elif not form.is_whole:
-                    numbers += (axis.begin, axis.length)
+            if isinstance(args[k], View):
+                found[k] = args[k].base
+                numbers += args[k].numbers
         return (*found, *numbers)
 
     def specs(self, args: tuple[Any, ...], key: tuple[Any, ...]) -> tuple[ArgSpec, ...]:

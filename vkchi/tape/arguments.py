@@ -62,6 +62,7 @@ def check_loss(loss: Any) -> None:
     if host_views.is_torch(loss):
         check_tensor_loss(loss)
         return
+    check_no_view("the loss", loss)
     if not isinstance(loss, Storage):
         more = ": pass the field itself, not an element" if isinstance(loss, float | int) else ""
         raise ArgumentError(f"the loss must be a field, ndarray or tensor, not {loss!r}{more}")
@@ -85,6 +86,7 @@ def check_tensor_loss(loss: Any) -> None:
 
 def check_array(who: str, x: Any, kind: str = "grad") -> None:
     """Raise ArgumentError unless `x` is an array of floats with a gradient or (`kind`) dual."""
+    check_no_view(who, x)
     if not isinstance(x, Storage):
         what = "field" if kind == "dual" else "field or ndarray"
         more = ": give its members, s.a of s" if hasattr(type(x), "__vkchi_struct__") else ""
@@ -102,7 +104,6 @@ def check_no_view(who: str, x: object) -> None:
 
 
 def check_has(who: str, x: Storage, kind: str = "grad") -> None:
-    check_no_view(who, x)
     if x.dtype.kind != "f":
         raise ArgumentError(f"{who} must hold floats, not {x.dtype}: integers have no derivatives")
     if x.companion(kind) is None:

@@ -40,6 +40,7 @@ from vkchi.calls.call import (
 from vkchi.errors import ArgumentError, DataAccessError, KernelRuntimeError
 from vkchi.fields.array_versions import Read, keep, lock_writers
 from vkchi.fields.storage import Storage
+from vkchi.fields.views import OrderedNdarray
 from vkchi.hooks import python_scope
 from vkchi.interop import host_views
 from vkchi.interrupts.contexts import SafeContext, restoring
@@ -53,6 +54,7 @@ from vkchi.tape.arguments import (
     check_alone,
     check_has,
     check_loss,
+    check_no_view,
     check_place,
     cotangent_of,
     seed,
@@ -304,6 +306,8 @@ class Tape(Recording):
             who = title_of(y)
             if isinstance(y, Storage):
                 y.check_alive()
+                if not isinstance(y, OrderedNdarray):
+                    check_no_view(who, y)
                 check_has(who, y)
                 if y.whole is not y and id(y.whole) in given:
                     raise ArgumentError(f"outputs overlap: {y.whole!r} and {y!r}, its component")

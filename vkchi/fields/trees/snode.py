@@ -14,7 +14,7 @@ See also: `tree_layout` (memory layout), `block_activity` (active cells of spars
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.device import Buffer
@@ -155,6 +155,15 @@ def order_axes(order: Any, ndim: int) -> tuple[int, ...]:
         if letter not in LETTERS[:ndim]:
             raise DeclarationError(f"order={order!r} names the axis {letter}, which is not there")
     return tuple(LETTERS.index(letter) for letter in order)
+
+
+def axes_of_layout(layout: Sequence[int], ndim: int) -> tuple[int, ...]:
+    """The axes of a `layout` such as (1, 0), slowest first. Raises ArgumentError unless it is a
+    permutation of `ndim` axes."""
+    found = tuple(layout)
+    if sorted(map(str, found)) != sorted(map(str, range(ndim))):
+        raise ArgumentError(f"layout= is a permutation of {ndim} axes, not {layout!r}")
+    return found
 
 
 # --- nodes ---------------------------------------------------------------------------------------

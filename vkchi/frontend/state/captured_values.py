@@ -238,6 +238,8 @@ def same_as(value: Any) -> Test:
         return lambda now: now is value or (type(now) is kind and value_key(now) == given)
     if isinstance(value, Matrix):
         return same_matrix(value)
+    if is_view(value) and hasattr(type(value.base), "__vkchi_argument__"):
+        return same_axes(value)
     if isinstance(value, partial) or is_own_number(value) or is_view(value):
         given = value_key(value)
         return lambda now: type(now) is kind and value_key(now) == given
@@ -267,6 +269,16 @@ def contents_key(value: Any, within: tuple[int, ...] = ()) -> Any:
     names = dict.fromkeys([*kind.__dataclass_fields__, *held])
     parts = [(name, contents_key(getattr(value, name, None), inner)) for name in names]
     return (kind, *parts)
+
+
+def same_axes(value: Any) -> Test:
+    """Return the test for a view of an ndarray: by its axes. The base is read at each call."""
+    kind, axes = type(value), value.__vkchi_view__[1]
+    return lambda now: (
+        type(now) is kind
+        and now.__vkchi_view__[1] == axes
+        and hasattr(type(now.base), "__vkchi_argument__")
+    )
 
 
 def same_matrix(value: Matrix) -> Test:
