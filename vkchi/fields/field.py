@@ -66,6 +66,7 @@ class Field(Storage):
     kind_name = "ti.field"
     is_soa = False
     is_copy = False
+    views: list[weakref.ref[Any]] | None = None  # views that use its memory
     _is_quick = _is_direct = False
     _primal: Callable[[], Field | None] = staticmethod(lambda: None)  # of a companion
 
@@ -123,9 +124,10 @@ class Field(Storage):
 
     def detach(self) -> None:
         """Release the memory and become a pending field; called when the tree is destroyed."""
-        for view in vars(self).pop("views", ()):
+        for view in self.views or ():
             if (found := view()) is not None:
                 found.detach()
+        self.views = None
         self.__class__ = PENDING.get(type(self), type(self))
         self._is_quick = False
         for name in LATER - {"_shape"}:
@@ -291,7 +293,7 @@ class Field(Storage):
         made = super().duplicate(memo)
         assert isinstance(made, Field)
         made.is_copy = True
-        vars(made).pop("views", None)
+        made.views = None
         made.companions = {
             kind: memo.setdefault(id(companion), companion.duplicate(memo))
             for kind, companion in self.companions.items()

@@ -100,6 +100,11 @@ class StructArrays(PythonScope):
         """The struct type."""
         return self.__vkchi_type__
 
+    @property
+    def nbytes(self) -> int:
+        """Size of the contents of all members in bytes."""
+        return sum(array.nbytes for _, array in self._leaves())
+
     def _first(self) -> Any:
         for _, array in self._leaves():
             return array

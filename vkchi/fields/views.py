@@ -183,10 +183,10 @@ class View(Storage):
 
     def __getattr__(self, name: str) -> Any:
         """An attribute that `_locate` sets, which this calls. Raises the base's errors."""
-        if name not in LAID_OUT or "axes" not in vars(self):
+        if name not in LAID_OUT:
             raise missing_member(View, name, dir(self))
         self._locate()
-        return vars(self)[name]
+        return object.__getattribute__(self, name)
 
     # --- elements ------------------------------------------------------------------------------
 
@@ -326,10 +326,13 @@ class OrderedNdarray(View):
         return (ViewHook.restore, (self.elem, self.shape, self.to_numpy(), gradient, self.order))
 
 
-def note_view(base: Storage, view: View) -> None:
+def note_view(base: Any, view: View) -> None:
     """Let `Field.detach` find the view."""
-    known = [ref for ref in vars(base).get("views", ()) if ref() is not None]
-    base.views = [*known, weakref.ref(view)]  # type: ignore[attr-defined]
+    known = [] if base.views is None else base.views
+    known.append(weakref.ref(view))
+    if not len(known) & (len(known) - 1):  # a power of two: constant time per view
+        known = [ref for ref in list(known) if ref() is not None]
+    base.views = known
 
 
 def check_base(base: Storage) -> None:

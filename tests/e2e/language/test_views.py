@@ -331,6 +331,13 @@ def test_empty_views() -> None:
     assert x[3:3].to_numpy().shape == (0,) and x.to_numpy().sum() == 8
 
 
+def test_bytes_of_structs() -> None:
+    s = ti.types.struct(a=ti.f32, v=ti.types.vector(3, ti.f32), k=ti.types.struct(n=ti.i32))
+    for x in (s.field(shape=(2, 5)), ti.ndarray(s, (2, 5))):
+        assert (x.nbytes, x.size, len(x), x.ndim) == (10 * 5 * 4, 10, 2, 2)
+        assert x.v[1, ::2].nbytes == 3 * 12
+
+
 def test_optional_and_tensor_parameters() -> None:
     @ti.kernel
     def total(a: ti.Tensor, b: ti.types.ndarray() | None) -> ti.f32:
