@@ -30,7 +30,7 @@ from vkchi.errors import (
 from vkchi.hooks import Hook
 from vkchi.interrupts.contexts import release_wholly, restoring
 from vkchi.interrupts.imports import run_in_thread
-from vkchi.launch.call_cache import CallCache, GuardedKernels, compile_stable, forget_dead
+from vkchi.launch.call_cache import CallCache, GuardedKernels, compile_stable
 from vkchi.launch.compiled_kernel import Accepted, CompiledKernel, path_of
 from vkchi.runtime import Runtime, current_runtime
 from vkchi.signature import (
@@ -168,8 +168,7 @@ class Kernel:
         if cache is None or runtime is not cache.runtime:
             cache = self._cache = self._cache_on(runtime)
         try:
-            if any([hasattr(type(arg), "__vkchi_view__") for arg in args]):
-                cache, args = cache.expand(args)
+            cache, args = cache.expand(args)
             if act is launch_or_record and runtime.recording is None:
                 return self._launch(cache, args)
             return self._act(cache, args, act, is_shared=is_shared, is_run=is_run)
@@ -348,12 +347,8 @@ class Kernel:
 
     def forget_stale(self) -> None:
         """Drop the compiled kernels whose signatures name dead objects, and all entries."""
-        known = list(self._caches.values())
-        for cache in [*known, *[part for one in known for _, part in list(one.views.values())]]:
-            cache.entries.clear()
-            forget_dead(cache.compiled)
-            for guarded in list(cache.compiled.values()):
-                forget_dead(guarded.own)
+        for cache in list(self._caches.values()):
+            cache.forget_stale()
 
     @functools.cached_property
     def _signature(self) -> Signature:

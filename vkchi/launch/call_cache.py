@@ -51,6 +51,8 @@ class CallCache:
     def expand(self, args: tuple[Any, ...]) -> tuple[CallCache, tuple[Any, ...]]:
         """Return the cache of calls with views of ndarrays like these, and the arguments with bases
         in their place; without such views this cache and the arguments."""
+        if not any([hasattr(type(arg), "__vkchi_view__") for arg in args]):
+            return self, args
         from vkchi.signature.view_params import ViewSigner, form_of, key_of  # rarely needed
 
         key = key_of(args)
@@ -65,6 +67,15 @@ class CallCache:
             insert_bounded(self.views, key, found, MOST_FORMS)
         signer, cache = found
         return cache, signer.expand(args)
+
+    def forget_stale(self) -> None:
+        """Drop the compiled kernels whose signatures name dead objects, and all entries."""
+        self.entries.clear()
+        forget_dead(self.compiled)
+        for guarded in list(self.compiled.values()):
+            forget_dead(guarded.own)
+        for _, cache in list(self.views.values()):
+            cache.forget_stale()
 
     def find(self, args: tuple[Any, ...]) -> tuple[Entry, tuple[Any, ...]] | None:
         """Entry of an earlier call with the same tokens, whose guard holds, and the arguments with
