@@ -106,8 +106,6 @@ HOOKS = {
     "value of an element": "lang.matrix.wrap_array",
     "read a slice": "fields.views.read_slice",
     "write a slice": "fields.views.write_slice",
-    "copy elements": "tape.copies.copy_values",
-    "fill elements": "tape.copies.fill_elements",
     "restore an ndarray": "ndarray.restore",
     "ordered ndarray": "fields.views.OrderedNdarray",
     "field": "fields.constructors.field",

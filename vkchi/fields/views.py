@@ -22,13 +22,13 @@ from vkchi.fields.trees.tree_layout import BufferView
 from vkchi.hooks import Hook
 from vkchi.interop import host_views
 from vkchi.tuples import NamedTuple
-from vkchi.types import Affine, AxisTerm, Scalar, Tensor, shape_of
+from vkchi.types import Affine, AxisTerm, Scalar, Tensor
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from vkchi.types.hints import Numbers, ScalarDType
+    from vkchi.types.hints import ScalarDType
 
 
 class Run(NamedTuple):
@@ -48,9 +48,8 @@ LAID_OUT = frozenset(
 
 
 class ViewHook:
-    """Hooks for code of higher layers: copies and fills by kernels, and new ndarrays."""
+    """Hooks for code of higher layers: new ndarrays."""
 
-    copy, fill = Hook("copy elements"), Hook("fill elements")
     ndarray, restore = Hook("ndarray"), Hook("restore an ndarray")
 
 
@@ -153,7 +152,7 @@ class View(Storage):
             return None
         found = self._parts.get(kind)
         if found is None or found.base is not whole:
-            found = self._parts[kind] = View(whole, self.axes)
+            found = self._parts[kind] = self.like(whole)
         return found
 
     @property
@@ -210,21 +209,25 @@ class View(Storage):
     def place_of(self, index: tuple[int, ...]) -> Any:
         return self.base.place_of(self._within(index))
 
+    @property
+    def box(self) -> tuple[tuple[int, int], ...]:
+        """The least and greatest index on each axis of the base."""
+        return tuple(
+            (axis, axis)
+            if isinstance(axis, int)
+            else (axis.begin, axis.begin + (axis.length - 1) * axis.step)
+            for axis in self.axes
+        )
+
+    def like(self, base: Storage) -> View:
+        """The same part of another array of the base's shape."""
+        return View(base, self.axes)
+
     def tell(self, access: ArrayAccess) -> None:
-        """Report an access to the base. A write of the whole view is one of an element there."""
-        if access.kind == "read":
-            self.base.tell(ArrayAccess("read"))
-        elif self.size:
-            first = self._within((0,) * len(self.shape))
-            self.base.tell(ArrayAccess("write", first))
+        if self.size:
+            super().tell(access)
 
     # --- contents ------------------------------------------------------------------------------
-
-    @property
-    def _is_observed(self) -> bool:
-        """True if a tape observes writes: then kernels make them."""
-        tape = self.runtime.tape
-        return tape is not None and tape.ledger is not None
 
     def to_numpy(self, dtype: ScalarDType | None = None, *, copy: bool = True) -> NDArray[Any]:
         """A copy as a numpy array of shape `shape + element_shape`, cast to `dtype` if given; with
@@ -234,49 +237,19 @@ class View(Storage):
         values = super().to_numpy()
         return values if dtype is None else values.astype(host_views.numpy_dtype(dtype), copy=False)
 
-    def fill(self, value: Numbers) -> None:
-        """Set every element to a `value`, as `fill` of the base."""
-        if not self._is_observed:
-            super().fill(value)
-        elif self.size:
-            cooked = self._cooked(value, shape_of(self.elem), is_filled=True)
-            values = np.asarray(cooked, self.number.dtype)
-            ViewHook.fill(self, np.broadcast_to(values, shape_of(self.elem)))
-
-    def from_numpy(self, source: Numbers) -> None:
-        """Copy from an array (`source`) of the same shape, as `from_numpy` of the base."""
-        if isinstance(source, Storage):
-            self.copy_from(source)
-            return
-        if not self._is_observed:
-            super().from_numpy(source)
-            return
-        values = host_views.to_number_array(source)
-        want = self.shape + shape_of(self.elem)
-        if values.shape != want:
-            raise ArgumentError(f"from_numpy: shape {values.shape} given, {want} needed")
-        self.warn_of_losses(values)
-        if self.size:
-            ViewHook.copy(self, np.array(host_views.cast(values, self.number)))
-
     def copy_from(self, other: Storage) -> None:
         """Copy from another array (`other`) of the same shape and element shape, which may overlap
         this one. Raises ArgumentError for other arrays."""
-        if not (self._is_observed and isinstance(other, Storage) and self._fits(other)):
-            super().copy_from(other)
-            return
-        if not self.size:
-            return
-        if other.whole is self.whole:
+        if self.runtime.tape is not None and isinstance(other, Storage) and self._overlaps(other):
             between = ViewHook.ndarray(self.elem, self.shape, needs_grad=self.has_grad())
             between.copy_from(other)
             other = between
-        tape = self.runtime.tape
-        if tape is None or not tape.copy(self, other):
-            self.from_numpy(Storage.to_numpy(other))
+        super().copy_from(other)
 
-    def _fits(self, other: Storage) -> bool:
-        return (other.shape, other.element_shape) == (self.shape, self.element_shape)
+    def _overlaps(self, other: Storage) -> bool:
+        """True if another array of this shape may have elements in common with this one."""
+        is_like = (other.shape, other.element_shape) == (self.shape, self.element_shape)
+        return is_like and other.whole is self.whole and self.size > 0
 
     def _expose(self) -> None:
         self.base._expose()

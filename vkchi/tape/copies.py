@@ -51,29 +51,6 @@ def copy_floats(target: Storage, source: Storage) -> bool:
     return is_smooth
 
 
-def copy_values(target: Storage, values: Any) -> None:
-    """Copy a numpy array of the same shape and scalar type into an array."""
-    between = (0,) * len(target.shape)
-    make_copy(type_for(target), tensor_type(target.seen_elem), between)(target, values)
-
-
-@functools.lru_cache(MOST_KERNELS)
-def make_fill(target_type: Any, value_type: Any) -> Any:
-    """Return the kernel that sets all elements of an array to one value; memoized."""
-
-    @kernel
-    def fill(target: target_type, value: value_type):  # type: ignore[no-untyped-def]
-        for place in grouped(target):
-            target[place] = value[None]
-
-    return fill
-
-
-def fill_elements(target: Storage, value: Any) -> None:
-    """Set all elements to a numpy array of their shape and scalar type."""
-    make_fill(type_for(target), tensor_type(target.seen_elem))(target, value)
-
-
 def copy_tensor(target: Storage, tensor: Any) -> None:
     """Copy a torch tensor of the same shape, elements included, into an array."""
     between = tuple(-first for first in target.origin)

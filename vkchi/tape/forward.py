@@ -21,6 +21,7 @@ from vkchi.calls.call import KernelCall, LaunchRequest
 from vkchi.calls.variant import plan_forward
 from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
 from vkchi.fields.storage import Storage
+from vkchi.fields.views import View
 from vkchi.hooks import python_scope
 from vkchi.interop import host_views
 from vkchi.ir.core import DUAL
@@ -180,11 +181,12 @@ class OwnDuals(Recording):
         return self
 
     def dual(self, array: Storage) -> Storage:
-        array = array.whole
-        if id(array) not in self.duals:
-            made = Storage(array.runtime, array.elem, array.shape, array.layout, array.stored)
-            self.duals[id(array)] = (array, made)
-        return self.duals[id(array)][1]
+        whole = array.whole
+        if id(whole) not in self.duals:
+            made = Storage(whole.runtime, whole.elem, whole.shape, whole.layout, whole.stored)
+            self.duals[id(whole)] = (whole, made)
+        found = self.duals[id(whole)][1]
+        return array.like(found) if isinstance(array, View) else found
 
     def dual_of(self, array: Storage) -> Storage:
         """The dual of an argument of users. Raises Unsupported unless it is a whole array."""
@@ -213,7 +215,7 @@ class OwnDuals(Recording):
 
         Raises Unsupported for components of fields.
         """
-        if array.whole is not array:
+        if array.whole is not array and not isinstance(array, View):
             raise Unsupported(f"{self.title} does not go through writes to components of fields")
         clear_elements(self.dual(array), at)
 

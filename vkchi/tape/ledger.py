@@ -28,6 +28,7 @@ from vkchi.errors import GradientError
 from vkchi.fields.array_versions import BoxIndex, History, point_of
 from vkchi.fields.elements import ArrayAccess
 from vkchi.fields.storage import Storage
+from vkchi.fields.views import View
 from vkchi.interop import host_views
 from vkchi.span import Span, user_span
 from vkchi.tuples import NamedTuple
@@ -565,10 +566,10 @@ class Ledger:
 
 
 def box_at(array: Storage, at: Index | None = None) -> Box:
-    """The box of an index, or (None) of the whole array, also for a view of it. Indices of
-    components are ignored."""
-    axes = len(array.whole.shape)
-    return (None,) * axes if at is None else tuple([(k, k) for k in at[:axes]])
+    """The box of an index, or (None) of all elements. Indices of components are ignored."""
+    if at is not None:
+        return tuple([(k, k) for k in at[: len(array.shape)]])
+    return array.box if isinstance(array, View) else (None,) * len(array.shape)
 
 
 def shares_host_memory(one: Storage, other: Storage | Values) -> bool:

@@ -42,7 +42,7 @@ from contextlib import contextmanager
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from vkchi.analysis.memory.boxes import Box
+from vkchi.analysis.memory.boxes import Box, boxes_may_intersect
 from vkchi.autodiff.results import WORDS, FlowTargets, lost_derivative_error, raise_or_warn
 from vkchi.calls.call import KernelCall, LaunchRequest
 from vkchi.calls.facts import facts
@@ -239,23 +239,32 @@ def write_by_python(
         overwrite_lost(account, access)
     if not is_ours:
         return False
-    at = None if access.at is None else access.at[: len(array.shape)]
-    box, reads = box_at(account.array, at), account.reads
+    box, reads = box_at(array, access.at), account.reads
     used = account.definitions.find(box)
     found = used or account.start
     if found is None:
         return False
-    is_read = access.kind == "write" and reads and (at is None or at in reads or None in reads)
-    if is_read and at is not None and stores_literal():
+    is_unsure = access.kind == "write" and reads and is_read(account, box)
+    if is_unsure and access.at is not None and stores_literal():
         account.array.overwritten += 1  # values that were read are not the new ones
-    elif is_read:
-        who, part = "Python, which had read it", () if at is None else box
+    elif is_unsure:
+        who, part = "Python, which had read it", () if None in box else box
         account.definitions.put(found.overwritten(account.array, who, user_span(), part))
         return False
     if is_all:
         account.definitions.forget_unknown()
         account.start = None
     return used is not None
+
+
+def is_read(account: Account, box: Box) -> bool:
+    """True if Python has read an element in a box, which has all axes or None of all."""
+    reads = account.reads
+    if None in reads or None in box:
+        return True
+    if all(b is not None and b[0] == b[1] for b in box):
+        return tuple([b[0] for b in box if b is not None]) in reads
+    return any(boxes_may_intersect(box, box_at(account.array, at)) for at in reads)
 
 
 def overwrite_lost(account: Account, access: ArrayAccess) -> None:

@@ -16,6 +16,7 @@ from vkchi.errors import KernelAssertionError, VkchiError
 from vkchi.fields.array_versions import Read
 from vkchi.fields.elements import ArrayAccess, Elements
 from vkchi.fields.storage import Storage
+from vkchi.fields.views import View
 from vkchi.interop import host_views
 from vkchi.interrupts.contexts import SafeContext, restoring
 from vkchi.launch.compiled_kernel import CompiledKernel
@@ -460,6 +461,7 @@ class Recording(SafeContext):
         has a gradient; derivatives of other values are lost.
         """
         has_place = array.compute.kind == "f" and array.companion("grad") is not None
+        has_place = has_place and not isinstance(array, View)
         if self.is_paused or not (has_place and self.computed(values)):
             self.note_detached([values], array, "Python put it into an array here")
             return

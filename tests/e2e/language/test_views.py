@@ -632,7 +632,86 @@ def test_writes_of_python_inside_a_tape(is_field: bool) -> None:
     assert v.to_numpy().tolist() == [[1, 2], [3, 3], [1, 2], [1, 2]]
     assert count.to_numpy().tolist() == [5, 1, 7, 7, 0, 1]
     assert x.to_numpy().tolist() == [1, 7, 0, 1, 2, 3] and loss[None] == 64
-    assert x.grad.to_numpy().tolist() == [2, 0, 0, 2, 0, 0]
+    assert x.grad.to_numpy().tolist() == [2, 14, 0, 2, 4, 6]  # no kernel used x before
+
+
+WRITES: list[Callable[[Any], None]] = [
+    lambda x: x[1:3].from_numpy(np.array([2, 2], np.float32)),
+    lambda x: x[1:3].fill(2),
+    lambda x: x.__setitem__(slice(1, 3), [2, 2]),
+    lambda x: x.__setitem__(slice(1, 3), np.float32(2)),
+]
+
+
+@MEMORIES
+@pytest.mark.parametrize("write", WRITES)
+def test_writes_before_kernels_are_inputs_and_after_are_constants(
+    write: Callable[[Any], None], is_field: bool
+) -> None:
+    """As writes of elements are, in reverse mode and in `hvp`."""
+    x, loss = (array_of(n, is_field=is_field, needs_grad=True) for n in (np.ones(4), 0))
+
+    @ti.kernel
+    def cubes(x: ti.template(), loss: ti.template()):
+        for i in x:
+            loss[None] += x[i] ** 3
+
+    @ti.kernel
+    def cubes_of_ndarray(x: ti.types.ndarray(), loss: ti.types.ndarray()):
+        for i in x:
+            loss[None] += x[i] ** 3
+
+    total = cubes if is_field else cubes_of_ndarray
+
+    def run() -> None:
+        write(x)
+        total(x, loss)
+
+    with ti.ad.Tape(loss):
+        run()
+    assert x.grad.to_numpy().tolist() == [3, 12, 12, 3]
+    with ti.ad.Tape(loss):
+        total(x, loss)
+        run()
+    assert x.grad.to_numpy().tolist() == [6, 12, 12, 6] and loss[None] == 36
+    assert ti.ad.hvp(run, loss, x, np.ones(4)).tolist() == [6, 12, 12, 6]
+
+
+@MEMORIES
+def test_values_that_python_computed_from_a_slice_are_unknown(is_field: bool) -> None:
+    def steps(act: Callable[[Any], None]) -> Any:
+        x, y = (array_of(np.arange(1, 7), is_field=is_field, needs_grad=True) for _ in range(2))
+        with ti.ad.Tape() as tape:
+            double = run_field if is_field else run_ndarray
+            double(x, y)
+            act(y)
+        tape.backward({y: 1.0})
+        return x.grad.to_numpy().tolist()
+
+    @ti.kernel
+    def run_field(a: ti.template(), b: ti.template()):
+        for i in a:
+            b[i] = 2 * a[i]
+
+    @ti.kernel
+    def run_ndarray(a: ti.types.ndarray(), b: ti.types.ndarray()):
+        for i in a:
+            b[i] = 2 * a[i]
+
+    def halve(y: Any) -> None:
+        y[1:3] = y[1:3].to_numpy() / 2
+
+    def scale(y: Any) -> None:
+        y[1:5:2] = [y[1] * 2, 0]
+
+    def set_others(y: Any) -> None:
+        assert y[0] == 2
+        y[1:5:2] = [1, 2]
+
+    for act in (halve, scale):
+        with pytest.raises(ti.ad.GradientError, match="overwritten by Python, which had read it"):
+            steps(act)
+    assert steps(set_others) == [2, 0, 2, 0, 2, 2]
 
 
 def test_a_constant_view_beside_another_of_its_base() -> None:
