@@ -537,3 +537,29 @@ def test_destroyed_and_unplaced_fields() -> None:
     b.y = ti.field(ti.f32)
     with pytest.raises(ti.TaichiCompilationError, match="not placed"):
         b.store_both()
+
+
+def test_fields_beside_ndarrays_of_other_kinds() -> None:
+    """Code for other fields fits the object's ndarrays, too: their types, shapes, aliases."""
+
+    @ti.data_oriented
+    class Mixed:
+        def __init__(self, y: Any, z: Any) -> None:
+            self.x, self.y, self.z = ti.field(ti.f32, 3), y, z
+            self.x.fill(2)
+
+        @ti.kernel
+        def add(self):
+            for i in self.x:
+                self.y[i] = ti.cast(self.x[i] + self.z[i], self.y.dtype)
+
+    def row(dtype: Any = ti.f32, n: int = 3) -> Any:
+        return ti.ndarray(dtype, n)
+
+    one = row()
+    pairs = [(row(), row()), (row(ti.i32), row()), (one, one), (row(), row(n=5)), (row(), row())]
+    objects = [Mixed(*pair) for pair in pairs]
+    for s in (*objects, *objects):
+        want = (2 + s.z.to_numpy()[:3]).astype(s.y.to_numpy().dtype)
+        s.add()
+        assert s.y.to_numpy().tolist() == want.tolist()
