@@ -563,3 +563,39 @@ def test_fields_beside_ndarrays_of_other_kinds() -> None:
         want = (2 + s.z.to_numpy()[:3]).astype(s.y.to_numpy().dtype)
         s.add()
         assert s.y.to_numpy().tolist() == want.tolist()
+
+
+def test_components_of_a_field_beside_the_whole() -> None:
+    """Code for a component of the same field is not valid for one of another field."""
+
+    @ti.data_oriented
+    class Pair:
+        def __init__(self, x: Any, y: Any) -> None:
+            self.x, self.y = x, y
+
+        @ti.kernel
+        def add(self):
+            for i in self.y:
+                self.y[i] += 10 * self.x[i][1]
+
+        @ti.kernel
+        def add_to(self, y: ti.template()):
+            for i in y:
+                y[i] += 10 * self.x[i][1]
+
+    fields = [ti.Vector.field(2, ti.i32, 1) for _ in range(3)]
+    for x in fields:
+        x.fill(1)
+    want = np.ones((3, 2), np.int64)
+    for a, b, k in ((0, 0, 1), (1, 2, 1), (1, 1, 1), (1, 2, 0), (2, 2, 0), (0, 1, 0)):
+        y = fields[b].get_scalar_field(k)
+        Pair(fields[a], y).add()
+        want[b, k] += 10 * want[a, 1]
+        Pair(fields[a], y).add_to(y)
+        want[b, k] += 10 * want[a, 1]
+        assert [x.to_numpy()[0].tolist() for x in fields] == want.tolist()
+    part = fields[0].get_scalar_field(1)
+    for a in (0, 1, 0, 2):
+        Pair(fields[a], None).add_to(part)
+        want[0, 1] += 10 * want[a, 1]
+        assert [x.to_numpy()[0].tolist() for x in fields] == want.tolist()

@@ -491,6 +491,8 @@ class Dependencies:
             return None
         known = {Path(PathRoot("argument", fn, name)): x for name, x in self._arguments.items()}
         known |= {path: note.value for path, note in self.notes.items()} | self._facts
+        if any(map(is_part, known.values())):
+            return None
         found = {
             name: tuple([path for path, value in known.items() if value is field])
             for name, field in fields.items()
@@ -580,6 +582,11 @@ class Dependencies:
     def _path_in_functions(self, obj: Any) -> Path | None:
         path = next(reversed(self._paths(obj)), None)
         return None if path is None or path.root.kind in ("function", "object") else path
+
+
+def is_part(value: Any) -> bool:
+    """True for an array in the memory of another one, such as a component of a field."""
+    return is_memory(value) and getattr(value, "whole", value) is not value
 
 
 def is_held(path: Path, args: tuple[Any, ...]) -> bool:
