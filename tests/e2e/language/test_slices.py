@@ -252,7 +252,9 @@ def test_shared_memory() -> None:
     assert out.to_numpy().tolist() == [32 + i % 32 for i in range(64)]
 
 
-def test_arrays_with_64_bit_indices() -> None:
+@pytest.mark.parametrize("debug", [False, True])
+def test_arrays_with_64_bit_indices(init: Any, debug: bool) -> None:
+    init(debug=debug)
     if not current_runtime().device.caps.int64:
         pytest.skip("the device has no i64")
     x = declare_wide(array_of(np.arange(10), is_field=False))

@@ -396,8 +396,8 @@ def test_functions_take_views() -> None:
     assert x.to_numpy()[1:3].tolist() == [[0, 0, 1, 0, 1, 0], [0, 0, 2, 0, 2, 0]]
 
 
-def test_an_index_beyond_the_view_is_reported() -> None:
-    ti.init(debug=True)
+def test_an_index_beyond_the_view_is_reported(init: Any) -> None:
+    init(debug=True)
     x, f = ti.ndarray(ti.f32, 10), ti.field(ti.f32, (4, 4))
     part = f[:, 1]
 

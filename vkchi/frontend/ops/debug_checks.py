@@ -74,9 +74,12 @@ def is_inside(cx: Context, k: Value, extent: Value | int, origin: int) -> Value 
     place = moved if t is unsigned else cx.b.emit("bitcast", moved, type=unsigned)
     if isinstance(extent, int):
         return cx.b.emit("lt", place, cx.b.const(extent, unsigned))
-    limit: Value = cx.b.emit("bitcast", extent, type=scalar_named("u32"))
-    if limit.type is not unsigned:
+    bits = scalar_of(extent.type).bits
+    limit: Value = cx.b.emit("bitcast", extent, type=scalar_named(f"u{bits}"))
+    if bits < t.bits:
         limit = cx.b.emit("cast", limit, type=unsigned)
+    elif bits > t.bits:  # a negative index is beyond all extents
+        place = cx.b.emit("cast", place, type=limit.type)
     return cx.b.emit("lt", place, limit)
 
 
