@@ -80,7 +80,8 @@ def user_frame() -> FrameType | None:
 
 
 def stores_literal() -> bool:
-    """True if the user's innermost frame is storing a literal number: `x[i] = 0.0`, `v.x = 0.0`.
+    """True if the user's innermost frame is storing a literal number: `x[i] = 0.0`, `x[:2] = 0.0`,
+    `v.x = 0.0`.
 
     By its bytecode. False for values that are computed, or chosen by a condition.
     """
@@ -90,7 +91,7 @@ def stores_literal() -> bool:
     before: list[dis.Instruction] = []
     for one in dis.get_instructions(frame.f_code) if frame is not None else ():
         if frame is not None and one.offset == frame.f_lasti:
-            taken = {"STORE_SUBSCR": 3, "STORE_ATTR": 2}.get(one.opname)
+            taken = {"STORE_SUBSCR": 3, "STORE_SLICE": 4, "STORE_ATTR": 2}.get(one.opname)
             return taken is not None and pushes_literal(before, taken, one.is_jump_target)
         before.append(one)
     return False

@@ -402,13 +402,17 @@ class Storage(Elements):
         """Set every element to a `value`: a scalar (for all components), a vector or a matrix, cast
         as in `from_numpy`. Raises ArgumentError if it does not have the shape of an element, and
         under `strict` for losses in the cast."""
+        self.spread(value, ArrayAccess("fill"))
+
+    def spread(self, value: Numbers, access: ArrayAccess) -> None:
+        """Set every element to a `value`, as an access of this kind."""
         self.check_alive()
         if self._fills_plainly(value):
-            self.store(ArrayAccess("fill"), lambda: self._fill_memory(value))
+            self.store(access, lambda: self._fill_memory(value))
         else:
             cooked = self._cooked(value, shape_of(self.elem), is_filled=True)
             values = np.asarray(self.to_memory(np.asarray(cooked, self.number.dtype)))
-            self.store(ArrayAccess("fill"), lambda: self._fill_elements(values))
+            self.store(access, lambda: self._fill_elements(values))
 
     def _fill_elements(self, values: np.ndarray[Any, Any]) -> None:
         """Set every element to `values` as they are stored, a scalar or an array of the element's

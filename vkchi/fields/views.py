@@ -411,7 +411,7 @@ def write_slice(array: Storage, key: Any, value: Any) -> None:
         return
     values = host_views.to_number_array(value)
     if values.ndim == 0:
-        view.fill(value)
+        view.spread(value, ArrayAccess("write"))
         return
     try:
         spread = np.broadcast_to(values, want)

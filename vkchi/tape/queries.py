@@ -245,7 +245,7 @@ def write_by_python(
     if found is None:
         return False
     is_unsure = access.kind == "write" and reads and is_read(account, box)
-    if is_unsure and access.at is not None and stores_literal():
+    if is_unsure and stores_literal():
         account.array.overwritten += 1  # values that were read are not the new ones
     elif is_unsure:
         who, part = "Python, which had read it", () if None in box else box

@@ -635,6 +635,35 @@ def test_writes_of_python_inside_a_tape(is_field: bool) -> None:
     assert x.grad.to_numpy().tolist() == [2, 14, 0, 2, 4, 6]  # no kernel used x before
 
 
+@MEMORIES
+def test_numbers_that_python_computes_from_a_derivative_are_no_constants(is_field: bool) -> None:
+    x = array_of(np.ones(4), is_field=is_field, needs_grad=True)
+    y = array_of(np.zeros(4), is_field=is_field, needs_grad=True)
+    loss = array_of(0, is_field=is_field, needs_grad=True)
+
+    @ti.kernel
+    def double():
+        for i in x:
+            y[i] = 2 * x[i]
+
+    @ti.kernel
+    def total():
+        for i in y:
+            loss[None] += y[i]
+
+    with pytest.raises(ti.ad.GradientError, match="Python"), ti.ad.Tape(loss):
+        double()
+        y[1:3] = y[1] * 2
+        total()
+    loss.fill(0)
+    with ti.ad.Tape(loss):
+        double()
+        assert y[1] == 2
+        y[1:3] = 0.5
+        total()
+    assert x.grad.to_numpy().tolist() == [2, 0, 0, 2] and loss[None] == 5
+
+
 WRITES: list[Callable[[Any], None]] = [
     lambda x: x[1:3].from_numpy(np.array([2, 2], np.float32)),
     lambda x: x[1:3].fill(2),
