@@ -101,18 +101,21 @@ def pushes_literal(code: Sequence[dis.Instruction], taken: int, is_reached: bool
     """True if the last of the `taken` values on top of the stack, after `code`, is a constant
     number.
 
-    With `is_reached`, a jump leads to the end of `code`.
+    With `is_reached`, a jump leads to the end of `code`. Walks back to the instruction that pushed
+    the value: the first one with `taken - 1` values above what it leaves.
     """
     import dis
 
-    depth = 0
+    above = 0
     for one in reversed(code):
-        if is_reached:
+        if is_reached or one.opname.startswith(("SWAP", "ROT_")):
             return False
-        depth += dis.stack_effect(one.opcode, one.arg, jump=False)
-        if depth == taken:
+        if above == taken - 1:
             is_constant = one.opname in ("LOAD_CONST", "LOAD_SMALL_INT")
             return is_constant and isinstance(one.argval, int | float)
+        above += dis.stack_effect(one.opcode, one.arg, jump=False)
+        if above >= taken:  # one of several values that one instruction pushed
+            return False
         is_reached = one.is_jump_target
     return False
 

@@ -87,6 +87,7 @@ def step(state: State, dt: ti.f32):
                 state.v[i] -= dt * state.n * state.pushed(i) * masked(state.links, i)
 
 
+@pytest.mark.ours("dataclass-arguments")
 def test_members_of_all_kinds() -> None:
     links, v = Links(row(1, 2), row(3, 4)), row(0, 0)
     for n in (1, 2, 3):
@@ -473,6 +474,7 @@ class Solver:
             self.x[0] = 1.0
 
 
+@pytest.mark.ours("numbers-of-objects")
 def test_numbers_of_objects_as_arguments() -> None:
     s = Solver(2)
     for s.dt in (0.5, 1.5, 2.0):

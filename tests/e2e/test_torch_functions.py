@@ -280,7 +280,8 @@ def test_autocast(op):
     )
 
 
-def test_bfloat16():
+def test_bfloat16(need):
+    need("bf16")
     made = ti.torch_op(lambda x, y: square(x, y), outputs={"y": "x"})
     x = torch.tensor([1.0, 2.0, 3.0], dtype=torch.bfloat16, requires_grad=True)
     y = made(x)

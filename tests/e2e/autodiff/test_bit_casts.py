@@ -104,7 +104,7 @@ def test_bit_casts_without_derivative_are_right(body: Any, slopes: list[float]) 
 @pytest.mark.parametrize("kind", ["grad", "dual"])
 def test_the_mantissa_has_a_derivative(kind: str) -> None:
     """m = a / 2^e; of 0, infinity and subnormals, a itself."""
-    values = np.array([1.5, -2, 3.5, 1e30, 0, 3e38, -0.001, 0.5], np.float32)
+    values = np.array([1.5, -2, 3.5, 1e30, 0, 8e37, -0.001, 0.5], np.float32)
     x, y = (ti.Vector.field(2, ti.f32, 4, **{f"needs_{kind}": True}) for _ in range(2))
     x.from_numpy(values.reshape(4, 2))
 
