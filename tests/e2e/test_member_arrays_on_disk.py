@@ -113,6 +113,7 @@ def run(folder: Path, *given: str) -> tuple[list[int], list[str]]:
     file = folder / "program.py"
     file.write_text(PROGRAM)
     more = {"VKCHI_CACHE": "1", "VKCHI_CACHE_DIR": str(folder / "cache"), "VKCHI_TIME": "1"}
+    more["VKCHI_DUMP_SPV"] = ""  # would compile all kernels
     done = subprocess.run(
         [sys.executable, str(file), *given],
         env={**os.environ, **more}, capture_output=True, text=True, check=False,
