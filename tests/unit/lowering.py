@@ -17,6 +17,7 @@ from vkchi.frontend.calls.tables import find_call
 from vkchi.frontend.ops import operator_lowering
 from vkchi.frontend.ops.tensor_attributes import find_attribute
 from vkchi.frontend.ops.tensor_construction import call_type
+from vkchi.frontend.state.dependencies import Dependencies
 from vkchi.frontend.values.references import MemoryTarget
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, Value, walk
@@ -35,11 +36,13 @@ class Building:
         self.span = Span("here.py", 1, 1, 1, 2)
         self.params: dict[str, tuple[Param, Any]] = {}
         self.cautions: list[Any] = []
+        self.dependencies = Dependencies()
         self._region = self.b.region()
         self.body = self._region.__enter__()
 
     def fail(self, sentence: str, *, kind: Any = CompilationError, label: str = "",
-             help: str = "", arg: int | None = None) -> CompilationError:  # fmt: skip
+             help: str = "", arg: int | None = None,
+             constant: Any = None) -> CompilationError:  # fmt: skip
         return kind(sentence, self.span, label=label, help=help)
 
     def seed(self) -> None:

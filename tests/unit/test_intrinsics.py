@@ -50,7 +50,10 @@ LANG = (
     tm,
 )
 # Known to the frontend's statements, not to the call table.
-STATEMENTS = {compile_time.loop_config, compile_time.static}
+STATEMENTS = {
+    compile_time.loop_config, compile_time.static, compile_time.parallel,
+    compile_time.parallel_context, compile_time.stream_parallel,
+}  # fmt: skip
 
 
 # --- the tables are whole -----------------------------------------------------

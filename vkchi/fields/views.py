@@ -21,6 +21,7 @@ from vkchi.fields.storage import Storage
 from vkchi.fields.trees.tree_layout import BufferView
 from vkchi.hooks import Hook
 from vkchi.interop import host_views
+from vkchi.interrupts.local import local
 from vkchi.tuples import NamedTuple
 from vkchi.types import Affine, AxisTerm, Scalar, Tensor
 from vkchi.types.lazy_numpy import np
@@ -367,7 +368,7 @@ def part_of(k: Any, extent: int) -> int | range:
     if isinstance(k, slice):
         try:
             found = range(extent)[k]
-        except (TypeError, ValueError) as e:
+        except local(TypeError, ValueError) as e:
             raise ArrayIndexTypeError(f"the slice of an array: {e}") from None
         if found.step < 0:
             raise ArrayIndexTypeError(
@@ -415,7 +416,7 @@ def write_slice(array: Storage, key: Any, value: Any) -> None:
         return
     try:
         spread = np.broadcast_to(values, want)
-    except ValueError:
+    except local(ValueError):
         raise ArgumentError(
             f"numbers of shape {values.shape} do not fit into a slice of shape {want}"
         ) from None
