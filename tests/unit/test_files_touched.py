@@ -94,11 +94,11 @@ def knows_affine(node: ast.AST) -> bool:
 
 def test_layout_kinds_are_named_only_by_their_constructors() -> None:
     """All others ask the protocol, `types.layout.Layout`: another kind is its class, where fields
-    make it, and, where its elements are no plain scalars, a class and a row in
+    and views make it, and, where its elements are no plain scalars, a class and a row in
     `opt.lowering.lower_access`. `tests/e2e/test_layouts.py` adds two; `packed` says by an affine
     one where its words lie."""
     found = {path for path, tree in trees().items() if any(map(knows_affine, ast.walk(tree)))}
-    makers = {"types/layout", "types/packed_numbers", "fields/trees/tree_layout"}
+    makers = {"types/layout", "types/packed_numbers", "fields/trees/tree_layout", "fields/views"}
     assert found == {"types/__init__", *makers}  # the first gives it out
 
 
