@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,7 +20,18 @@ pytestmark = [
     pytest.mark.device, pytest.mark.one_driver,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes of Linux"),
 ]  # fmt: skip
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def torchrun() -> list[str]:
+    """The launcher of two processes, by address: a machine may have no name `localhost`."""
+    place = ["--master-addr", "127.0.0.1", "--master-port", str(free_port())]
+    return [sys.executable, "-m", "torch.distributed.run", *place, "--nproc-per-node", "2"]
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -38,7 +50,7 @@ def output_of(command: list[str], folder: Path) -> str:
 
 def test_the_example_gives_the_same_bits_on_two_processes(tmp_path: Path) -> None:
     alone = output_of([sys.executable, str(WAVE), str(tmp_path / "wave.png")], tmp_path)
-    both = output_of([*TORCHRUN, str(WAVE)], tmp_path)
+    both = output_of([*torchrun(), str(WAVE)], tmp_path)
     assert (tmp_path / "wave.png").is_file()
     pattern = r"(\d) processes, highest ([-.\d]+), checksum (\w+)"
     (one,), (two,) = re.findall(pattern, alone), re.findall(pattern, both)
@@ -68,7 +80,7 @@ time.sleep(100)
 def test_groups_form_again_after_a_restart(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(RESTARTED)
-    said = output_of([*TORCHRUN, "--max-restarts", "1", str(program)], tmp_path)
+    said = output_of([*torchrun(), "--max-restarts", "1", str(program)], tmp_path)
     assert said.count("sum 64.0") == 2
 
 
@@ -76,7 +88,7 @@ def test_workers_end_with_their_launcher(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(FOREVER)
     launcher = subprocess.Popen(
-        [*TORCHRUN, str(program), str(tmp_path)], env=environment(tmp_path),
+        [*torchrun(), str(program), str(tmp_path)], env=environment(tmp_path),
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
