@@ -42,6 +42,7 @@ class Run(NamedTuple):
     axis: int
 
 
+MOST_INDEX = 2**31 - 1
 # Attributes that are set at the first access to elements or contents.
 LAID_OUT = frozenset(
     ("layout", "size_bytes", "digits", "steps", "buffer", "is_own", "_ends", "_axes", "_is_direct")
@@ -110,20 +111,25 @@ class View(Storage):
 
     @property
     def form(self) -> tuple[tuple[int, int, bool], ...]:
-        """What code of kernels depends on, per axis of the base: the axis of the view, or -1 for
-        one index; the step; True if all indices are used."""
+        """The part of the axes that code of kernels depends on, per axis of the base: the axis of
+        the view, or -1 for one index; the step; True if all indices are used."""
         if self._form is None:
             self._form = tuple(map(form_of_axis, self.axes, self.base.shape))
         return self._form
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """What code does not depend on: the first index of each axis that is not used whole, and
-        for a run the length."""
+        """The rest of the axes, which kernels take as i32 arguments: the first index of each axis
+        that is not used whole, and for a run the length. Raises ArgumentError for larger ones."""
         if self._numbers_of_axes is None:
             found = list[int]()
             for axis, (_, _, is_whole) in zip(self.axes, self.form, strict=True):
                 found += (axis,) if isinstance(axis, int) else () if is_whole else axis[::2]
+            if max(found, default=0) > MOST_INDEX:
+                raise ArgumentError(
+                    f"a view that begins or has extents beyond {MOST_INDEX} is no argument of a "
+                    "kernel\nhelp: pass the array itself and the bounds as ti.i64, or a copy"
+                )
             self._numbers_of_axes = tuple(found)
         return self._numbers_of_axes
 

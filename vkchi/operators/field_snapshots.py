@@ -112,7 +112,7 @@ S = TypeVar("S")
 
 
 class SnapshotTable(Generic[S]):
-    """What calls saved, keyed by their first result, while its storage is alive."""
+    """Memories of calls, keyed by their first result, while its storage is alive."""
 
     def __init__(self) -> None:
         self._owners: dict[int, ResultReference] = {}
@@ -126,7 +126,7 @@ class SnapshotTable(Generic[S]):
         self._owners[owner.address] = owner
 
     def find(self, result: torch.Tensor | None) -> S | None:
-        """What the call with this result saved; if unknown, the memory of `current_snapshots`."""
+        """The memory of the call with this result; if unknown, that of `current_snapshots`."""
         self._forget()
         owner = None if result is None else self._owners.get(result.data_ptr())
         if owner is not None and result is not None and owner() is result.untyped_storage():

@@ -71,13 +71,17 @@ class OutputType(NamedTuple):
 
 
 class FunctionSpec(OperatorSignature):
-    """A Python function that calls kernels, as an operator."""
+    """A Python function that calls kernels, as an operator. `hidden` are parameters behind those of
+    the function."""
+
+    hidden: tuple[Parameter, ...] = ()
 
     def __init__(self, function: Callable[..., object], outputs: Mapping[str, Rule]) -> None:
         name = getattr(function, "__name__", type(function).__name__)
         parameters = read_function_parameters(name, function)
-        super().__init__(name if name.isidentifier() else "function", parameters, outputs)
-        self.function, self.taken = function, self.parameters
+        shown = name if name.isidentifier() else "function"
+        super().__init__(shown, (*parameters, *self.hidden), outputs)
+        self.function, self.taken = function, tuple(parameters)
 
     def record(
         self, given: Mapping[str, Any], types: Mapping[str, OutputType], wanted: Collection[str]
@@ -244,15 +248,12 @@ class TorchFunction(FunctionSpec):
     executes the call, gradients are disabled.
     """
 
+    hidden = (ScalarParameter(RECORDED, i32),)
     default = "=-1"  # of the last input: calls by other names record all gradients
     second_derivative_help = "compute products with the Hessian by ti.ad.hvp, outside torch"
 
     def __init__(self, function: Callable[..., object], outputs: Mapping[str, Rule]) -> None:
         super().__init__(function, outputs)
-        taken = self.parameters
-        hidden = ScalarParameter(RECORDED, i32)
-        OperatorSignature.__init__(self, self.name, (*taken, hidden), outputs)
-        self.taken = taken
         self.memories: SnapshotTable[RecordedCall] = SnapshotTable()
 
     def name_arguments(self, args: Sequence[Any]) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class OperatorSignature:
         raise NotImplementedError
 
     def find_memory(self, result: torch.Tensor | None) -> Any:
-        """What `remember` saved with this first result."""
+        """Return the memory that `remember` saved with this first result."""
         raise NotImplementedError
 
     def differentiate(

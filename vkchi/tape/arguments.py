@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vkchi.errors import ArgumentError, KernelRuntimeError
 from vkchi.fields.storage import Storage
-from vkchi.fields.views import View
+from vkchi.fields.views import OrderedNdarray, View
 from vkchi.interop import host_views
 from vkchi.interrupts.local import local
 from vkchi.ndarray import Ndarray
@@ -97,9 +97,12 @@ def check_array(who: str, x: Any, kind: str = "grad") -> None:
 def check_no_view(who: str, x: object) -> None:
     """Raise ArgumentError for a view: derivatives are stored for whole arrays."""
     if isinstance(x, View):
+        is_ordered = isinstance(x, OrderedNdarray)
+        why = "has a layout=" if is_ordered else "is a view of one"
+        give = "make it without" if is_ordered else "give that array"
         raise ArgumentError(
-            f"{who} must be a whole array, and {x!r} is a view of one\n"
-            "help: give that array, or copy the view to another array in a kernel"
+            f"{who} must be a whole array, and {x!r} {why}\n"
+            f"help: {give}, or copy it to another array in a kernel"
         )
 
 

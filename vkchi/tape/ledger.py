@@ -86,7 +86,7 @@ KINDS: tuple[Kind, ...] = ("derivative", "input", "lost", "unknown")
 
 
 class Definition(NamedTuple):
-    """What a write left in a part of memory, as far as derivatives are concerned.
+    """The state of derivatives that a write left in a part of memory.
 
     - `kind`, one of
         - `derivative`: a value with a derivative, in memory that has a gradient;

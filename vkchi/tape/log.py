@@ -145,7 +145,7 @@ class CallStep(TapeStep):
 
 
 class SpecialLaunch(CallStep):
-    """What only some recorded calls have: host arrays, drawn values, races, saved results.
+    """A recorded call with host arrays, drawn values, races or saved results.
 
     - `adjoints`: the gradients of its arrays and torch tensors.
     - `log`: the replay log, if its gradient needs drawn values; `drawn` are its buffers.

@@ -1,4 +1,4 @@
-"""Refusals of gradients and cuts of derivatives, as queries of the definitions in memory.
+"""Refused gradients and cut derivatives: queries of the definitions in memory.
 
 A `Definition` states what a write left in a part of memory: a value with a derivative, a lost
 gradient, an unknown value. Queries read the definitions that may reach a part, and raise

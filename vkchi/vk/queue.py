@@ -65,7 +65,7 @@ class Queue:
         self._published: Any = None
         self._waits: Any = None
         self._awaited: dict[int, tuple[Any, int]] = {}  # semaphore -> (its cell, value)
-        self._value = vk.ffi.new("uint64_t *")
+        self._counters: deque[Any] = deque()  # cells for results, one per reading thread
         self._waits_without_spin = 0
         self._wait_infos: deque[tuple[Any, Any]] = deque()  # one per waiting thread
 
@@ -167,13 +167,16 @@ class Queue:
     def read_completed(self) -> int:
         """Return a number up to which all submissions are done.
 
-        Threads may share the result cell: each value in it was the counter's, which only grows.
+        Threads share no cell: the validation layer, too, takes a submission for done only when the
+        call that reads its number has returned.
         """
         if self._completed < self.submitted:
-            call = self._logical.calls.vkGetSemaphoreCounterValue
-            result = call(self._device, self._semaphore[0], self._value)
-            self._logical.vk.check(result, "asking how far the device is")
-            self._completed = self._value[0]
+            vk, call = self._logical.vk, self._logical.calls.vkGetSemaphoreCounterValue
+            cell = self._counters.popleft() if self._counters else vk.ffi.new("uint64_t *")
+            result = call(self._device, self._semaphore[0], cell)
+            vk.check(result, "asking how far the device is")
+            self._completed = max(self._completed, cell[0])
+            self._counters.append(cell)
         return self._completed
 
     def wait(self, number: int) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import vkchi as ti
 from vkchi.errors import ArgumentError
-from vkchi.fields.views import View
+from vkchi.fields.views import Run, View
 
 SHAPES = [(9,), (5, 7), (3, 4, 5)]
 MEMORIES = pytest.mark.parametrize("is_field", [True, False], ids=["field", "ndarray"])
@@ -588,6 +588,17 @@ def test_a_base_that_views_overwrote_in_part() -> None:
         double(x[:2], y[2:4])
     tape.backward({y: 1.0})
     assert x.grad.to_numpy().tolist() == [2, 2, 0, 0, 2, 2, 2, 2]
+
+
+def test_views_whose_bounds_need_64_bits_are_no_arguments() -> None:
+    """Without memory of that size: the axes of a small view are replaced."""
+    x = array_of(np.zeros(4), is_field=False)
+    for run in (Run(2**31, 1, 2, 0), Run(0, 2, 2**31, 0)):
+        v = x[1:3]
+        v.axes = (run,)
+        with pytest.raises(ArgumentError, match="beyond 2147483647"):
+            double(v, x)
+    assert x[1:3].numbers == (1, 2)
 
 
 def test_unsupported_outputs_of_tapes() -> None:
