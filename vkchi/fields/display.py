@@ -40,7 +40,7 @@ LEAST_PIXELS, MOST_PIXELS = 16, 1024  # per axis of a picture
 
 def describe(array: Storage) -> str:
     """Kind, element type, shape and state, without values."""
-    kind, state = array.kind_name, ""
+    kind, state = f"{array.origin_name}{array.kind_name}", ""
     if not array.has_place:
         return f"<{kind} of {array.type_name}, not placed>"
     if array.device.closed:

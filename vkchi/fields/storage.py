@@ -64,6 +64,7 @@ class Storage(Elements):
 
     has_place = True  # fields: True if placed
     kind_name = "array"  # in messages
+    origin_name = ""  # in messages, before `kind_name`, where an array is part of another one
 
     @property
     def dtype(self) -> Any:

@@ -61,6 +61,7 @@ class View(Storage):
     Preconditions: the base is no view, and its layout has one stride per axis.
     """
 
+    origin_name = "view of a "
     _is_quick = False
     _form: tuple[tuple[int, int, bool], ...] | None = None
     _numbers_of_axes: tuple[int, ...] | None = None
@@ -293,6 +294,8 @@ class OrderedNdarray(View):
 
     `order`: the axes from the slowest to the fastest.
     """
+
+    origin_name = "reordered "
 
     def __init__(self, base: Storage, order: Sequence[int]) -> None:
         self.order = tuple(order)

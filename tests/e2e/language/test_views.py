@@ -483,9 +483,9 @@ def test_unsupported_arguments() -> None:
         (lambda: clamped(x[1:]), "clamp"),
         (lambda: templated(x[1:]), "an ndarray is no template"),
         (lambda: packed(pack(a=x[1:])), "argument of its own"),
-        (lambda: builder.compile().run({"a": x[1:]}), "a ti.ndarray of f32"),
+        (lambda: builder.compile().run({"a": x[1:]}), "not <view of a ti.ndarray"),
         (lambda: ti.aot.Module().add_kernel(add_places, template_args={"a": x[1:]}), "of its own"),
-        (lambda: ti.algorithms.parallel_sort(x[1:]), "must be a field or an ndarray"),
+        (lambda: ti.algorithms.parallel_sort(x[1:]), "not <view of a ti.ndarray"),
         (lambda: x[1:] + 1, "to_numpy"),
     ):
         with pytest.raises(ti.TaichiRuntimeError, match=message):
