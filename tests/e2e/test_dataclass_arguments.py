@@ -152,6 +152,27 @@ def scale(p: Pair, out: Row):
             out[i] = 7.0
 
 
+HUNDRED = [f"x{k}" for k in range(100)]
+Many = dataclasses.make_dataclass("Many", [(x, ti.types.NDArray[ti.f32, 1]) for x in HUNDRED])
+
+
+@ti.kernel
+def add_hundred(many: Many):
+    for i in many.x0:
+        for name in ti.static(HUNDRED[1:]):
+            many.x0[i] += getattr(many, name)[i]
+
+
+def test_a_dataclass_of_a_hundred_arrays() -> None:
+    many = Many(*[row(k, k) for k in range(100)])
+    add_hundred(many)
+    assert many.x0.to_numpy().tolist() == [4950, 4950]
+    many.x7 = row(1007, 7)
+    add_hundred(many)
+    assert many.x0.to_numpy().tolist() == [2 * 4950 + 1000, 2 * 4950]
+    assert compiled("add_hundred") == 1
+
+
 def test_numbers_are_read_at_each_call() -> None:
     x = row(0)
     for k, dt in enumerate((0.5, 1.5, -0.0, 2.25)):
