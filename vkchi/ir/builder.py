@@ -180,7 +180,7 @@ class Builder:
         """Append a `for` over [begin, end) and return it; its results are the last carried values.
 
         `first` are the initial carried values. `body` has parameters (index, *carried) and yields
-        the next carried values. `attr` is None or "nounroll".
+        the next carried values. `attr` is None, "nounroll" or "guarded".
         """
         types = tuple(v.type for v in first)
         return self._control("for", (begin, end, *first), (body,), types, attr)

@@ -333,6 +333,7 @@ add_row("sum", "T:num.tensor -> E(T)", semantics.total, "sum of all components",
 # --- control -------------------------------------------------------------------------------------
 
 NOUNROLL = "nounroll"
+GUARDED = "guarded"
 
 
 def _control(ts: tuple[Type, ...], attr: Any, given: Type | None) -> Type | None:
@@ -345,7 +346,9 @@ add_row("if", _control, None, "(cond) {then} {else}: the regions yield the resul
 add_row("for", _control, None,
         "(begin, end, *first) {(i, *carried)}: for every i from begin to before end, if there are "
         "any; yields the next carried values; results: the last",
-        Effect.CONTROL, attr="nounroll: drivers should leave the loop as it is",
+        Effect.CONTROL,
+        attr="hint: nounroll, if drivers should leave the loop as it is; guarded, if its body is "
+        "one `if` that skips most iterations",
         control=ControlSpec(1, fixed=2, order="serial", index_params=1))
 add_row("while", _control, None,
         "(*first) {(*carried) yields u1} {(*carried) yields the next}: results: the last carried",

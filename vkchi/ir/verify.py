@@ -15,7 +15,7 @@ Attributes
     - `elem`: None or "inbounds";
     - `address`: an int, alone or in a pair with "nneg";
     - `load` and `store`: None or a power of two;
-    - `for`: None or "nounroll";
+    - `for`: None, "nounroll" or "guarded";
     - `parallel`: None, a positive int, or a tuple of these;
     - components, axes and sites: non-negative ints (components and axes in range: rule 2);
     - others: None.
@@ -68,7 +68,7 @@ from vkchi.errors import InvalidIR
 from vkchi.ir.core import Func, Op, Param, Program, Region, Result, Value, find_parallel, walk
 from vkchi.ir.op_table.memory_ops import NNEG
 from vkchi.ir.op_table.table import SignatureError
-from vkchi.ir.ops import NOUNROLL, TABLE, Effect
+from vkchi.ir.ops import GUARDED, NOUNROLL, TABLE, Effect
 from vkchi.types import SCALARS, Array, Scalar, Tensor, Type, i32, i64, u1
 from vkchi.types.core import PLAIN
 
@@ -109,7 +109,7 @@ def _is_marked(attr: Any) -> bool:
 _FORMS: dict[str, Callable[[Any], bool]] = {
     "": lambda attr: attr is None,
     "inbounds": lambda attr: attr is None or attr == "inbounds",
-    "nounroll": lambda attr: attr is None or attr == NOUNROLL,
+    "hint": lambda attr: attr in (None, NOUNROLL, GUARDED),
     "component": _is_count,
     "axis": _is_count,
     "site": _is_count,

@@ -111,6 +111,7 @@ REMARKS = {
     "coarsen": "an invocation executes a strip of iterations (thread coarsening)",
     "commoning": "loaded values are kept for the next iteration (predictive commoning)",
     "fission": "it is divided into shorter loops (loop fission)",
+    "inspector": "a serial loop tests its guard for 32 iterations at a time (inspector-executor)",
     "jam": "an invocation executes adjacent iterations together (unroll-and-jam)",
     "jam_sums": "an invocation sums adjacent iterations together (unroll-and-jam)",
     "peel": "iterations at the borders run apart from the others (index-set splitting)",
@@ -173,6 +174,7 @@ ENTRIES: dict[str, PassEntry] = {
         "mapping.padding:pad_to_workgroup", "caps", ("barrier",)
     ),  # a part of map_grid
     "remainders": PassEntry("math.remainders:turn_remainders", "caps", ("mod",)),
+    "inspector": PassEntry("control.inspector:inspect_guards", "caps", ("for",)),
     "predicate": PassEntry("control.predicate:predicate", "caps", ("if",)),
     "jump_threading": PassEntry(
         "control.jump_threading:thread_jumps", "caps", ("if",), several=True
@@ -263,6 +265,10 @@ MAPPING: tuple[PassStep | Cleanup, ...] = (
     PassStep("map_grid", "after reduce, demote and bounds: it hides the loop indices they need"),
     Cleanup(("simplify", "licm"), "hoists values that all iterations of an invocation share"),
     PassStep(
+        "inspector",
+        "after map_grid, which fixes the lanes; before predicate, which removes guards, and unroll",
+    ),
+    PassStep(
         "predicate",
         "after bounds, which reads branches; before unroll, which needs loops without them",
     ),
@@ -306,7 +312,7 @@ STAGES = {
 # Optimizations that are not required for correctness; `VKCHI_PASSES` can disable them.
 OPTIONAL = frozenset({
     "bases", "bins", "broadcast", "coarsen", "combine", "commoning", "demote", "demote_all",
-    "divisions", "fills", "fission", "forward", "fusion", "indices", "jam", "jam_sums",
+    "divisions", "fills", "fission", "forward", "fusion", "indices", "inspector", "jam", "jam_sums",
     "jump_threading", "lanes", "licm", "neighbours", "peel", "predicate", "promote", "reduce",
     "remainders", "roots", "rounds", "scatter", "stores_last", "unroll", "unroll_loads",
     "unroll_sums",
@@ -410,6 +416,7 @@ PASSES["bins"] = Pass("bins", CPU)
 PASSES["broadcast"] = Pass("broadcast", CPU)
 PASSES["expand"] = Pass("expand", CPU)
 PASSES["combine"] = Pass("combine", FULL._replace(f32_atomic_add=False, f64_atomic_add=False))
+PASSES["inspector"] = Pass("inspector", CPU)
 PASSES["jam_sums"] = Pass("jam_sums", CPU)
 PASSES["jump_threading"] = Pass("jump_threading", CPU)
 PASSES["peel"] = Pass("peel", CPU)

@@ -135,10 +135,12 @@ def loop_for(
     variables: list[Var],
     body: Callable[[Value], None],
     name: str,
+    hint: str | None = None,
 ) -> None:
     """Emit a `for` op and set the variables to its results.
 
-    `body` is called once, with the index, to lower an iteration. `name` is the index's name.
+    `body` is called once, with the index, to lower an iteration. `name` is the index's name,
+    `hint` the op's attr.
     """
     first, params = first_values(variables), params_for(variables)
     index, span = Param(begin.type, name), cx.span
@@ -153,7 +155,7 @@ def loop_for(
     check_carried(cx, arm, variables)
     with cx.b.within(arm.region):
         cx.b.emit("yield", *arm.value)
-    set_results(cx, cx.b.for_(begin, end, first, arm.region).results, variables)
+    set_results(cx, cx.b.for_(begin, end, first, arm.region, hint).results, variables)
 
 
 def set_results(cx: Lowering, results: Sequence[Value], variables: Sequence[Var]) -> None:

@@ -60,7 +60,7 @@ from vkchi.ir.core import Op, Param, Region, Value, has_kind, walk, walk_ops
 from vkchi.ir.iteration_space import INT_MAX, checked_iteration_count
 from vkchi.ir.iteration_space import space_of as space_of_axes
 from vkchi.ir.op_table.invocation_ops import TILE, TILE_BLOCK
-from vkchi.ir.ops import GROUPED, SYNCS, TABLE, Effect, Trait
+from vkchi.ir.ops import GROUPED, GUARDED, SYNCS, TABLE, Effect, Trait
 from vkchi.lang.matrix import Matrix
 from vkchi.span import PACKAGE, Span, is_ours
 from vkchi.target.remarks import Caution, Decision, fill_line
@@ -390,7 +390,8 @@ def serial(cx: Lowering, n: ast.For, space: LoopSpace) -> None:
             indices = cx.at(n.target, lambda cx: indices_of(cx, space, [k]))
             lower_body(cx, n, space, indices)
 
-        loop_for(cx, begin, end, variables, lower, index_name(n))
+        hint = None if space.guard is None else GUARDED
+        loop_for(cx, begin, end, variables, lower, index_name(n), hint)
         return
     _nest(cx, n, space, variables, [])
 
