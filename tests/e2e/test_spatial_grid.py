@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 import vkchi as ti
+from vkchi.opt.cost_model import subgroup_width
+from vkchi.opt.pipeline import REMARKS
+from vkchi.runtime import current_runtime
 from vkchi.spatial.hash_grid import RUN, row_strides
 
 RNG = np.random.default_rng(34)
@@ -136,7 +139,92 @@ def test_order_of_cells() -> None:
     assert np.median(steps) < 0.05
 
 
-@pytest.mark.parametrize("bits", range(8, 27))
+@pytest.mark.parametrize("kind", ["field", "ndarray"])
+@pytest.mark.parametrize("n", [1, 2, 777])
+def test_reorder_permutes_points_and_other_arrays(n: int, kind: str) -> None:
+    points = RNG.random((n, 3)).astype(np.float32)
+    x = make_points(points, kind, offset=-4)
+    mass, names = ti.field(ti.f32, n, offset=9), ti.Matrix.ndarray(2, 2, ti.i32, n)
+    contents = RNG.integers(0, 99, (n, 2, 2)).astype(np.int32)
+    mass.from_numpy(points[:, 1])
+    names.from_numpy(contents)
+    grid = ti.spatial.HashGrid(x, 0.2)
+    order = grid.order.to_numpy() - x.origin[0]
+    grid.reorder(mass, x, names, mass)
+    np.testing.assert_array_equal(x.to_numpy(), points[order])
+    np.testing.assert_array_equal(mass.to_numpy(), points[order, 1])
+    np.testing.assert_array_equal(names.to_numpy(), contents[order])
+    np.testing.assert_array_equal(grid.order.to_numpy() - x.origin[0], np.arange(n))
+    pairs = all_pairs(points[order], points, 0.2)
+    np.testing.assert_array_equal(near_pairs(grid, points), pairs)
+    grid.build()
+    np.testing.assert_array_equal(near_pairs(grid, points), pairs)
+
+
+def test_reorder_of_moved_points_keeps_the_positions_of_the_build() -> None:
+    points = RNG.random((300, 2)).astype(np.float32)
+    x = make_points(points)
+    grid = ti.spatial.HashGrid(x, 0.1)
+    order, moved = grid.order.to_numpy(), points + np.float32(5)
+    x.from_numpy(moved)
+    grid.reorder()
+    np.testing.assert_array_equal(x.to_numpy(), moved[order])
+    np.testing.assert_array_equal(near_pairs(grid, points), all_pairs(points[order], points, 0.1))
+
+
+def test_gradient_of_a_reorder_is_that_of_its_permutation() -> None:
+    n = 200
+    points = RNG.random((n, 2)).astype(np.float32)
+    x = ti.Vector.field(2, ti.f32, n, needs_grad=True)
+    w = ti.field(ti.f32, n, needs_grad=True)
+    loss = ti.field(ti.f32, (), needs_grad=True)
+    x.from_numpy(points)
+    w.from_numpy(points[:, 0])
+    grid = ti.spatial.HashGrid(x, 0.1)
+    order = grid.order.to_numpy()
+
+    @ti.kernel
+    def score():
+        for i in x:
+            loss[None] += (x[i].norm_sqr() + 3.0 * w[i]) * i
+
+    with ti.ad.Tape(loss):
+        grid.reorder(w)
+        score()
+        grid.build()
+        grid.reorder(w)
+    rank = np.argsort(order).astype(np.float32)
+    np.testing.assert_allclose(w.grad.to_numpy(), 3 * rank, rtol=1e-6)
+    np.testing.assert_allclose(x.grad.to_numpy(), 2 * points * rank[:, None], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["f16", "f32"])
+def test_points_far_from_the_origin_of_several_types(kind: str, need: Any) -> None:
+    need(kind)
+    d = 3
+    points = (RNG.random((600, d)) * 4 + 60).astype(np.float16).astype(np.float32)
+    x = ti.Vector.field(d, getattr(ti, kind), len(points))
+    x.from_numpy(points)
+    for radius in (0.5, 1.0, 1.03):
+        grid = ti.spatial.HashGrid(x, radius)
+        found = near_pairs(grid, points[:100])
+        np.testing.assert_array_equal(found, all_pairs(points, points[:100], radius))
+
+
+@pytest.mark.parametrize("far", [0, -37, 4000, 60000])
+@pytest.mark.parametrize("d", [2, 3])
+def test_points_at_the_distance_of_the_radius(d: int, far: float) -> None:
+    radius = 0.25
+    points = RNG.random((400, d)) * 3
+    away = RNG.standard_normal((400, d))
+    away /= np.linalg.norm(away, axis=1)[:, None]
+    points = np.concatenate([points, points + away]) + far
+    points = (points * radius).astype(np.float32)
+    grid = ti.spatial.HashGrid(make_points(points), radius)
+    np.testing.assert_array_equal(near_pairs(grid, points), all_pairs(points, points, radius))
+
+
+@pytest.mark.parametrize("bits", range(10, 27))
 def test_rows_of_cells_are_disjoint(bits: int) -> None:
     a, b = row_strides(1 << bits)
     rows = [{(a * y + b * z + x) % (1 << bits) for x in range(RUN)}
@@ -240,7 +328,8 @@ def test_python_and_debug_mode(options: dict[str, Any]) -> None:
     np.testing.assert_array_equal(near_pairs(grid, points), all_pairs(points, points, 0.25))
 
 
-def test_gradient_with_builds_in_the_tape() -> None:
+@pytest.mark.parametrize("is_reordered", [False, True])
+def test_gradient_with_builds_in_the_tape(is_reordered: bool) -> None:
     n, radius = 150, 0.2
     x, y = (
         ti.Vector.field(2, ti.f32, n, needs_grad=True),
@@ -279,7 +368,7 @@ def test_gradient_with_builds_in_the_tape() -> None:
     @ti.kernel
     def score():
         for i in x:
-            loss[None] += x[i].norm_sqr() * i
+            loss[None] += x[i].norm_sqr() * (i if not is_reordered else x[i].norm())
 
     start, found = RNG.random((n, 2)).astype(np.float32), []
     for step in (step_near, step_all):
@@ -287,12 +376,51 @@ def test_gradient_with_builds_in_the_tape() -> None:
         with ti.ad.Tape(loss):
             for _ in range(3):
                 grid.build()
+                if is_reordered and step is step_near:
+                    grid.reorder()
                 step()
                 copy()
             score()
         found.append(x.grad.to_numpy())
     assert np.abs(found[1]).max() > 1
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("count", [0, 1, 31, 32, 33, 64, 65, 97])
+def test_batches_of_candidates_with_several_carried_values(
+    count: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    points = np.full((max(count, 1), 2), 0.5 if count else np.nan, np.float32)
+    points[1::3] += np.float32(0.9)  # a candidate of some queries, and not near
+    x = make_points(points)
+    grid = ti.spatial.HashGrid(x, 1.0)
+    weight = ti.field(ti.i32, len(points))
+    weight.from_numpy(np.arange(len(points), dtype=np.int32) + 1)
+    found = ti.Vector.field(3, ti.i32, 40)
+
+    @ti.kernel
+    def run():
+        for i in found:
+            total, last, kept = 0, -1, i
+            for j in grid.near(ti.Vector([0.5 + 1e-4 * i, 0.5])):
+                total = 3 * total + weight[j]
+                last = j
+                if weight[j] % 2 == 1:
+                    continue
+                total += 1
+            found[i] = total, last, kept
+
+    run()
+    near = np.nonzero(all_pairs(points, np.full((1, 2), 0.5, np.float32), 1.0)[0])[0]
+    order = grid.order.to_numpy()
+    total, last = 0, -1
+    run.explain()
+    is_split = REMARKS["inspector"] in capsys.readouterr().out
+    assert is_split == (subgroup_width(current_runtime().device.caps) > 1)
+    for j in order[np.isin(order, near)]:
+        total, last = (3 * total + int(j) + 1 + (1 if (j + 1) % 2 == 0 else 0)) % (1 << 32), j
+    total -= (total >> 31) << 32
+    assert (found.to_numpy() == [[total, last, i] for i in range(40)]).all()
 
 
 # --- errors --------------------------------------------------------------------------------------
@@ -314,6 +442,17 @@ def test_points_must_be_vectors() -> None:
     ):
         with pytest.raises(ti.TaichiRuntimeTypeError, match=words):
             ti.spatial.HashGrid(points, 1.0)
+
+
+def test_arrays_to_reorder_must_have_an_element_per_point(grid: Any) -> None:
+    for array, words in (
+        (ti.field(ti.f32, 99), "an array has 99 elements, and the grid 100 points"),
+        (ti.field(ti.f32, (100, 2)), "`arrays` must have 1 axis, not 2"),
+        (POINTS, "`arrays` must be a field or an ndarray"),
+    ):
+        with pytest.raises(ti.TaichiRuntimeTypeError, match=words):
+            grid.reorder(array)
+    np.testing.assert_array_equal(grid.points.to_numpy(), POINTS)
 
 
 def test_errors_in_kernels(grid: Any) -> None:

@@ -230,13 +230,20 @@ def sort_by_kernels(arrays: list[Storage]) -> None:
     n = arrays[0].shape[0]
     order = ndarray(i32, n)
     store_order(arrays[0], n, order)
+    permute(arrays, order, 0, n)
+
+
+def permute(arrays: list[Storage], order: Storage, origin: int, n: int) -> None:
+    """Set the k-th of the first n elements of each array to the one with index
+    order[k] - `origin`."""
     is_taped = current_runtime().is_taped
-    sorted_arrays = []  # before any array is written: they may share memory
+    permuted = []  # before any array is written: they may share memory
     for x in arrays:
         made = ndarray(x.seen_elem, n, needs_grad=is_taped and x.compute.kind == "f")
-        gather(x, order, made, *x.origin, 0, n)
-        sorted_arrays.append(made)
-    for x, made in zip(arrays, sorted_arrays):
+        (at,) = x.origin
+        gather(x, order, made, at - origin, 0, n)
+        permuted.append(made)
+    for x, made in zip(arrays, permuted):
         copy_first(made, x, *x.origin, n)
 
 

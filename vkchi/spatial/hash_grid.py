@@ -3,7 +3,7 @@
 A cell (x, y, z) is in bucket (x + A y + B z) mod T. The cells of a row along x are a range of
 buckets. A and B are such that the 3 by 3 rows of cells around a point are disjoint ranges; so no
 point is found twice. Points of other cells in these buckets are too far away, and fail the distance
-test.
+test. Of each row, only the cells are visited that the sphere around the point intersects.
 
 Source: Teschner et al., "Optimized spatial hashing for collision detection of deformable objects",
 2003; a lattice replaces their hash function. Its generators are those of Roberts' sequence R_d.
@@ -17,26 +17,30 @@ from __future__ import annotations
 import math
 from itertools import product
 from numbers import Real
+from operator import mul
 from typing import Any
 
 from vkchi.algorithms.array_kernels import check_array, library_func, on_arrays
-from vkchi.algorithms.radix_sort import PairSort
+from vkchi.algorithms.radix_sort import PairSort, permute
 from vkchi.errors import ArgumentError
 from vkchi.fields.constructors import field, vector_field
 from vkchi.fields.storage import Storage
 from vkchi.lang.compile_time import static
-from vkchi.lang.elementwise import floor, select
+from vkchi.lang.elementwise import floor, select, sqrt
+from vkchi.lang.elementwise import max as greatest
 from vkchi.lang.math import clamp, isinf, isnan
 from vkchi.lang.matrix import Vector
-from vkchi.types import Tensor, f32, i32, u32
+from vkchi.types import Tensor, f32, i32, template, u32, vector
 from vkchi.types.lazy_numpy import np
 
 CELL_PER_RADIUS = 1 + 2**-7  # margin for rounding, for points within FARTHEST cells of the origin
 FARTHEST = 1 << 16
-FINE = 2  # cells along x for a cell along y or z: a row of cells is a range of buckets anyway
-RUN = 2 * FINE + 1  # cells of a row around a point
+REACH = 1 / CELL_PER_RADIUS * (1 + 2**-16)  # the radius in cells, with a margin for rounding
+ROUNDING = 2**-8  # of a difference between two coordinates in cells
+FINE = 4  # cells along x for a cell along y or z: a row of cells is a range of buckets anyway
+RUN = 2 * FINE + 1  # most cells of a row around a point
 MOST_CELL = 1 << 30  # cells farther out along an axis count as this one
-LEAST_BUCKETS, MOST_BUCKETS = 256, 1 << 30
+LEAST_BUCKETS, MOST_BUCKETS = 1024, 1 << 30
 
 
 def row_strides(buckets: int) -> tuple[int, int]:
@@ -55,11 +59,34 @@ def row_strides(buckets: int) -> tuple[int, int]:
 
 
 @library_func
-def cell_of(p: Any, inverse: Any) -> Any:
-    """Integer coordinates of the cell of a point. That of nan is arbitrary."""
-    scaled = p * inverse
+def scaled_of(p: Any, inverse: Any) -> Any:
+    """A point in units of cells, in f32 or f64."""
+    scaled = p * f32(inverse)
     scaled[0] *= FINE
+    return scaled
+
+
+@library_func
+def cell_of(scaled: Any) -> Any:
+    """Integer coordinates of the cell of a point. That of nan is arbitrary."""
     return i32(clamp(floor(scaled), -MOST_CELL, MOST_CELL))
+
+
+@library_func
+def reach_beside(inside: Any, side: template()) -> Any:  # type: ignore[valid-type]
+    """Squared reach along x, in cells, in the row of cells on a side; negative if it is too far.
+
+    `inside` is the point's position in its cell. In a row beside it, the least distance of a point
+    is that of the cell's border.
+    """
+    left = select(False, inside[0], REACH * REACH)
+    for axis in static([k for k, step in enumerate(side) if step]):
+        away = inside[1 + axis]
+        if static(side[axis] > 0):
+            away = 1 - away
+        away = greatest(away - ROUNDING, 0)
+        left -= away * away
+    return left
 
 
 @library_func
@@ -86,7 +113,7 @@ def load_buckets(
     """Set pair k to the bucket of point k, `buckets` for points with nan or infinity, and k."""
     for k in range(n):
         p = points[at + k]
-        bucket = bucket_of(cell_of(p, inverse), Vector([a, b])) & (buckets - 1)
+        bucket = bucket_of(cell_of(scaled_of(p, inverse)), Vector([a, b])) & (buckets - 1)
         if (isnan(p) | isinf(p)).any():
             bucket = buckets
         pairs[k] = Vector([u32(bucket), u32(k)])
@@ -115,6 +142,12 @@ def store_cells(
             starts[filled] = k
     for k in range(1, RUN):
         starts[buckets + k] = starts[buckets] + starts[k]
+
+
+@on_arrays(at=i32, n=i32)
+def count_up(order: Any, at: Any, n: Any) -> None:
+    for k in range(n):
+        order[k] = at + k
 
 
 class HashGrid:
@@ -155,15 +188,18 @@ class HashGrid:
         n = points.shape[0]
         self.points, self.radius = points, float(radius)
         self.inverse = float(np.float32(1 / (self.radius * CELL_PER_RADIUS)))  # as kernels get it
-        self.buckets = max(LEAST_BUCKETS, 1 << (FINE * n - 1).bit_length())
+        self.buckets = max(LEAST_BUCKETS, 1 << (2 * n - 1).bit_length())
         self.strides = row_strides(self.buckets)
-        self.vector = t
-        sides = product((-1, 0, 1), (-1, 0, 1) if t.shape == (3,) else (0,))
-        a, b = self.strides
-        self.rows = [(y * a + z * b - FINE) % self.buckets for y, z in sides]
+        self.vector = t if t.elem.bits > 32 else vector(t.shape[0], f32)
+        # Rows of cells around a point's: on which sides, and the bucket of the row's first cell in
+        # reach less that of the point's cell.
+        self.rows = [
+            (side, (sum(map(mul, side, self.strides)) - FINE) % self.buckets)
+            for side in product((-1, 0, 1), repeat=t.shape[0] - 1)
+        ]
         self.order = field(i32, n)
         self.starts = field(i32, self.buckets + RUN)
-        self.positions = vector_field(t.shape[0], t.elem, n)
+        self.positions = vector_field(t.shape[0], self.vector.elem, n)
         self.sort = PairSort(n)
         self.build()
 
@@ -182,6 +218,29 @@ class HashGrid:
             self.buckets,
         )  # fmt: skip
 
+    def reorder(self, *arrays: Storage) -> None:
+        """Permute the points, and other arrays in the same way, to the order of cells.
+
+        Loops over the points are faster afterwards: points with close indices are close together.
+        `order` becomes the identity. Runs on the device, without a wait. Tapes differentiate the
+        permutation.
+
+        Args:
+            arrays: one-dimensional fields or ndarrays with an element per point.
+
+        Raises:
+            ArgumentError: for other arrays. Nothing is permuted then.
+        """
+        n, (at,) = self.points.shape[0], self.points.origin
+        for x in arrays:
+            check_array("HashGrid.reorder", "arrays", x, 1)
+            if x.shape[0] != n:
+                raise ArgumentError(
+                    f"HashGrid.reorder: an array has {x.shape[0]} elements, and the grid {n} points"
+                )
+        permute(list(dict.fromkeys((self.points, *arrays))), self.order, at, n)
+        count_up(self.order, at, n)
+
     @library_func
     def near(self, p: Any) -> Any:
         """Loop space of the indices of points within `radius` of p; for kernels."""
@@ -191,14 +250,20 @@ class HashGrid:
     def find_rows(self, p: Any) -> Any:
         """Number of candidates for p, and of points in buckets; per row of cells the slot of its
         first point less the number of candidates before it, and that number."""
-        bucket = bucket_of(cell_of(p, self.inverse), self.strides)
+        scaled = scaled_of(p, self.inverse)
+        inside = scaled - floor(scaled)
+        bucket = bucket_of(cell_of(scaled), self.strides)
         count, firsts, begins = 0, [], []
-        for row in static(self.rows):
-            b = (bucket + row) & (self.buckets - 1)
+        for side, row in static(self.rows):
+            reach = reach_beside(inside, side)
+            half = FINE * (sqrt(greatest(reach, 0)) + ROUNDING)
+            low = i32(clamp(inside[0] - half + FINE, 0, FINE))
+            high = i32(clamp(inside[0] + half, 0, FINE)) + FINE
+            b = (bucket + row + low) & (self.buckets - 1)
             first = self.starts[b]
             firsts.append(first - count)
             begins.append(count)
-            count += self.starts[b + RUN] - first
+            count += self.starts[b + select(reach < 0, 0, high - low + 1)] - first
         count = select((isnan(p) | isinf(p)).any(), 0, count)
         return count, self.starts[self.buckets], firsts, begins
 
