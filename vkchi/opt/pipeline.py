@@ -175,6 +175,7 @@ ENTRIES: dict[str, PassEntry] = {
     ),  # a part of map_grid
     "remainders": PassEntry("math.remainders:turn_remainders", "caps", ("mod",)),
     "inspector": PassEntry("control.inspector:inspect_guards", "caps", ("for",)),
+    "speculate": PassEntry("control.speculate:speculate_loads", "caps", ("if",)),
     "predicate": PassEntry("control.predicate:predicate", "caps", ("if",)),
     "jump_threading": PassEntry(
         "control.jump_threading:thread_jumps", "caps", ("if",), several=True
@@ -268,6 +269,7 @@ MAPPING: tuple[PassStep | Cleanup, ...] = (
         "inspector",
         "after map_grid, which fixes the lanes; before predicate, which removes guards, and unroll",
     ),
+    PassStep("speculate", "after inspector; before bounds, which proves the moved accesses"),
     PassStep(
         "predicate",
         "after bounds, which reads branches; before unroll, which needs loops without them",
@@ -314,8 +316,8 @@ OPTIONAL = frozenset({
     "bases", "bins", "broadcast", "coarsen", "combine", "commoning", "demote", "demote_all",
     "divisions", "fills", "fission", "forward", "fusion", "indices", "inspector", "jam", "jam_sums",
     "jump_threading", "lanes", "licm", "neighbours", "peel", "predicate", "promote", "reduce",
-    "remainders", "roots", "rounds", "scatter", "stores_last", "unroll", "unroll_loads",
-    "unroll_sums",
+    "remainders", "roots", "rounds", "scatter", "speculate", "stores_last", "unroll",
+    "unroll_loads", "unroll_sums",
 })  # fmt: skip
 
 # Passes that run on loops over arrays without branches and reductions.
@@ -420,6 +422,7 @@ PASSES["inspector"] = Pass("inspector", CPU)
 PASSES["jam_sums"] = Pass("jam_sums", CPU)
 PASSES["jump_threading"] = Pass("jump_threading", CPU)
 PASSES["peel"] = Pass("peel", CPU)
+PASSES["speculate"] = Pass("speculate", CPU)
 PASSES["remainders"] = Pass("remainders", CPU)
 PASSES["lanes"] = Pass("lanes", CPU)
 PASSES["rounds"] = Pass("rounds", CPU)

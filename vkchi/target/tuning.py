@@ -110,6 +110,7 @@ COOPERATIVE_OPS = 64  # of a body, which is emitted three times
 COOPERATIVE_OPS_PER_LOAD = 16  # of a larger body, for each cooperative load
 COOPERATIVE_COMPARED = 4  # values that lanes compare at run time
 COOPERATIVE_LOADS = 2  # uniform loads per lane from which they are cooperative
+SPECULATED_LOADS = 4  # most loads that leave the branches of a loop
 
 # --- branches and memory -------------------------------------------------------------------------
 
