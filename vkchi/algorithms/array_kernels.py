@@ -10,16 +10,20 @@ add_one(field, 3); add_one(ndarray, 3)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
 from vkchi.errors import ArgumentError
 from vkchi.fields.constructors import field
 from vkchi.fields.field import Field
+from vkchi.fields.storage import Storage
+from vkchi.fields.views import View
 from vkchi.kernel import Kernel, UserFunc, func, kernel
 from vkchi.ndarray import Ndarray, ndarray
-from vkchi.types import Scalar, template
+from vkchi.runtime import current_runtime
+from vkchi.signature import is_ndarrays_view
+from vkchi.types import Scalar, i32, template
 from vkchi.types import ndarray as ndarray_argument
 
 
@@ -33,10 +37,16 @@ class ArrayKernel:
         self.kernels: dict[tuple[bool, ...], Kernel] = {}
 
     def __call__(self, *args: Any) -> Any:
-        key = tuple(isinstance(args[k], Ndarray) for k in self.arrays)
+        return self.kernel_for(args)(*args)
+
+    def kernel_for(self, args: Sequence[Any]) -> Kernel:
+        """Return the kernel that takes arguments of these kinds."""
+        key = tuple(
+            [isinstance(args[k], Ndarray) or is_ndarrays_view(args[k]) for k in self.arrays]
+        )
         if key not in self.kernels:
             self.kernels[key] = self.make(key)
-        return self.kernels[key](*args)
+        return self.kernels[key]
 
     def make(self, are_ndarrays: tuple[bool, ...]) -> Kernel:
         """Kernel for ndarray arguments where `are_ndarrays` is True, and for fields elsewhere."""
@@ -66,9 +76,12 @@ def library_func(fn: Any) -> UserFunc:
     return func(fn)
 
 
-def check_array(who: str, name: str, x: Any, ndim: int | None = None) -> None:
-    """Raise ArgumentError unless x is a field or an ndarray, of `ndim` axes if given."""
-    if not isinstance(x, Field | Ndarray):
+def check_array(
+    who: str, name: str, x: Any, ndim: int | None = None, *, takes_views: bool = False
+) -> None:
+    """Raise ArgumentError unless x is a field or an ndarray, or with `takes_views` a view of one,
+    of `ndim` axes if given."""
+    if not (isinstance(x, Field | Ndarray) or (takes_views and isinstance(x, View))):
         raise ArgumentError(f"{who}: `{name}` must be a field or an ndarray, not {x!r}")
     if ndim is not None and len(x.shape) != ndim:
         raise ArgumentError(f"{who}: `{name}` must have {ndim} axis, not {len(x.shape)}")
@@ -80,3 +93,15 @@ def make_like(x: Field | Ndarray, *, needs_grad: bool = False) -> Any:
     if isinstance(x, Ndarray):
         return ndarray(x.dtype, x.shape, needs_grad)
     return field(x.dtype, x.shape, offset=x.origin, needs_grad=needs_grad)
+
+
+def spare_for(x: Storage, n: int) -> Any:
+    """An ndarray for n elements of x, with a gradient if a tape needs it."""
+    return ndarray(x.seen_elem, max(1, n), current_runtime().is_taped and x.compute.kind == "f")
+
+
+@on_arrays(to=i32, n=i32)
+def copy_first(x: Any, out: Any, to: Any, n: Any) -> None:
+    """Set out[to + k] to x[k], for n values of k."""
+    for k in range(n):
+        out[to + k] = x[k]

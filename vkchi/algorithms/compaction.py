@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkchi.algorithms.array_kernels import check_array, on_arrays
+from vkchi.algorithms.array_kernels import check_array, copy_first, on_arrays, spare_for
 from vkchi.algorithms.radix_sort import gather
 from vkchi.algorithms.scan import Scan
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
+from vkchi.fields.views import overlap
 from vkchi.ndarray import ndarray
 from vkchi.runtime import current_runtime
 from vkchi.types import Scalar, i32
@@ -64,13 +65,13 @@ def compact(mask: Storage, out: Storage, values: Storage | None = None) -> int:
 
     Tapes differentiate the copy.
     """
-    check_array("compact", "mask", mask, 1)
-    check_array("compact", "out", out, 1)
+    check_array("compact", "mask", mask, 1, takes_views=True)
+    check_array("compact", "out", out, 1, takes_views=True)
     if not isinstance(mask.seen_elem, Scalar) or mask.seen_elem.kind == "f":
         raise ArgumentError(f"compact: `mask` holds integers or bools, not {mask.type_name}")
     n = mask.shape[0]
     if values is not None:
-        check_array("compact", "values", values, 1)
+        check_array("compact", "values", values, 1, takes_views=True)
         if values.shape[0] != n:
             raise ArgumentError(f"compact: `mask` has {n} elements, and `values` {values.shape[0]}")
     needed = i32 if values is None else values.seen_elem
@@ -85,10 +86,17 @@ def compact(mask: Storage, out: Storage, values: Storage | None = None) -> int:
     count = int(starts[chunks])
     if out.shape[0] < count:
         raise ArgumentError(f"compact: {count} elements are selected, and `out` has {out.shape[0]}")
-    if values is None:
+    if values is None and not overlap(mask, out):
         store_kept(mask, starts, out, *mask.origin, *out.origin, n, chunk, chunks)
+        return count
+    indices = ndarray(i32, max(1, count))
+    store_kept(mask, starts, indices, *mask.origin, 0, n, chunk, chunks)
+    if values is None:
+        copy_first(indices, out, *out.origin, count)
+    elif overlap(values, out):
+        kept = spare_for(values, count)
+        gather(values, indices, kept, *values.origin, 0, count)
+        copy_first(kept, out, *out.origin, count)
     else:
-        indices = ndarray(i32, max(1, count))
-        store_kept(mask, starts, indices, *mask.origin, 0, n, chunk, chunks)
         gather(values, indices, out, *values.origin, *out.origin, count)
     return count

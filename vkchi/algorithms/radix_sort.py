@@ -19,7 +19,14 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from vkchi.algorithms.array_kernels import ArrayKernel, check_array, library_func, on_arrays
+from vkchi.algorithms.array_kernels import (
+    ArrayKernel,
+    check_array,
+    copy_first,
+    library_func,
+    on_arrays,
+    spare_for,
+)
 from vkchi.algorithms.scan import Scan
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
@@ -208,13 +215,6 @@ def gather(x: Any, order: Any, out: Any, at: Any, to: Any, n: Any) -> None:
         out[to + k] = x[at + order[k]]
 
 
-@on_arrays(to=i32, n=i32)
-def copy_first(x: Any, out: Any, to: Any, n: Any) -> None:
-    """Set out[to + k] to x[k], for n values of k."""
-    for k in range(n):
-        out[to + k] = x[k]
-
-
 def sort_by_numpy(arrays: list[Storage]) -> None:
     """Permute the arrays so that the first is sorted; the others may be longer."""
     order = np.argsort(arrays[0].to_numpy(), kind="stable")
@@ -236,10 +236,9 @@ def sort_by_kernels(arrays: list[Storage]) -> None:
 def permute(arrays: list[Storage], order: Storage, origin: int, n: int) -> None:
     """Set the k-th of the first n elements of each array to the one with index
     order[k] - `origin`."""
-    is_taped = current_runtime().is_taped
     permuted = []  # before any array is written: they may share memory
     for x in arrays:
-        made = ndarray(x.seen_elem, n, needs_grad=is_taped and x.compute.kind == "f")
+        made = spare_for(x, n)
         (at,) = x.origin
         gather(x, order, made, at - origin, 0, n)
         permuted.append(made)
@@ -249,7 +248,7 @@ def permute(arrays: list[Storage], order: Storage, origin: int, n: int) -> None:
 
 def check_keys(who: str, keys: Any) -> int:
     """Return the number of keys. Raises ArgumentError for other arrays than keys."""
-    check_array(who, "keys", keys, 1)
+    check_array(who, "keys", keys, 1, takes_views=True)
     if not isinstance(keys.elem, Scalar):
         raise ArgumentError(f"{who}: keys are numbers, not {keys.elem}")
     n: int = keys.shape[0]
@@ -271,7 +270,7 @@ def parallel_sort(keys: Storage, values: Storage | None = None) -> None:
     """
     n = check_keys("parallel_sort", keys)
     if values is not None:
-        check_array("parallel_sort", "values", values, 1)
+        check_array("parallel_sort", "values", values, 1, takes_views=True)
         if values.shape[0] < n:
             raise ArgumentError(f"parallel_sort: {n} keys, and {values.shape[0]} values")
     arrays = [keys] if values is None or values is keys else [keys, values]
@@ -299,7 +298,7 @@ def argsort(keys: Storage, order: Storage | None = None) -> Storage:
     n = check_keys("argsort", keys)
     if order is None:
         order = ndarray(i32, n)
-    check_array("argsort", "order", order, 1)
+    check_array("argsort", "order", order, 1, takes_views=True)
     if order.seen_elem is not i32 or order.shape[0] != n:
         raise ArgumentError(
             f"argsort: `order` must hold {n} ti.i32, not {order.shape[0]} {order.type_name}"

@@ -9,9 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkchi.algorithms.array_kernels import check_array, library_func, on_arrays
+from vkchi.algorithms.array_kernels import (
+    check_array,
+    copy_first,
+    library_func,
+    on_arrays,
+    spare_for,
+)
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
+from vkchi.fields.views import is_same, overlap
 from vkchi.lang.elementwise import ifte
 from vkchi.ndarray import ndarray
 from vkchi.runtime import Runtime, current_runtime
@@ -115,7 +122,7 @@ class Scan:
 def check_summands(who: str, name: str, x: Any) -> Scalar:
     """Return the scalar type of x. Raises ArgumentError unless x is a one-dimensional field or
     ndarray of numbers."""
-    check_array(who, name, x, 1)
+    check_array(who, name, x, 1, takes_views=True)
     t = x.seen_elem
     if not isinstance(t, Scalar) or t.kind == "b":
         raise ArgumentError(f"{who}: numbers are added, not {t}")
@@ -131,7 +138,15 @@ def scan_into(who: str, x: Storage, out: Storage | None, *, is_exclusive: bool) 
                 f"{who}: `out` is {found} of shape {out.shape}, and {t} of shape {x.shape} is "
                 "needed"
             )
-    Scan(t, x.shape[0]).run(x, x if out is None else out, is_exclusive=is_exclusive)
+    scan, n = Scan(t, x.shape[0]), x.shape[0]
+    if out is None or is_same(x, out):
+        scan.run(x, x, is_exclusive=is_exclusive)
+    elif overlap(x, out):
+        sums = spare_for(x, n)
+        scan.run(x, sums, is_exclusive=is_exclusive)
+        copy_first(sums, out, *out.origin, n)
+    else:
+        scan.run(x, out, is_exclusive=is_exclusive)
 
 
 def inclusive_scan(x: Storage, out: Storage | None = None) -> None:

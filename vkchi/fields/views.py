@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from math import gcd
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError, ArrayIndexTypeError, InternalError, KernelBoundsError
@@ -248,16 +249,11 @@ class View(Storage):
     def copy_from(self, other: Storage) -> None:
         """Copy from another array (`other`) of the same shape and element shape, which may overlap
         this one. Raises ArgumentError for other arrays."""
-        if self.runtime.tape is not None and isinstance(other, Storage) and self._overlaps(other):
+        if self.runtime.tape is not None and isinstance(other, Storage) and overlap(self, other):
             between = ViewHook.ndarray(self.elem, self.shape, needs_grad=self.has_grad())
             between.copy_from(other)
             other = between
         super().copy_from(other)
-
-    def _overlaps(self, other: Storage) -> bool:
-        """True if another array of this shape may have elements in common with this one."""
-        is_like = (other.shape, other.element_shape) == (self.shape, self.element_shape)
-        return is_like and other.whole is self.whole and self.size > 0
 
     def _expose(self) -> None:
         self.base._expose()
@@ -338,6 +334,45 @@ def check_base(base: Storage) -> None:
     )
 
 
+# --- common elements -----------------------------------------------------------------------------
+
+
+def is_same(a: Storage, b: Storage) -> bool:
+    """True if both have the same elements of one array, in the same order."""
+    (base, axes), (other, others) = base_of(a), base_of(b)
+    return base is other and axes == others
+
+
+def overlap(a: Storage, b: Storage) -> bool:
+    """True if elements of one array are elements of the other. A view of a component overlaps all
+    views of the whole field."""
+    if not (a.whole is b.whole and a.size and b.size):
+        return False
+    (base, axes), (other, others) = base_of(a), base_of(b)
+    if base is not other:
+        return base.whole is other or other.whole is base
+    return all(map(meet, map(indices_of, axes), map(indices_of, others)))
+
+
+def indices_of(axis: int | Run) -> range:
+    if isinstance(axis, int):
+        return range(axis, axis + 1)
+    return range(axis.begin, axis.begin + axis.step * axis.length, axis.step)
+
+
+def meet(a: range, b: range) -> bool:
+    """True if two ranges that are not empty, with positive steps, have a common number."""
+    common = gcd(a.step, b.step)
+    if (b.start - a.start) % common:
+        return False
+    part = b.step // common
+    first = a.start + a.step * (
+        (b.start - a.start) // common * pow(a.step // common, -1, part) % part
+    )
+    begin = max(first, first + -((first - b.start) // (a.step * part)) * a.step * part)
+    return begin <= min(a[-1], b[-1])
+
+
 # --- slicing -------------------------------------------------------------------------------------
 
 
@@ -363,13 +398,17 @@ def slice_of(array: Storage, key: Any) -> View | None:
     rest = [slice(None)] * (len(shape) - given)
     full = [*keys[:at], *rest, *keys[at + 1 :]]
     parts = [part_of(k, extent) for k, extent in zip(full, shape, strict=True)]
-    if isinstance(array, View):
-        base, axes = array.__vkchi_view__
-    else:
-        base, axes = array, tuple([Run(0, 1, n, k) for k, n in enumerate(shape)])
+    base, axes = base_of(array)
     kept = [k for k, part in enumerate(parts) if isinstance(part, range)]
     found = [cut(axis, parts, kept) if isinstance(axis, Run) else axis for axis in axes]
     return View(base, found)
+
+
+def base_of(array: Storage) -> tuple[Storage, tuple[int | Run, ...]]:
+    """Return the base and the axes of a view; an array and all its axes."""
+    if isinstance(array, View):
+        return array.__vkchi_view__
+    return array, tuple([Run(0, 1, n, k) for k, n in enumerate(array.shape)])
 
 
 def part_of(k: Any, extent: int) -> int | range:

@@ -16,7 +16,7 @@ from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
 from vkchi.lang.compile_time import loop_config, static
 from vkchi.launch.replay import RecordedLaunch, Replay
-from vkchi.ndarray import Ndarray, ndarray
+from vkchi.ndarray import ndarray
 from vkchi.runtime import Runtime, require_home
 from vkchi.signature.wording import describe_argument
 from vkchi.types import i32
@@ -78,10 +78,8 @@ class DeviceLoop:
             sizes[k] = c.groups
         groups.from_numpy(sizes[:, 0])
         self._given.from_numpy(sizes.ravel())
-        key = isinstance(field, Ndarray), True, True, True
-        kernel = look.kernels.get(key) or look.make(key)
         args = (field, self._state, groups, self._given, int(wanted))
-        self._look = kernel.inspect(partial(RecordedLaunch, "run_while"), *args)
+        self._look = look.kernel_for(args).inspect(partial(RecordedLaunch, "run_while"), *args)
         given = self._given.buffer
         looped = [
             c._replace(indirect=given.locate(12 * k, 12), reads=c.reads | {given.key})

@@ -13,9 +13,15 @@ from typing import Any
 
 from vkchi.errors import ArgumentError
 from vkchi.lang.matrix import Matrix
-from vkchi.lang.value_keys import IdentityKey, value_key
+from vkchi.lang.value_keys import value_key
 from vkchi.ndarray import Ndarray
-from vkchi.signature import ArrayParameter, Parameter, ScalarParameter, TensorParameter
+from vkchi.signature import (
+    ArrayParameter,
+    Parameter,
+    ScalarParameter,
+    TensorParameter,
+    is_ndarrays_view,
+)
 from vkchi.signature.wording import describe_argument
 from vkchi.texture import Texture, TextureParameter
 from vkchi.types import Scalar, Tensor, cook
@@ -139,23 +145,21 @@ class Arg:
         return np.reshape(value, self.dtype.shape) if all(map(is_real_scalar, value)) else value
 
     def read(self, value: Any) -> Any:
-        """Return the key of a value: equal for the same array or texture, and for numbers of equal
-        types and bits. Raises ArgumentError if the value does not fit."""
+        """Return the key of a value: equal for the same array, view or texture, and for numbers of
+        equal types and bits. Raises ArgumentError if the value does not fit."""
         if self.tag is ArgKind.SCALAR:
             self._require(is_real_scalar(value), f"a number of {self.dtype}", value)
         elif self.tag is ArgKind.MATRIX:
             self._require(isinstance(value, VECTORS), f"a ti.Vector or ti.Matrix: {self}", value)
         elif self.tag is ArgKind.NDARRAY:
-            is_one = isinstance(value, Ndarray) and value.elem is self.dtype
-            text = f"a ti.ndarray of {self.dtype} with ndim={self.ndim}"
-            self._require(is_one and len(value.shape) == self.ndim, text, value)
-            return IdentityKey(value)
+            is_one = isinstance(value, Ndarray) or is_ndarrays_view(value)
+            is_one = is_one and value.elem is self.dtype and len(value.shape) == self.ndim
+            self._require(is_one, f"a ti.ndarray of {self.dtype} with ndim={self.ndim}", value)
         else:
             is_one = isinstance(value, Texture) and value.num_dims == self.ndim
             text = "a ti.Texture" + (f" of ti.{self.fmt}" if self.fmt else "")
             is_one = is_one and self.fmt in (None, value.fmt)
             self._require(is_one, f"{text} with ndim={self.ndim}", value)
-            return IdentityKey(value)
         return value_key(value)
 
     def _require(self, is_one: bool, wanted: str, value: Any) -> None:

@@ -270,8 +270,8 @@ def record_nodes(nodes: list[GraphNode], values: Values) -> Replay:
 
 
 def is_immutable_constant(value: Any) -> bool:
-    """True if a constant cannot change unnoticed: a string, a number, or an object compared by
-    identity."""
-    return (
-        isinstance(value, str) or is_real_scalar(value) or isinstance(value_key(value), IdentityKey)
-    )
+    """True if a constant cannot change unnoticed: a string, a number, a view, or an object compared
+    by identity."""
+    if isinstance(value, str) or is_real_scalar(value) or hasattr(type(value), "__vkchi_view__"):
+        return True
+    return isinstance(value_key(value), IdentityKey)

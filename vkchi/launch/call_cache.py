@@ -35,8 +35,8 @@ class CallCache:
     `Signer.key`."""
 
     __slots__ = (
-        "__weakref__", "compiled", "entries", "is_by_class", "notes_left", "runtime", "signer",
-        "views",
+        "__weakref__", "compiled", "entries", "has_packs", "is_by_class", "notes_left", "runtime",
+        "signer", "views",
     )  # fmt: skip
 
     def __init__(self, runtime: Runtime, signer: Signer) -> None:
@@ -45,24 +45,27 @@ class CallCache:
         self.entries: dict[Key | None, Entry] = {}  # None is no key of an entry
         self.notes_left = MOST_NOTES
         self.is_by_class = any(p.kind == "object" for p in signer.parameters)
+        self.has_packs = any(p.kind == "pack" for p in signer.parameters)
         # Of calls with views as arguments, by their forms.
         self.views: dict[Any, tuple[ViewSigner, CallCache]] = {}
 
     def expand(self, args: tuple[Any, ...]) -> tuple[CallCache, tuple[Any, ...]]:
         """Return the cache of calls with views of ndarrays like these, and the arguments with bases
         in their place; without such views this cache and the arguments."""
-        if not any([hasattr(type(arg), "__vkchi_view__") for arg in args]):
+        if not (self.has_packs or any([hasattr(type(arg), "__vkchi_view__") for arg in args])):
             return self, args
-        from vkchi.signature.view_params import ViewSigner, form_of, key_of  # rarely needed
+        from vkchi.signature.view_params import ViewSigner, form_of, has_views, key_of  # rare
 
+        if not has_views(args):
+            return self, args
         key = key_of(args)
         found = self.views.get(key)
         if found is None:
             parameters = self.signer.resolved(args).parameters
             form = form_of(parameters, args)
-            if form is None:
+            if not form:
                 return self, args
-            signer = ViewSigner(parameters, form)
+            signer = ViewSigner(parameters, args, form)
             found = signer, CallCache(self.runtime, signer)
             insert_bounded(self.views, key, found, MOST_FORMS)
         signer, cache = found

@@ -21,7 +21,7 @@ from vkchi.calls.call import KernelCall, LaunchRequest
 from vkchi.calls.variant import plan_forward
 from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
 from vkchi.fields.storage import Storage
-from vkchi.fields.views import View
+from vkchi.fields.views import View, base_of
 from vkchi.hooks import python_scope
 from vkchi.interop import host_views
 from vkchi.ir.core import DUAL
@@ -189,8 +189,9 @@ class OwnDuals(Recording):
         return array.like(found) if isinstance(array, View) else found
 
     def dual_of(self, array: Storage) -> Storage:
-        """The dual of an argument of users. Raises Unsupported unless it is a whole array."""
-        if not isinstance(array, Storage) or array.whole is not array:
+        """The dual of an argument of users. Raises Unsupported unless it is a whole array, or a
+        view of one."""
+        if not isinstance(array, Storage) or not is_whole(array):
             raise Unsupported(f"{self.title} {WHOLE}")
         return self.dual(array)
 
@@ -215,9 +216,15 @@ class OwnDuals(Recording):
 
         Raises Unsupported for components of fields.
         """
-        if array.whole is not array and not isinstance(array, View):
+        if not is_whole(array):
             raise Unsupported(f"{self.title} does not go through writes to components of fields")
         clear_elements(self.dual(array), at)
+
+
+def is_whole(array: Storage) -> bool:
+    """True unless an array is a component of a field, or a view of one."""
+    base, _ = base_of(array)
+    return base.whole is base
 
 
 WHOLE = "takes fields and ndarrays, not torch tensors nor components of fields"

@@ -40,7 +40,7 @@ from vkchi.calls.call import (
 from vkchi.errors import ArgumentError, DataAccessError, KernelRuntimeError
 from vkchi.fields.array_versions import Read, keep, lock_writers
 from vkchi.fields.storage import Storage
-from vkchi.fields.views import OrderedNdarray
+from vkchi.fields.views import overlap
 from vkchi.hooks import python_scope
 from vkchi.interop import host_views
 from vkchi.interrupts.contexts import SafeContext, restoring
@@ -54,7 +54,6 @@ from vkchi.tape.arguments import (
     check_alone,
     check_has,
     check_loss,
-    check_no_view,
     check_place,
     cotangent_of,
     seed,
@@ -296,21 +295,21 @@ class Tape(Recording):
     def check_outputs(self, outputs: Collection[Any]) -> None:
         """Raise an error for an array that cannot be an output.
 
-        ArgumentError if it was not written in the block, is no array or has no gradient, and if a
-        field is given beside its component. GradientError if its contents are unknown, or Python
+        ArgumentError if it was not written in the block, is no array or has no gradient, and if two
+        of them have common elements. GradientError if its contents are unknown, or Python
         wrote it last.
         """
         tensors = tensors_written(self.entries)
-        given = {id(y) for y in outputs}
+        near: dict[int, list[Storage]] = {}  # outputs by their memory
         for y in outputs:
             who = title_of(y)
             if isinstance(y, Storage):
                 y.check_alive()
-                if not isinstance(y, OrderedNdarray):
-                    check_no_view(who, y)
                 check_has(who, y)
-                if y.whole is not y and id(y.whole) in given:
-                    raise ArgumentError(f"outputs overlap: {y.whole!r} and {y!r}, its component")
+                others = [x for x in near.setdefault(id(y.whole), []) if x is not y]
+                near[id(y.whole)].append(y)
+                if one := next((x for x in others if overlap(x, y)), None):
+                    raise ArgumentError(f"outputs overlap: {one!r} and {y!r}")
                 is_known = queries.is_result(self.ledger, y)
             elif host_views.is_torch(y):
                 if not host_views.has_grad(y):

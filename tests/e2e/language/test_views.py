@@ -15,7 +15,7 @@ import pytest
 
 import vkchi as ti
 from vkchi.errors import ArgumentError
-from vkchi.fields.views import Run, View
+from vkchi.fields.views import Run
 
 SHAPES = [(9,), (5, 7), (3, 4, 5)]
 MEMORIES = pytest.mark.parametrize("is_field", [True, False], ids=["field", "ndarray"])
@@ -460,7 +460,7 @@ def test_the_disk_cache_knows_steps(tmp_path: Path) -> None:
 
 
 def test_unsupported_arguments() -> None:
-    x, y = ti.ndarray(ti.f32, 8), ti.ndarray(ti.f32, 4)
+    x = ti.ndarray(ti.f32, 8)
 
     @ti.kernel
     def clamped(a: ti.types.ndarray(boundary="clamp")):
@@ -470,27 +470,22 @@ def test_unsupported_arguments() -> None:
     def templated(a: ti.template()):
         a[0] = 1
 
-    pack = ti.types.argpack(a=ti.types.ndarray())
+    pack = ti.types.argpack(a=ti.types.ndarray(boundary="clamp"))
 
     @ti.kernel
     def packed(p: pack):
         p.a[0] = 1
 
-    arg = ti.graph.Arg(ti.graph.ArgKind.NDARRAY, "a", ti.f32, ndim=1)
-    builder = ti.graph.GraphBuilder()
-    builder.dispatch(add_places, arg, 1.0)
     for act, message in (
         (lambda: clamped(x[1:]), "clamp"),
         (lambda: templated(x[1:]), "an ndarray is no template"),
-        (lambda: packed(pack(a=x[1:])), "argument of its own"),
-        (lambda: builder.compile().run({"a": x[1:]}), "not <view of a ti.ndarray"),
-        (lambda: ti.aot.Module().add_kernel(add_places, template_args={"a": x[1:]}), "of its own"),
-        (lambda: ti.algorithms.parallel_sort(x[1:]), "not <view of a ti.ndarray"),
+        (lambda: packed(pack(a=x[1:])), "clamp"),
+        (lambda: ti.aot.Module().add_kernel(add_places, template_args={"a": x[1:]}), "a copy of"),
+        (lambda: ti.spatial.HashGrid(x[1:], 0.1), "not <view of a ti.ndarray"),
         (lambda: x[1:] + 1, "to_numpy"),
     ):
         with pytest.raises(ti.TaichiRuntimeError, match=message):
             act()
-    assert isinstance(y[1:], View)
 
 
 # --- gradients -----------------------------------------------------------------------------------
@@ -605,12 +600,12 @@ def test_unsupported_outputs_of_tapes() -> None:
     x, y = (array_of(np.ones(4), is_field=False, needs_grad=True) for _ in range(2))
     with ti.ad.Tape() as tape:
         double(x[:2], y[2:])
+    loss = array_of(0, is_field=False, needs_grad=True)
     for act in (
-        lambda: tape.backward({y[2:]: 1.0}),
-        lambda: ti.ad.vjp(lambda a: y, x[1:]),
+        lambda: ti.ad.hvp(lambda: None, loss, x[1:], 1.0),
         lambda: ti.ad.Tape(x[:1]).__enter__(),
     ):
-        with pytest.raises(ti.TaichiRuntimeError, match="whole array|one number"):
+        with pytest.raises(ti.TaichiRuntimeError, match="whole array"):
             act()
     tape.backward({y: 1.0})
     assert x.grad.to_numpy().tolist() == [2, 2, 0, 0]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
+from vkchi.fields.views import overlap
 from vkchi.hooks import python_scope
 from vkchi.interop import host_views
 from vkchi.ndarray import Ndarray, ndarray
@@ -16,14 +17,13 @@ from vkchi.span import user_span
 from vkchi.tape.arguments import (
     check_alone,
     check_has,
-    check_no_view,
     check_run,
     cotangent_of,
     seed_array,
     title_of,
     unwritten_error,
 )
-from vkchi.tape.forward import JvpRecording
+from vkchi.tape.forward import JvpRecording, is_whole
 from vkchi.tape.ledger import box_at, input_at
 from vkchi.tape.log import State, launches_in
 from vkchi.tape.tape import Tape
@@ -208,7 +208,7 @@ def jvp(
         result = f(*primals)
         outputs = outputs_of(JvpRecording.title, result)
         for y in outputs:
-            if id(y) not in recorder.duals and isinstance(y, Storage) and y.whole is y:
+            if isinstance(y, Storage) and is_whole(y) and id(y.whole) not in recorder.duals:
                 check_has(title_of(y), y)
                 raise unwritten_error(y)
         recorder.end(outputs)
@@ -226,8 +226,8 @@ def is_differentiable(x: object) -> bool:
 
 
 def check_differentiable(who: str, args: Sequence[object]) -> None:
-    """Raise ArgumentError unless some arguments have a gradient, and each of them is passed
-    once."""
+    """Raise ArgumentError unless some arguments have a gradient, and these have no common
+    elements."""
     found = [x for x in args if is_differentiable(x)]
     if not found:
         raise ArgumentError(
@@ -235,11 +235,17 @@ def check_differentiable(who: str, args: Sequence[object]) -> None:
             "tensors with requires_grad=True"
         )
     for k, x in enumerate(found):
-        check_no_view(f"{who}: an argument", x)
-        if any(x is y for y in found[:k]):
-            raise ArgumentError(
-                f"{who}: {title_of(x)} is passed twice, and its derivative is that of both: copy it"
-            )
+        for y in found[:k]:
+            if x is y:
+                raise ArgumentError(
+                    f"{who}: {title_of(x)} is passed twice, and its derivative is that of both: "
+                    "copy it"
+                )
+            if isinstance(x, Storage) and isinstance(y, Storage) and overlap(x, y):
+                raise ArgumentError(
+                    f"{who}: {title_of(y)} and {title_of(x)} are parts of one array and overlap: "
+                    "copy one"
+                )
 
 
 def note_arguments(who: str, recording: Recording, args: Sequence[object]) -> None:
@@ -263,7 +269,6 @@ def outputs_of(who: str, result: Any) -> list[Any]:
                 f"{who}: the function must return the arrays that its kernels wrote, not "
                 f"{host_views.short_repr(result)}"
             )
-        check_no_view(f"{who}: a result", y)
     return found
 
 
