@@ -853,18 +853,27 @@ def test_saved_modules_take_members_by_name(tmp_path: Path) -> None:
         loaded.step(0.5, **links, **{"self.v": ti.ndarray(ti.i32, 3)})
 
 
-def test_torch_operators_name_the_path() -> None:
-    torch = pytest.importorskip("torch")
-    held = Pair(array([1, 2]), None)
-
-    @ti.kernel
-    def scale(x: ti.types.ndarray(), y: ti.types.ndarray()):
-        for i in x:
-            y[i] = x[i] * held.x[i]
-
-    op = ti.torch_op(scale, outputs={"y": "x"})
-    with pytest.raises(ti.TaichiRuntimeError, match=r"reads the ndarray `held\.x`"):
-        op(torch.ones(2))
+def test_saved_graphs_take_members_by_name(tmp_path: Path) -> None:
+    solver, graph, module = Solver(2), ti.graph.GraphBuilder(), ti.aot.Module()
+    graph.dispatch(solver.step, ti.graph.Arg(ti.graph.ArgKind.SCALAR, "dt", ti.f32))
+    graph.dispatch(Two(solver.v, array([1, 2])).chain)
+    graph.dispatch(solver.step, 1.0)
+    module.add_graph("run", graph.compile())
+    module.save(str(tmp_path))
+    loaded = ti.aot.load(str(tmp_path)).graphs["run"]
+    v, force, mass = array([0, 0, 0]), array([1, 1, 1]), array([1, 2, 4])
+    given = {"self.v": v, "self.links.force": force, "self.links.mass": mass, "self.a": v}
+    other, want = array([1, 1, 1]), np.zeros(3)
+    for dt in (0.5, 2.0):
+        loaded.run({"dt": dt, "self.b": other, **given})
+        want = want + 2 * dt / mass.to_numpy() + 11 + 2 / mass.to_numpy()
+    assert v.to_numpy().tolist() == want.tolist()
+    assert other.to_numpy().tolist() == [4, 4, 4]
+    with pytest.raises(ti.TaichiRuntimeError, match=r"no values: self\.b"):
+        loaded.run({"dt": 1.0, **given})
+    graph.dispatch(Solver(2).step, 1.0)
+    with pytest.raises(ti.TaichiRuntimeError, match="the graph has another of this name"):
+        module.add_graph("other", graph.compile())
 
 
 # --- random programs -----------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from vkchi.cache.version import compiler_version
 from vkchi.compile_state import compiling
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
+from vkchi.frontend.state.captured_values import value_of
 from vkchi.graph import Arg, ArgKind, Graph
 from vkchi.interrupts.contexts import restoring
 from vkchi.kernel import BoundKernel, Kernel, find_compiled
@@ -183,9 +184,10 @@ class Module:
 
     def _compile(
         self, kernel: Kernel, parameters: list[Parameter], given: Mapping[str, Any], *,
-        in_graph: bool = False,
+        held: dict[str, Any] | None = None,
     ) -> SavedKernel:  # fmt: skip
-        """Compile a kernel. Member arrays become parameters; in a graph they raise an error."""
+        """Compile a kernel. Member arrays become its last parameters; they are added to `held`, by
+        name. Raises ArgumentError if that has another array under the name."""
         runtime, fn = self._runtime, kernel.__vkchi_func__
         if current_runtime() is not runtime:
             raise ArgumentError("this module was made before ti.init: make it again")
@@ -197,21 +199,19 @@ class Module:
         specs = tuple(p.spec(a, s) for p, a, s in zip(parameters, args, signs))
         with restoring(runtime.lock), runtime.lock, compiling(fn.__name__):
             made = find_compiled(fn, specs, runtime.options._replace(unrelated=True), self._caps)
-        for m in made.members.all:
-            what, help = "the ndarray {}, which is memory of this process", "make it a field"
-            if m.role == "scalar":
-                what, help = "the number {}, which may change", "annotate it with typing.Final"
-            elif not in_graph:
-                continue
+        bound = [(p, s) for p, s in zip(parameters, signs) if is_bound(p)]
+        for m in sorted(made.members.all, key=lambda m: "." in m.name):
+            what, help = "number `{}`, which may change", "annotate it with typing.Final"
+            if m.role == "array":
+                bound.append((ArrayParameter(m.name, ndarray_type()), m.type))
+                array = value_of(m.paths[0], tuple(args))
+                if held is None or held.setdefault(m.name, array) is array:
+                    continue
+                what, help = "ndarray `{}`, and the graph has another of this name", "rename it"
             raise ArgumentError(
-                f"{fn.__name__}() reads {what.format(f'`{m.paths[0]}`')}\n"
+                f"{fn.__name__}() reads the {what.format(m.paths[0])}\n"
                 f"help: pass it to the kernel as an argument, or {help}"
             )
-        bound = [(p, s) for p, s in zip(parameters, signs) if is_bound(p)]
-        bound += [
-            (ArrayParameter(m.name, ndarray_type()), m.type)
-            for m in sorted(made.members.all, key=lambda m: "." in m.name)
-        ]
         fields = {}
         for name, field in made.fields.items():
             path = made.interface.bindings[name][-1]
@@ -235,7 +235,8 @@ class Module:
 
         Raises ArgumentError for anything but a graph, and for an invalid name or one in use. Raises
         it also for unknown or unfit samples. Raises it for arrays passed to dispatch(): they are
-        memory of this process. Raises the errors of `add_kernel`.
+        memory of this process. Ndarrays of objects become arguments of the graph, by name; several
+        of one name raise ArgumentError. Raises the errors of `add_kernel`.
         """
         if not isinstance(graph, Graph):
             raise ArgumentError(
@@ -253,17 +254,21 @@ class Module:
                 raise ArgumentError(f"add_graph: no array or texture is called {key}: {there}")
             graph.args[key].read(value)
             samples[key] = value
-        nodes = []
+        nodes, args = [], dict(graph.args)
+        held: dict[str, Any] = dict(graph.args)
         for k, node in enumerate(graph.nodes):
             kernel, _ = unbind_kernel(node.kernel)
             parameters = read_parameters(kernel.__vkchi_func__, kernel.is_method)
             pairs = list(zip(parameters, node.given, strict=True))
             given = {p.name: a for p, a in pairs if not is_bound(p)}
             given |= {p.name: samples[a.name] for p, a in pairs if is_example(a)}
-            saved = self._compile(kernel, parameters, given, in_graph=True)
-            entries = tuple(entry_of(p, a) for p, a in pairs if is_bound(p))
-            nodes.append((self._keep_hidden(f".{name}.{k}", saved), entries))
-        arguments = {key: tree_of(arg) for key, arg in graph.args.items()}
+            saved = self._compile(kernel, parameters, given, held=held)
+            entries = [entry_of(p, a) for p, a in pairs if is_bound(p)]
+            entries += [("arg", p["name"]) for p in saved.parameters[len(entries) :]]
+            nodes.append((self._keep_hidden(f".{name}.{k}", saved), tuple(entries)))
+        for key, array in list(held.items())[len(args) :]:
+            args[key] = Arg(ArgKind.NDARRAY, key, array.elem, ndim=len(array.shape))
+        arguments = {key: tree_of(arg) for key, arg in args.items()}
         self._graphs[name] = SavedGraph(arguments, tuple(nodes))
 
     def _keep_hidden(self, name: str, saved: SavedKernel) -> str:

@@ -16,4 +16,5 @@ class Model:
 
 builder = ti.graph.GraphBuilder()
 builder.dispatch(Model().fill)
+builder.dispatch(Model().fill)
 ti.aot.Module().add_graph("g", builder.compile())
