@@ -307,6 +307,12 @@ class CompiledKernel(Executable):
         found = {name: a for name, a in self.arrays.items() if isinstance(a, Storage)}
         return found | {name: member_arrays(args[k])[m] for name, (k, m) in self._members.items()}
 
+    def state(self, args: tuple[Any, ...]) -> dict[str, Storage]:
+        """Return `fields`, and the member arrays among the arguments, by parameter name."""
+        hidden = [] if self.hidden is None else self.hidden.parameters
+        members = zip(hidden, args[len(args) - len(hidden) :], strict=True)
+        return self.fields(args) | {p.name: array for p, array in members if p.kind == "array"}
+
     def _find_arrays(
         self, interface: Interface, fields: Mapping[str, Storage]
     ) -> dict[str, Storage | ReportBuffer]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from vkchi.errors import ArgumentError, CompilationError, DeclarationError
+from vkchi.errors import CompilationError, DeclarationError
 from vkchi.fields.storage import Storage
 from vkchi.interop.torch_library import plain_tensors
 from vkchi.kernel import BoundKernel, Kernel, looks_like_method
@@ -23,6 +23,7 @@ from vkchi.operators.field_snapshots import (
     KernelValues,
     SnapshotTable,
     are_values_current,
+    has_members,
 )
 from vkchi.operators.operator_signature import (
     OperatorSignature,
@@ -166,7 +167,7 @@ class OperatorSpec(OperatorSignature):
             return SavedForGradient(frozenset(), fields)
 
         found = self._recall(("fields", *map(kind_of, arguments)), find)
-        memory = self.snapshot(found) if found.fields else None
+        memory = self.snapshot(found) if found.fields or has_members(found.made) else None
         if memory is not None:
             self.memories.add(made[0], memory)
 
@@ -202,15 +203,7 @@ def analyse(
     """
 
     def seen(compiled: CompiledKernel, args: tuple[Any, ...]) -> T:
-        for p in compiled.hidden.parameters if compiled.hidden is not None else ():
-            is_number = p.kind == "scalar"
-            raise ArgumentError(
-                f"{compiled.origin[0]} is a torch operator, and reads the "
-                f"{'number' if is_number else 'ndarray'} `{p.path}`\n"
-                f"help: pass it to the operator as a {'number' if is_number else 'tensor'}, or "
-                "make an operator of a Python function that calls the kernel"
-            )
-        made.append(KernelValues(compiled.guard, compiled.known(args)))
+        made.append(KernelValues(compiled.guard_for(args), compiled.known(args)))
         return look(compiled, args)
 
     return kernel.inspect(seen, *given)
@@ -227,7 +220,7 @@ def find_used(compiled: CompiledKernel, args: object) -> frozenset[str]:
 
 
 def find_fields(compiled: CompiledKernel, args: tuple[Any, ...]) -> tuple[Storage, ...]:
-    fields = compiled.fields(args)
+    fields = compiled.state(args)
     used = find_used(compiled, args) if fields else ()
     return tuple([array for name, array in fields.items() if name in used])
 

@@ -84,7 +84,7 @@ def find_changed(
 ) -> dict[str, Storage]:
     """Saved contents, by name, of the fields that a kernel reads and that have changed since.
     Raises TensorGradientError as `run_with_snapshots` does."""
-    fields, changed = kernel.fields(args), {}
+    fields, changed = kernel.state(args), {}
     for key in sorted(fields.keys() & facts.arrays_used(kernel)):
         then = memory.find(fields[key])
         is_known = memory.knows(fields[key])
@@ -205,8 +205,10 @@ def _run_generated(
 
     memory.check_values()
 
-    def differentiate(name: str, kernel: CompiledKernel, *given: Any) -> None:
-        act(name, kernel, *given, fields=memory)
+    def differentiate(
+        name: str, kernel: CompiledKernel, args: tuple[Any, ...], *shared: Any
+    ) -> None:
+        act(name, kernel, memory.with_members(kernel, args), *shared, fields=memory)
 
     try:
         spec.kernel.dispatch(differentiate, *spec.arrange(known))

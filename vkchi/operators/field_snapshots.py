@@ -1,7 +1,7 @@
 """Snapshots of the fields that an operator's gradient reads, taken in the forward pass.
 
-Fields are no arguments, so torch does not save them. Their contents are copied on write
-(`fields.array_versions`), so the gradient sees the state of its call.
+Fields, and members of objects, are no arguments, so torch does not save them. Their contents are
+copied on write (`fields.array_versions`), so the gradient sees the state of its call.
 
 `FieldSnapshots` is the snapshot of one call. Autograd saves it with its tensors. Under
 `torch.compile` the gradient gets the call's results, and `SnapshotTable` finds the snapshot by
@@ -27,22 +27,38 @@ from vkchi.tuples import NamedTuple
 if TYPE_CHECKING:
     import torch
 
+    from vkchi.launch.compiled_kernel import CompiledKernel
+    from vkchi.launch.member_arrays import CallGuard
+
 
 class KernelValues(NamedTuple):
     """Python values that a kernel was compiled with for a call, and its compile-time constant
     arguments."""
 
-    guard: Guard
+    guard: Guard | CallGuard
     known: tuple[Any, ...]
+
+    def members(self) -> tuple[Any, ...] | None:
+        """Return the ndarrays and numbers of objects that a call reads now; None if the Python
+        values, or these arrays, have changed."""
+        found = self.guard.holds(self.known)
+        return (found[len(self.known) :] if isinstance(found, tuple) else ()) if found else None
 
 
 def are_values_current(made: Iterable[KernelValues]) -> bool:
     return all([one.guard.holds(one.known) for one in made])
 
 
+def has_members(made: Iterable[KernelValues]) -> bool:
+    return any([one.members() for one in made])
+
+
 class FieldSnapshots:
     """Snapshot of fields after a call of the operator `who`. `made`: the Python values of its
-    kernel. `is_needed`: the gradient may read fields."""
+    kernel. `is_needed`: the gradient may read fields.
+
+    It keeps the members of objects that the kernel read, for `with_members`.
+    """
 
     def __init__(
         self,
@@ -53,6 +69,7 @@ class FieldSnapshots:
         made: tuple[KernelValues, ...] = (),
     ) -> None:
         self.who, self.is_needed, self.made = who, is_needed, made
+        self.members = made[-1].members() if made else None
         self.kept: dict[int, Read] = {id(field): keep(field) for field in fields}
 
     def find(self, array: Storage) -> Storage:
@@ -71,6 +88,19 @@ class FieldSnapshots:
                 "gradient would be that of another kernel",
                 help="change classes, and objects that kernels read, before the forward pass",
             )
+
+    def with_members(self, kernel: CompiledKernel, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return a call's arguments with the members that the forward pass read. Raises
+        TensorGradientError if these are unknown."""
+        if kernel.hidden is None:
+            return args
+        if not self.members:
+            raise TensorGradientError(
+                f"the gradient of {self.who}() reads `{kernel.hidden.parameters[0].path}`, and its "
+                "value in the forward pass is not known",
+                help="pass it to the operator as an argument",
+            )
+        return (*args[: len(args) - len(self.members)], *self.members)
 
     def check(self, name: str, array: Storage, span_of: Callable[[str], Span | None]) -> None:
         """Raise TensorGradientError for a field without saved contents; `span_of` locates its

@@ -153,7 +153,7 @@ def run_gradient(
     own: dict[str, Storage] = {}
     if fields is not None:
         own = {k: array for k, array in call.arrays.items() if fields.knows(array)}
-        own |= kernel.fields(args)
+        own |= kernel.state(args)
         saved = {k: fields.find(array) for k, array in own.items()}
         call = call._replace(arrays={**call.arrays, **saved})
     made, needs, redefined = fit_gradient(call, gradients)
