@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from vkchi.signature.signer import Key, Signer
     from vkchi.signature.view_params import ViewSigner
 
-MOST_NOTES, MOST_KEPT = 256, 16  # entries made, and keys kept, per kernel
+MOST_NOTES = 256  # entries made per kernel
 MOST_SIGNATURES = 1024  # per kernel; they may contain numbers
-MOST_CHAINED = 4  # entries kept per key; MOST_KEPT if the key has an object by its class
+MOST_CHAINED, MOST_OBJECTS = 4, 16  # entries kept per key; of a key with objects by their class
 MOST_GUARDED = 64  # compiled kernels kept; the least recently used is dropped
 MOST_ARRAYS = 4  # compiled kernels kept of those whose arrays were replaced
 MOST_FORMS = 64  # kinds of views as arguments, per kernel
@@ -127,21 +127,21 @@ class CallCache:
                     part.watch(self.runtime.device.finalizers, forget)
                 # A key of a dataclass's fields lives as long as the kernel, which keeps them alive.
                 is_of_fields = self.is_by_class and table is shared.own
-                insert_bounded(table, found, value, MOST_KEPT if is_of_fields else MOST_SIGNATURES)
+                insert_bounded(
+                    table, found, value, MOST_OBJECTS if is_of_fields else MOST_SIGNATURES
+                )
 
     def note(self, kernel: CompiledKernel, args: tuple[Any, ...]) -> Entry | None:
         """Add and return an entry for a call, if `make_entry` supports it. None after MOST_NOTES
         entries.
 
-        At MOST_KEPT keys the cache is emptied first. Of each key, the latest MOST_CHAINED stay.
+        Of each key, the latest MOST_CHAINED stay.
         """
         entry = make_entry(kernel, args) if self.notes_left else None
         if entry is not None:
             self.notes_left -= 1
-            if len(self.entries) >= MOST_KEPT:
-                self.entries.clear()
             entry.next = last = self.entries.get(entry.key)
-            most = MOST_KEPT if self.is_by_class else MOST_CHAINED
+            most = MOST_OBJECTS if self.is_by_class else MOST_CHAINED
             for _ in range(most - 2):
                 last = None if last is None else last.next
             if last is not None:
