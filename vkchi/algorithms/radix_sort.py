@@ -275,6 +275,8 @@ def parallel_sort(keys: Storage, values: Storage | None = None) -> None:
             raise ArgumentError(f"parallel_sort: {n} keys, and {values.shape[0]} values")
     arrays = [keys] if values is None or values is keys else [keys, values]
     is_read = current_runtime().tape is None and all(x.host is not None for x in arrays)
+    if n == 0:
+        return
     if n <= FEW and is_read:
         sort_by_numpy(arrays)
     else:
@@ -296,6 +298,8 @@ def argsort(keys: Storage, order: Storage | None = None) -> Storage:
         ArgumentError: for other arrays.
     """
     n = check_keys("argsort", keys)
+    if n == 0:
+        raise ArgumentError("argsort: `keys` is empty")
     if order is None:
         order = ndarray(i32, n)
     check_array("argsort", "order", order, 1, takes_views=True)

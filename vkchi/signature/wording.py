@@ -36,7 +36,7 @@ def array_hint(arg: Any, *, is_saved: bool) -> str:
     if is_saved and isinstance(arg, Storage | StructNdarray):
         return ": pass a ti.ndarray or .to_numpy() of it"
     if hasattr(type(arg), "__vkchi_view__") and isinstance(arg.base, Ndarray):
-        return ": a view of an ndarray is none here, pass a copy of it"
+        return ": pass a copy of the view"
     if isinstance(arg, StructNdarray):
         return ": annotate it with ti.types.ndarray(dtype=...)"
     if isinstance(arg, Storage):

@@ -206,6 +206,8 @@ def test_algorithms_of_views(is_field: bool, length: int) -> None:
         want[: len(part)] = want[: len(part)][order]
         alg.parallel_sort(x[key], values)
         np.testing.assert_array_equal(values.to_numpy(), want)
+    with pytest.raises(ti.TaichiRuntimeError, match="empty"):
+        alg.argsort(x[0, 4:4])
     for size in (0, 1):
         alg.parallel_sort(x[0, 4 : 4 + size])
         alg.inclusive_scan(x[0, 4 : 4 + size], x[1, :size])
@@ -285,6 +287,8 @@ def test_derivatives_by_views(square: Callable[..., None]) -> None:
     for given in (x[1, :3], x[:, 1:3]), (x, x[1, :3]):
         with pytest.raises(ti.TaichiRuntimeError, match="overlap: copy one"):
             ti.ad.vjp(run, *given)
+    with pytest.raises(ti.TaichiRuntimeError, match="no elements"):
+        ti.ad.vjp(run, x[1, :3], x[2, 5:5])
     for act in (
         lambda: ti.ad.vjp(lambda a: a, x[0]),
         lambda: ti.ad.jvp(lambda a: y[2], (x[0],), (1,)),

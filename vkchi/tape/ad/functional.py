@@ -226,8 +226,8 @@ def is_differentiable(x: object) -> bool:
 
 
 def check_differentiable(who: str, args: Sequence[object]) -> None:
-    """Raise ArgumentError unless some arguments have a gradient, and these have no common
-    elements."""
+    """Raise ArgumentError unless some arguments have a gradient, and these have elements, of which
+    none are common."""
     found = [x for x in args if is_differentiable(x)]
     if not found:
         raise ArgumentError(
@@ -235,6 +235,7 @@ def check_differentiable(who: str, args: Sequence[object]) -> None:
             "tensors with requires_grad=True"
         )
     for k, x in enumerate(found):
+        check_not_empty(who, x)
         for y in found[:k]:
             if x is y:
                 raise ArgumentError(
@@ -246,6 +247,11 @@ def check_differentiable(who: str, args: Sequence[object]) -> None:
                     f"{who}: {title_of(y)} and {title_of(x)} are parts of one array and overlap: "
                     "copy one"
                 )
+
+
+def check_not_empty(who: str, x: Any) -> None:
+    if isinstance(x, Storage) and not x.size:
+        raise ArgumentError(f"{who}: {title_of(x)} has no elements")
 
 
 def note_arguments(who: str, recording: Recording, args: Sequence[object]) -> None:
@@ -269,6 +275,7 @@ def outputs_of(who: str, result: Any) -> list[Any]:
                 f"{who}: the function must return the arrays that its kernels wrote, not "
                 f"{host_views.short_repr(result)}"
             )
+        check_not_empty(who, y)
     return found
 
 
