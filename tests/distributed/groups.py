@@ -1,13 +1,14 @@
 """Run checks in groups of processes: `python groups.py SECONDS FOLDER SIZE:NAME,NAME...`.
 
 The process imports torch and vkchi once, and forks the ranks of one group after the other. Each
-rank runs the functions of `checks` with these names in order, and stores what failed. A group that
+rank runs the functions of `*checks.py` with these names in order, and stores what failed. A group that
 takes longer than SECONDS is killed. The result, JSON on the last line of stdout, has a dictionary
 of failures by check and rank per group.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections import ChainMap
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -39,13 +41,13 @@ def run_rank(rank: int, size: int, port: int, folder: Path, names: list[str]) ->
     os.environ.update(rank_environment(rank, size, port))
     os.environ["LP_NUM_THREADS"] = "1"
     sys.path.insert(0, str(HERE))
-    import checks  # noqa: PLC0415
-
+    modules = [importlib.import_module(path.stem) for path in sorted(HERE.glob("*checks.py"))]
+    checks = ChainMap(*map(vars, modules))
     failures: dict[str, str] = {}
     for name in names:
         begun = time.monotonic()
         try:
-            getattr(checks, name)(folder)
+            checks[name](folder)
             failures[name] = ""
         except BaseException:
             failures[name] = traceback.format_exc()

@@ -21,9 +21,9 @@ groups = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(groups)
 
 
-def names_of(table: str) -> list[str]:
-    """A list of names in `checks`, which is not imported here."""
-    for node in ast.parse((HERE / "checks.py").read_text(encoding="utf-8")).body:
+def names_of(table: str, file: str = "checks.py") -> list[str]:
+    """A list of names in a file of checks, which is not imported here."""
+    for node in ast.parse((HERE / file).read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == table:
             found: list[str] = ast.literal_eval(node.value)
             return found
@@ -46,6 +46,12 @@ def test_all_checks_pass_in_groups_of(sizes: list[int], tmp_path: Path) -> None:
     lists = [(size, names_of("BASIC" if size < 8 else "LARGE")) for size in sizes]
     found = groups.run_groups(lists, tmp_path, 240)
     assert len(found) == len(sizes) and not failures_in(found)
+
+
+def test_reductions_have_gradients_in_groups(tmp_path: Path) -> None:
+    names = names_of("LASTING", "lasting_checks.py")
+    found = groups.run_groups([(size, names) for size in (1, 2, 3)], tmp_path, 240)
+    assert len(found) == 3 and not failures_in(found)
 
 
 def test_failures_of_a_rank_are_errors_on_the_others(tmp_path: Path) -> None:

@@ -318,38 +318,68 @@ class Grid:
 
     # --- reductions ------------------------------------------------------------------------------
 
-    def sum(self, field: Field) -> Any:
-        """Sum over the cells of all ranks: a number, or an array per component; equal on all ranks.
+    def sum(self, field: Field, out: Storage | None = None) -> Any:
+        """Sum over the cells of all ranks; equal on all ranks.
 
-        Floats are added as f64, per rank and then in order of rank; integers as i64. Raises
-        ArgumentError for fields of another block, DistributedError if a rank fails or calls another
-        operation, and GradientError in a recording of derivatives.
+        Floats are added as f64, per rank and then in order of rank; integers as i64. Tapes
+        differentiate it, if the result is stored unchanged: by `out`, or by `loss[None] = ...`.
+
+        Args:
+            field: a field of the grid, not of structs.
+            out: an array of shape () for the result, with elements of the field's shape.
+
+        Returns:
+            A number, or an array for vectors and matrices; None with `out`.
+
+        Raises:
+            ArgumentError: for fields of another block, and an `out` of another shape.
+            DistributedError: if a rank fails or calls another operation.
+            GradientError: in a recording of derivatives other than tapes.
         """
-        return self._reduce("sum", field)
+        return self._reduce("sum", (field,), out)
 
-    def min(self, field: Field) -> Any:
-        """Minimum over the cells of all ranks, as `sum`. NaN if a value is NaN."""
-        return self._reduce("min", field)
+    def min(self, field: Field, out: Storage | None = None) -> Any:
+        """Minimum over the cells of all ranks, as `sum`. NaN if a value is NaN. A constant for
+        tapes: GradientError if `out` and the field have gradients there."""
+        return self._reduce("min", (field,), out)
 
-    def max(self, field: Field) -> Any:
-        """Maximum over the cells of all ranks, as `sum`. NaN if a value is NaN."""
-        return self._reduce("max", field)
+    def max(self, field: Field, out: Storage | None = None) -> Any:
+        """Maximum over the cells of all ranks, as `min`."""
+        return self._reduce("max", (field,), out)
 
-    def dot(self, a: Field, b: Field) -> Any:
+    def dot(self, a: Field, b: Field, out: Storage | None = None) -> Any:
         """Sum of the products of two fields over the cells of all ranks and all components, as
         `sum`. Raises ArgumentError for elements of different shapes."""
-        x, y = self._members("dot", (a, b))
-        self._check_not_recording("dot")
-        if shape_of(x.elem) != shape_of(y.elem):
-            raise ArgumentError(f"dot: elements {x.elem} and {y.elem} have different shapes")
-        one, two = self._owned_values(x), self._owned_values(y)
-        wide = reductions.wide_type(np.result_type(one, two))
-        return reductions.total(self._group, "dot()", (one.astype(wide) * two.astype(wide)).sum())
+        return self._reduce("dot", (a, b), out)
 
-    def _reduce(self, who: str, field: Field) -> Any:
-        (x,) = self._members(who, (field,))
-        self._check_not_recording(who)
-        return reductions.reduce(self._group, f"{who}()", self._owned_values(x), len(self.shape))
+    def _reduce(self, who: str, fields: Sequence[Field], out: Storage | None) -> Any:
+        members = self._members(who, fields)
+        self._check_recorded_graph(who)
+        inner = shape_of(members[0].elem)
+        if who == "dot":
+            x, y = members
+            if shape_of(y.elem) != inner:
+                raise ArgumentError(f"dot: elements {x.elem} and {y.elem} have different shapes")
+            inner = ()
+        if out is not None:
+            is_array = isinstance(out, Storage)
+            if not is_array or out.shape != () or shape_of(out.elem) != inner:
+                elements = f"elements of shape {inner}" if inner else "scalar elements"
+                raise ArgumentError(f"{who}: out= is an array of shape () with {elements}")
+            out.check_alive()
+        tape = current_runtime().tape
+        if tape is None:
+            values = [self._owned_values(x) for x in members]
+            result = reductions.reduce(self._group, who, values, len(self.shape))
+            shown: Any = result if result.ndim else result.item()
+        else:
+            from vkchi.distributed.recorded_reductions import reduce_in_tape  # imports the tape
+
+            result, shown = reduce_in_tape(self._group, who, members, self._owned, tape, out)
+        if out is None:
+            return shown
+        out.from_numpy(result)
+        return None
 
     # --- checks ----------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from vkchi.distributed.kernels import pack, unpack
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
 from vkchi.ndarray import ndarray
-from vkchi.tape.hosted import HostStep
+from vkchi.tape.hosted import HostStep, add_slope, take_slope
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -56,22 +56,24 @@ class HaloMessage:
         return load_flat(taken, values)
 
 
-class MessageStep(HostStep):
-    """A recorded message. Its gradient always runs."""
+class CollectiveStep(HostStep):
+    """A recorded step of all ranks. Its gradient always runs; it is repeated without messages."""
+
+    function: Any  # with an attribute `group`
 
     def repeat(self) -> None:
-        """Store the received values again, without messages."""
-        assert isinstance(self.output, Storage)
-        self.output.put_unnoticed(self.result)
+        if self.function.group.size == 1:
+            super().repeat()
+        elif isinstance(self.output, Storage):
+            self.output.put_unnoticed(self.result)
+        else:
+            self.output.memory[...] = self.result
 
     def run(self) -> None:
-        sent, received = self.inputs[0], self.output
-        assert isinstance(sent, Storage) and isinstance(received, Storage)
-        adjoint, total = received.companion("grad"), sent.companion("grad")
-        assert adjoint is not None and total is not None
-        (more,) = self.function.slopes(adjoint.contents(), self.result, ())
-        adjoint.fill(0)
-        total.put_unnoticed(total.contents() + more)
+        slopes = self.function.slopes(take_slope(self.output), self.result, self.found)
+        for x, more in zip(self.inputs, slopes, strict=True):
+            if more.any():
+                add_slope(x, more)
 
 
 def store_flat(messages: Messages, values: Values) -> None:
@@ -85,19 +87,24 @@ def load_flat(messages: Messages, like: Values) -> Values:
     return np.concatenate([piece.view.reshape(-1, *like.shape[1:]) for piece in messages.pieces])
 
 
-def exchange_in_tape(group: Group, plans: Sequence[Plan], tape: Any) -> None:
-    """Exchange the field of each plan, and record that. Raises GradientError where a recording does
-    not differentiate host computations."""
+def check_recordable(group: Group, who: str, tape: Any) -> None:
+    """Raise GradientError for a recording that does not differentiate host computations."""
     if tape.kind != "grad" or not tape.records_functions or (group.size > 1 and tape.grad_check):
         raise GradientError(
-            "grid.exchange() is differentiated by ti.ad.Tape without grad_check, not in forward "
+            f"grid.{who}() is differentiated by ti.ad.Tape without grad_check, not in forward "
             "mode or by ti.ad.hvp: leave them out, or run on one rank"
         )
     if tape.is_paused:
         raise GradientError(
-            "grid.exchange() is not recorded in functions of ti.ad.grad_replaced and "
+            f"grid.{who}() is not recorded in functions of ti.ad.grad_replaced and "
             "ti.ad.no_grad, nor while gradients run: call it outside of them"
         )
+
+
+def exchange_in_tape(group: Group, plans: Sequence[Plan], tape: Any) -> None:
+    """Exchange the field of each plan, and record that. Raises GradientError where a recording does
+    not differentiate host computations."""
+    check_recordable(group, "exchange", tape)
     for plan in plans:
         (x,) = plan.fields
         if not plan.sent.pieces:
@@ -125,7 +132,7 @@ def exchange_in_tape(group: Group, plans: Sequence[Plan], tape: Any) -> None:
         result = message.value(values)
         if has_grad:
             received.put_unnoticed(result)
-            tape.record(message, [sent], [], result, received, step=MessageStep)
+            tape.record(message, [sent], [], result, received, step=CollectiveStep)
         else:
             received.from_numpy(result)
         unpack(x, received, into)

@@ -5,6 +5,7 @@ Every rank gets the same bits. The order of additions depends on the number of r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vkchi.distributed.group import WORDS, Group
@@ -19,23 +20,19 @@ def wide_type(dtype: Any) -> Any:
     return {"f": np.float64, "u": np.uint64}.get(np.dtype(dtype).kind, np.int64)
 
 
-def reduce(group: Group, operation: str, values: NDArray[Any], axes: int) -> Any:
-    """Reduce over the first `axes` axes, and over ranks. `operation` is "sum()", "min()", "max()".
-
-    NaNs propagate. Returns a Python number, or an array for values with further axes.
-    """
-    act: Any = {"sum()": np.add, "min()": np.minimum, "max()": np.maximum}[operation]
-    over = tuple(range(axes))
-    part = act.reduce(values, axis=over, dtype=wide_type(values.dtype))
-    return combine(group, operation, np.asarray(part), act)
-
-
-def total(group: Group, operation: str, part: Any) -> Any:
-    """Sum of a number over ranks, in order of rank."""
-    return combine(group, operation, np.asarray(part), np.add)
+def reduce(group: Group, who: str, values: Sequence[NDArray[Any]], axes: int) -> NDArray[Any]:
+    """Reduce arrays by "sum", "min" or "max" over their first `axes` axes, or two by "dot", and
+    over ranks. NaNs propagate."""
+    act: Any = {"min": np.minimum, "max": np.maximum}.get(who, np.add)
+    wide = wide_type(np.result_type(*values))
+    if who == "dot":
+        part = (values[0].astype(wide) * values[1].astype(wide)).sum()
+    else:
+        part = act.reduce(values[0], axis=tuple(range(axes)), dtype=wide)
+    return combine(group, f"{who}()", np.asarray(part), act)
 
 
-def combine(group: Group, operation: str, part: NDArray[Any], act: Any) -> Any:
+def combine(group: Group, operation: str, part: NDArray[Any], act: Any = np.add) -> NDArray[Any]:
     """Combine the partial results of all ranks in order of rank."""
     digest = group.begin(operation, f"{part.shape} {part.dtype}")
     flat = part.reshape(-1)
@@ -43,5 +40,4 @@ def combine(group: Group, operation: str, part: NDArray[Any], act: Any) -> Any:
         group.exchange_words(operation, digest, flat[k : k + WORDS - 1])
         for k in range(0, flat.size, WORDS - 1)
     ]
-    result = act.reduce(np.concatenate(rows, axis=1), axis=0).reshape(part.shape)
-    return result.item() if result.ndim == 0 else result
+    return np.asarray(act.reduce(np.concatenate(rows, axis=1), axis=0)).reshape(part.shape)

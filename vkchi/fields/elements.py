@@ -717,6 +717,9 @@ class Elements(PythonScope):
         if self.watch is None and self.runtime.recording is None:
             self._write(index, values, inner)
             return
+        tape = self.runtime.tape
+        if tape is not None and tape.ledger is not None and tape.store_number(self, index, value):
+            return
         access = self._access("write", index)
         own, terms = self._place(index), places_of(value)
         is_sum = own in terms or sum_place(value) == own

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from vkchi.fields.elements import ArrayAccess
+from vkchi.fields.elements import ArrayAccess, TracedFloat
 from vkchi.fields.storage import Storage
 from vkchi.ndarray import ndarray
 from vkchi.runtime import find_runtime
@@ -70,6 +70,21 @@ class HostStep(TapeStep):
             slopes = self.function.slopes(slope, self.result, self.found)
             for x, more in zip(self.inputs, slopes, strict=True):
                 add_slope(x, more)
+
+
+class HostNumber:
+    """Place of a number (`TracedFloat`) that Python got from a host computation. `result` is the
+    numpy array of shape () that a recording may have an account of."""
+
+    def __init__(self, result: Values) -> None:
+        self.result = result
+
+
+def traced_number(result: Values) -> Any:
+    """The number in an array of shape (). A recording that has recorded the array recognizes a
+    float if Python stores it (`Recording.store_number`)."""
+    number = result.item()
+    return TracedFloat(number, HostNumber(result)) if type(number) is float else number
 
 
 def values_of(x: Storage | HostAccount | Values) -> Values:

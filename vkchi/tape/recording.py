@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.memory.boxes import Box
 from vkchi.calls.call import KernelCall, LaunchRequest
-from vkchi.errors import KernelAssertionError, VkchiError
+from vkchi.errors import GradientError, KernelAssertionError, VkchiError
 from vkchi.fields.array_versions import Read
-from vkchi.fields.elements import ArrayAccess, Elements
+from vkchi.fields.elements import ArrayAccess, Elements, places_of
 from vkchi.fields.storage import Storage
 from vkchi.fields.views import View
 from vkchi.interop import host_views
@@ -28,7 +28,7 @@ from vkchi.tape import queries
 from vkchi.tape.adjoints import CallAdjoints
 from vkchi.tape.call_facts import CallFacts
 from vkchi.tape.custom import CustomGradientCall, MutationLog
-from vkchi.tape.hosted import HostFunction, HostStep, IdentityFunction
+from vkchi.tape.hosted import HostFunction, HostNumber, HostStep, IdentityFunction
 from vkchi.tape.ledger import (
     Account,
     Definition,
@@ -77,6 +77,7 @@ class Recording(SafeContext):
       ended.
     - `inside`: by thread, the function that is recorded as a whole or not at all.
     - `solving`: work vectors of the gradients of solvers.
+    - `adjust_seeds`: returns the cotangents of outputs to be used instead of those given.
     """
 
     title: str  # name in error messages
@@ -97,6 +98,7 @@ class Recording(SafeContext):
         self.snapshots = Snapshots(budget_bytes, ledger)
         self.used: dict[int, CallFacts] = {}  # facts whose uses are recorded, by id
         self.races = RaceFinder(lambda array: ledger.open(array).history.version)
+        self.adjust_seeds: Callable[[Sequence[Seed]], Sequence[Seed]] | None = None
 
     @property
     def custom(self) -> CustomGradientCall | None:
@@ -469,6 +471,33 @@ class Recording(SafeContext):
         self.record(IdentityFunction(), [values], [values], values, array)
         if array in self.runtime.exported:
             self.ledger.expect(array, host_views.cast(values, array.compute))
+
+    def store_number(self, array: Storage, index: Index, value: object) -> bool:
+        """Store a recorded result of a host computation that the user received, in an array of
+        shape (). Return True if it was stored, False for other values.
+
+        Raises GradientError for sums with such a result, and for other arrays with a gradient.
+        """
+        if self.is_paused or array.whole.companion(self.kind) is None:
+            return False
+        if isinstance(value, np.ndarray):
+            results, is_same = [value], True
+        else:
+            terms = places_of(value)
+            results = [x.result for x in terms if isinstance(x, HostNumber)]
+            is_same = len(terms) == 1 and all(
+                np.array_equal(value, x, equal_nan=True) for x in results
+            )
+        if not any(self.computed(x) for x in results):
+            return False
+        if index != () or array.shape != () or not is_same:
+            raise GradientError(
+                "the derivative of this value would be lost here", user_span(),
+                help="store it unchanged into an array of shape (), s[None] = value, and compute with "
+                "s[None] in a kernel; for a constant, store float(value)",
+            )  # fmt: skip
+        array.from_numpy(results[0])
+        return True
 
     def copy_tensor(self, target: Storage, tensor: Any) -> bool:
         """Copy a torch tensor that requires or has a gradient, and record that. Return True if it

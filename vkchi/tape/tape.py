@@ -370,6 +370,8 @@ class Tape(Recording):
     def run_gradients(self, seeds: Sequence[tuple[Any, Cotangent]]) -> None:
         """Add the derivatives of outputs, weighted with their cotangents, and set `report`."""
         self.ledger.clear_slopes()
+        if self.adjust_seeds is not None:
+            seeds = self.adjust_seeds(seeds)
         try:
             with self.apart_from_leftovers():
                 run = self.grad_again if self.snapshots.is_over else self.grad_once

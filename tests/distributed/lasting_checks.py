@@ -1,0 +1,211 @@
+"""Checks of gradients of reductions and of checkpoints, as in `checks`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from checks import raises, start  # noqa: F401
+
+import vkchi as ti
+
+dist = ti.distributed
+error = ti.ad.GradientError
+
+
+def owned_part(grid: Any, whole: Any) -> Any:
+    return whole[tuple(slice(a, b) for a, b in grid.owned.bounds)]
+
+
+def gradients_of_reductions(_: Path) -> None:
+    """Of sums and products, as the loss, in functions of it, and between fields; also under memory
+    budgets that differ between ranks."""
+    shape = (12, 10)
+    rng = np.random.default_rng(4)
+    values, weights = rng.random(shape, np.float32) + 0.5, rng.random(shape, np.float32)
+    a, w = values.astype(float), weights.astype(float)
+    grid = dist.Grid(shape, 1, True)
+    u, v, t = (grid.field(ti.f32, needs_grad=True) for _ in range(3))
+    pair = grid.field(ti.types.vector(2, ti.f32), needs_grad=True)
+    weight = grid.field(ti.f32)
+    s, loss = (ti.field(ti.f32, (), needs_grad=True) for _ in range(2))
+    both = ti.field(ti.types.vector(2, ti.f32), (), needs_grad=True)
+    s1 = ti.ndarray(ti.f32, (), needs_grad=True)
+    owned = grid.owned
+
+    @ti.kernel
+    def normalize():
+        for i, j in owned:
+            v[i, j] = weight[i, j] * u[i, j] / s[None]
+
+    @ti.kernel
+    def average(x: ti.template(), y: ti.template()):
+        for i, j in owned:
+            y[i, j] = 0.5 * (x[i - 1, j] + x[i, j] ** 2)
+
+    @ti.kernel
+    def root():
+        loss[None] = 3.0 * ti.sqrt(s[None])
+
+    @ti.kernel
+    def root_of_array(x: ti.types.ndarray()):
+        loss[None] += x[None] ** 2
+
+    @ti.kernel
+    def split():
+        for i, j in owned:
+            pair[i, j] = [u[i, j], u[i, j] ** 2]
+
+    @ti.kernel
+    def join():
+        loss[None] = both[None][0] * both[None][1]
+
+    def direct() -> None:
+        loss[None] = grid.sum(u)
+
+    def product() -> None:
+        grid.dot(u, weight, out=loss)
+
+    def of_the_norm() -> None:
+        grid.dot(u, u, out=s)
+        root()
+
+    def normalized() -> None:
+        grid.sum(u, out=s)
+        normalize()
+        grid.dot(v, v, out=s1)
+        root_of_array(s1)
+
+    def vectors() -> None:
+        split()
+        grid.sum(pair, out=both)
+        join()
+
+    def exchanged() -> None:
+        grid.exchange(u)
+        average(u, t)
+        grid.exchange(t)
+        average(t, v)
+        print(end="" if grid.sum(v) > 0 else "no")
+        loss[None] = grid.dot(v, weight)
+
+    total = a.sum()
+    n = w * a / total
+    d = 4 * (n**2).sum() * n  # by the normalized values
+    first = 0.5 * (np.roll(a, 1, 0) + a**2)
+    back = 0.5 * np.roll(w, -1, 0) + first * w
+    expected = {
+        direct: (total, np.ones(shape)),
+        product: ((a * w).sum(), w),
+        of_the_norm: (3 * np.sqrt((a**2).sum()), 3 * a / np.sqrt((a**2).sum())),
+        normalized: ((n**2).sum() ** 2, d * w / total - (d * w * a).sum() / total**2),
+        vectors: (total * (a**2).sum(), (a**2).sum() + total * 2 * a),
+        exchanged: (
+            (0.5 * (np.roll(first, 1, 0) + first**2) * w).sum(),
+            0.5 * np.roll(back, -1, 0) + a * back,
+        ),
+    }
+    for run, (value, gradient) in expected.items():
+        budgets = (None, 6000 * (1 + dist.rank() % 2)) if run is exchanged else (None,)
+        for memory in budgets:
+            for x, given in ((u, values), (weight, weights)):
+                grid.scatter(given, x)
+            with ti.ad.Tape(loss, **({} if memory is None else {"memory": memory})):
+                run()
+            assert np.isclose(loss[None], value, rtol=1e-5), (run, memory, loss[None], value)
+            found = u.grad.to_numpy()[1:-1, 1:-1]
+            far = np.abs(found - owned_part(grid, gradient)).max() / np.abs(gradient).max()
+            assert far < 1e-5, (run, memory, far)
+    grid.scatter(values, u)
+    with ti.ad.Tape() as tape:
+        of_the_norm()
+    for times in (1, 2):
+        tape.backward({loss: 2.0})
+        found, want = u.grad.to_numpy()[1:-1, 1:-1], 6 * a / np.sqrt((a**2).sum())
+        assert np.allclose(found, times * owned_part(grid, want), rtol=1e-5)
+
+
+def losses_that_are_ambiguous_are_refused(_: Path) -> None:
+    grid = dist.Grid((8, 8), 1)
+    u = grid.field(ti.f32, needs_grad=True)
+    s, p, loss = (ti.field(ti.f32, (), needs_grad=True) for _ in range(3))
+    vector = ti.field(ti.types.vector(2, ti.f32), (), needs_grad=True)
+    several = ti.field(ti.f32, 3, needs_grad=True)
+    owned = grid.owned
+    u.fill(1)
+    p.fill(1)
+
+    @ti.kernel
+    def add_own():
+        for i, j in owned:
+            loss[None] += u[i, j] * s[None]
+
+    @ti.kernel
+    def loop():
+        for i, j in owned:
+            loss[None] += s[None]
+
+    @ti.kernel
+    def scale():
+        loss[None] = s[None] * p[None]
+
+    @ti.kernel
+    def square():
+        loss[None] = s[None] ** 2
+
+    def act(*steps: Any) -> Any:
+        def run() -> None:
+            with ti.ad.Tape(loss):
+                for step in steps:
+                    step()
+
+        return run
+
+    total = lambda: grid.sum(u, out=s)  # noqa: E731
+    for step in (add_own, loop, scale):
+        raises(error, act(total, step), "values of this rank", "grid.sum(v, out=s)")
+    if dist.size() > 1:
+        only_one = lambda: square() if dist.rank() == 1 else None  # noqa: E731
+        raises(error, act(total, only_one), "otherwise on other ranks")
+
+        def own_factor() -> None:
+            s[None] += dist.rank()
+            square()
+
+        raises(error, act(total, own_factor), "otherwise on other ranks")
+        with ti.ad.Tape(loss):
+            total()
+            loss.fill(0)
+            raises(error, lambda: several.__setitem__(1, grid.sum(u)), "unchanged")
+            raises(error, lambda: s.__setitem__(None, grid.sum(u) + 1), "unchanged")
+            s[None] = float(grid.sum(u))
+            square()
+            loss[None] = grid.sum(u)
+    wrong = ti.TaichiRuntimeTypeError
+    raises(wrong, lambda: grid.sum(u, out=vector), "out=")
+    raises(wrong, lambda: grid.sum(u, out=several), "out=")
+    raises(wrong, lambda: grid.sum(u, out=1.0), "out=")
+    for extremum in (grid.min, grid.max):
+        raises(error, act(lambda act=extremum: act(u, out=loss)), "not differentiated")
+        raises(error, act(lambda act=extremum: loss.__setitem__(None, act(u))), "Python")
+    number = ti.field(ti.f32, ())
+    grid.max(u, out=number)
+    assert number[None] == 1 and grid.sum(u, out=number) is None and number[None] == 64
+    x, y = (ti.field(ti.f32, 1, needs_dual=True) for _ in range(2))
+    with ti.ad.FwdMode(loss=y, param=x, seed=[1.0]):
+        raises(error, lambda: grid.sum(u), "forward")
+
+    @ti.ad.no_grad
+    def skipped() -> None:
+        grid.sum(u)
+
+    raises(error, act(skipped), "no_grad")
+    if dist.size() == 1:
+        u.from_numpy(np.random.default_rng(1).random(u.shape, np.float32))
+        with ti.ad.Tape(loss, grad_check=[u]):
+            grid.dot(u, u, out=s)
+            square()
+
+
+LASTING = ["start", "gradients_of_reductions", "losses_that_are_ambiguous_are_refused"]
