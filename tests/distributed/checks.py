@@ -321,9 +321,8 @@ def recordings_are_refused(_: Path) -> None:
         with recording:
             raises(ti.ad.GradientError, pending.wait, "before it")
     pending.wait()
-    for act in (grid.sum, lambda x: grid.dot(x, x), lambda x: grid.scatter(None, x)):
-        with ti.ad.Tape():
-            raises(ti.ad.GradientError, lambda act=act: act(u), "outside of the tape")
+    with ti.ad.Tape():
+        raises(ti.ad.GradientError, lambda: grid.scatter(None, u), "outside of the tape")
 
 
 def whole_gradient(values: Any, weights: Any, steps: int, wraps: bool) -> tuple[float, Any]:

@@ -112,7 +112,7 @@ def run_groups(
 
 
 if __name__ == "__main__":
-    import torch.distributed  # noqa: F401
+    import torch.distributed.checkpoint  # noqa: F401
 
     import vkchi  # noqa: F401
 

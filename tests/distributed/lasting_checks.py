@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from checks import raises, start  # noqa: F401
+from checks import expect_error, raises, start  # noqa: F401
 
 import vkchi as ti
+from vkchi.runtime import current_runtime
 
 dist = ti.distributed
 error = ti.ad.GradientError
@@ -208,4 +211,119 @@ def losses_that_are_ambiguous_are_refused(_: Path) -> None:
             square()
 
 
-LASTING = ["start", "gradients_of_reductions", "losses_that_are_ambiguous_are_refused"]
+# --- checkpoints ---------------------------------------------------------------------------------
+
+SHAPE = (13, 11)
+cell = ti.types.struct(p=ti.f32, n=ti.i32)
+
+
+def fields_of(grid: Any) -> dict[str, Any]:
+    made = {"u": grid.field(ti.f32), "m": grid.field(ti.types.matrix(2, 3, ti.f32))}
+    made["n"], made["s"] = grid.field(ti.i32, layout=ti.Layout.SOA), grid.field(cell)
+    for name in ("u8", "bf16", "f16"):
+        if current_runtime().device.caps.can_store(name):
+            made[name] = grid.field(getattr(ti, name))
+    return made
+
+
+def leaves_of(fields: dict[str, Any]) -> list[Any]:
+    return [y for x in fields.values() for y in ((x.p, x.n) if hasattr(x, "p") else (x,))]
+
+
+def whole_values(k: int, inner: tuple[int, ...]) -> Any:
+    return (np.arange(143 * int(np.prod(inner))).reshape(SHAPE + inner) + k) % 101
+
+
+def checkpoints_are_read_by_other_ranks(folder: Path) -> None:
+    """The first group of a run writes; each reads what the group before has written."""
+    place = folder.parent / "kept"
+    grid = dist.Grid(SHAPE, 1, (True, False))
+    fields = fields_of(grid)
+    leaves = leaves_of(fields)
+    if folder.name != "0":
+        for x in leaves:
+            x.fill(7)
+        assert grid.load(place, **fields) == 10 + int(folder.name) - 1
+        expected = [x.to_numpy() for x in leaves]
+        for k, x in enumerate(leaves):
+            x.fill(7)
+            grid.scatter(whole_values(k, x.element_shape), x)
+            assert (x.to_numpy() == expected[k]).all(), (k, "halos outside keep their values")
+    for k, x in enumerate(leaves):
+        grid.scatter(whole_values(k, x.element_shape), x)
+    for step in (5, 10 + int(folder.name), 10 + int(folder.name)):
+        grid.save(place, step, **fields)
+    names = sorted(path.name for path in place.iterdir())
+    last = f"step-{10 + int(folder.name)}"
+    assert names == ["latest", last, f"{last}.1"], names
+    dist.barrier()
+
+
+def fields_without_names_are_saved(folder: Path) -> None:
+    grid = dist.Grid((9, 8))
+    u, v, _ = grid.field(ti.f32, name="u"), grid.field(ti.i32), grid.field(ti.i32)
+    del _
+    u.fill(3)
+    v.fill(4)
+    place = folder / "unnamed"
+    grid.save(str(place))
+    u.fill(0)
+    v.fill(0)
+    assert grid.load(place) == 0 and u[grid.owned.bounds[0][0], 0 + grid.owned.bounds[1][0]] == 3
+    assert grid.sum(v) == 4 * 72
+    u.fill(0)
+    grid.load(place, field1=v)
+    assert grid.max(u) == 0
+    wrong = ti.TaichiRuntimeTypeError
+    raises(wrong, lambda: grid.save(place, -1), "step")
+    twice = grid.field(ti.f32, name="u")
+    raises(wrong, lambda: grid.save(place), "name 'u'")
+    del twice
+    raises(ti.DistributedError, lambda: grid.load(place, w=u), "w is f32", "u: f32")
+    raises(ti.DistributedError, lambda: grid.load(place, u=v), "u is i32")
+    raises(ti.DistributedError, lambda: grid.load(folder / "none", u=u), "no checkpoint")
+    other = dist.Grid((8, 9))
+    raises(ti.DistributedError, lambda: other.load(place, u=other.field(ti.f32)), "[9, 8]")
+    if dist.size() > 1:
+        step = int(dist.rank() > 0)
+        raises(ti.DistributedError, lambda: grid.save(place, step, u=u), "step=0 on rank 0")
+    file = folder / "file"
+    file.write_text("")
+    raises(ti.DistributedError, lambda: grid.save(file, u=u), "Error")
+    with ti.ad.Tape():
+        raises(error, lambda: grid.load(place, u=u), "outside of the tape")
+    dist.barrier()
+    if dist.rank() == 0:
+        for path in place.glob("step-0/*.distcp"):
+            path.write_bytes(path.read_bytes()[:100])
+    dist.barrier()
+    u.fill(5)
+    raises(ti.DistributedError, lambda: grid.load(place, u=u), "load()")
+    assert grid.max(u) == 5, "the group can still be used, and nothing was read"
+
+
+def a_rank_is_killed_while_it_saves(folder: Path) -> None:
+    grid = dist.Grid((12, 8), periodic=True)
+    u = grid.field(ti.f32)
+    u.fill(1)
+    grid.save(folder / "kept", 1, u=u)
+    u.fill(2)
+    if dist.rank() == 1:
+        from vkchi.distributed import checkpoint
+
+        checkpoint.BlockSavePlanner.resolve_data = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    expect_error(lambda: grid.save(folder / "kept", 2, u=u), "save()", "died")
+    assert (folder / "kept" / "latest").read_text() == "step-1"
+    os.environ.pop("RANK")
+    os.environ.pop("WORLD_SIZE")
+    dist.finalize()
+    dist.init()
+    alone = dist.Grid((12, 8))
+    v = alone.field(ti.f32)
+    assert alone.load(folder / "kept", u=v) == 1 and alone.sum(v) == 96
+
+
+LASTING = [
+    "start", "gradients_of_reductions", "losses_that_are_ambiguous_are_refused",
+    "checkpoints_are_read_by_other_ranks", "fields_without_names_are_saved",
+]  # fmt: skip

@@ -48,15 +48,16 @@ def test_all_checks_pass_in_groups_of(sizes: list[int], tmp_path: Path) -> None:
     assert len(found) == len(sizes) and not failures_in(found)
 
 
-def test_reductions_have_gradients_in_groups(tmp_path: Path) -> None:
+def test_reductions_and_checkpoints_in_groups(tmp_path: Path) -> None:
+    """Each group reads the checkpoint of the one before."""
     names = names_of("LASTING", "lasting_checks.py")
-    found = groups.run_groups([(size, names) for size in (1, 2, 3)], tmp_path, 240)
+    found = groups.run_groups([(size, names) for size in (2, 1, 3)], tmp_path, 240)
     assert len(found) == 3 and not failures_in(found)
 
 
 def test_failures_of_a_rank_are_errors_on_the_others(tmp_path: Path) -> None:
     """Rank 1 is killed, hangs or raises."""
-    names = names_of("FAILURES")
+    names = [*names_of("FAILURES"), "a_rank_is_killed_while_it_saves"]
     found = groups.run_groups([(3, ["start_short", name]) for name in names], tmp_path, 30)
     assert len(found) == len(names) and not failures_in(found, "1")
 

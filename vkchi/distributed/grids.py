@@ -16,19 +16,29 @@ step()
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+import os
+import weakref
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vkchi.distributed import reductions
 from vkchi.distributed.decomposition import Decomposition, box_shape, check_ranks, choose_ranks
 from vkchi.distributed.exchange import Exchange, Plan, check_not_in_flight, local_slices
 from vkchi.distributed.group import current_group, tag_of
-from vkchi.errors import ArgumentError, DistributedError, GradientError, KernelRuntimeError
+from vkchi.errors import (
+    ArgumentError,
+    DistributedError,
+    GradientError,
+    KernelRuntimeError,
+    MissingPackageError,
+)
 from vkchi.fields.constructors import ComponentOrder, field
 from vkchi.fields.field import Field
 from vkchi.fields.storage import Storage
+from vkchi.fields.struct_arrays import StructArrays
 from vkchi.hooks import python_scope
 from vkchi.interop import host_views
+from vkchi.interrupts.imports import import_uninterrupted
 from vkchi.interrupts.weak import insert_bounded
 from vkchi.lang.ndrange import ndrange
 from vkchi.runtime import current_runtime
@@ -37,6 +47,8 @@ from vkchi.types import Scalar, Tensor, cook, shape_of
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from numpy.typing import NDArray
 
     from vkchi.fields.struct_arrays import StructField
@@ -119,6 +131,9 @@ class Grid:
         self._origin = tuple(begin - self.halo for begin, _ in self._owned)
         self._extent = tuple(n + 2 * self.halo for n in box_shape(self._owned))
         self._plans: dict[tuple[int, ...], Plan] = {}
+        # Names of the fields that exist, and these, by order.
+        self._made: dict[int, tuple[str, weakref.ref[Any]]] = {}
+        self._made_count = 0
 
     def __repr__(self) -> str:
         return f"<Grid of shape {self.shape} on ranks {self.ranks}>"
@@ -147,6 +162,10 @@ class Grid:
         self._group.agree(
             "Grid.field()", dtype=str(cook(dtype)), needs_grad=needs_grad, name=name, layout=layout
         )
+        for k in [k for k, (_, ref) in self._made.items() if ref() is None]:
+            del self._made[k]
+        self._made[self._made_count] = name or f"field{self._made_count}", weakref.ref(made)
+        self._made_count += 1
         return made
 
     # --- halos -----------------------------------------------------------------------------------
@@ -315,6 +334,114 @@ class Grid:
         """The values of the owned cells, perhaps a view of the memory."""
         found: NDArray[Any] = x.seen()[local_slices(x, self._owned)]
         return found
+
+    # --- checkpoints -----------------------------------------------------------------------------
+
+    def save(
+        self, path: str | os.PathLike[str], step: int = 0, **arrays: Field | StructField
+    ) -> None:
+        """Write the owned cells of fields to a folder, for `load` on any number of ranks.
+
+        All ranks must reach the folder. A rank that dies meanwhile leaves the last checkpoint as it
+        was; the last two are kept.
+
+        Args:
+            path: the folder; it is made if there is none.
+            step: a number that `load` returns.
+            **arrays: fields by name. By default all fields of the grid, by their `name=`, or
+                "field0", "field1" in the order in which they were made.
+
+        Raises:
+            ArgumentError: for fields of another block, equal names, and a negative step.
+            DistributedError: if a rank fails or cannot write, or ranks give other arguments.
+            MissingPackageError: without torch.
+        """
+        members = self._named("save", arrays)
+        self._check_recorded_graph("save")
+        if operator.index(step) < 0:
+            raise ArgumentError(f"save: step is 0 or more, not {step}")
+        facts, checkpoint = self._facts(members), self._checkpoints()
+        self._group.agree("Grid.save()", path=os.fspath(path), step=step, **facts)
+        begin = [first for first, _ in self._owned]
+        blocks = {
+            name: checkpoint.Block(self._owned_values(x), begin, self.shape)
+            for name, x in members.items()
+        }
+        checkpoint.save(self._group, os.fspath(path), operator.index(step), blocks, facts)
+
+    def load(self, path: str | os.PathLike[str], **arrays: Field | StructField) -> int:
+        """Read the latest checkpoint in a folder, exchange halos, and return its `step`.
+
+        Halos outside a domain that is not periodic keep their values.
+
+        Args:
+            path: the folder given to `save`.
+            **arrays: as in `save`. Other arrays of the checkpoint are not read.
+
+        Raises:
+            ArgumentError: for fields of another block, and equal names.
+            DistributedError: if there is no checkpoint, it cannot be read, or has another shape or
+                other arrays. No field has changed then.
+            GradientError: inside a tape.
+            MissingPackageError: without torch.
+        """
+        members = self._named("load", arrays)
+        self._check_not_recording("load")
+        facts, checkpoint = self._facts(members), self._checkpoints()
+        self._group.agree("Grid.load()", path=os.fspath(path), **facts)
+        folder, saved = checkpoint.find(self._group, os.fspath(path))
+        if saved["shape"] != facts["shape"]:
+            raise DistributedError(f"load: {folder} is of a grid of shape {saved['shape']}")
+        for name, elem in facts["arrays"].items():
+            if saved["arrays"].get(name) != elem:
+                listed = ", ".join(f"{k}: {v}" for k, v in saved["arrays"].items())
+                raise DistributedError(f"load: {name} is {elem}, and {folder} has {listed}")
+        begin = [first for first, _ in self._owned]
+        blocks = {
+            name: checkpoint.Block(np.empty_like(self._owned_values(x)), begin, self.shape)
+            for name, x in members.items()
+        }
+        checkpoint.load(self._group, folder, blocks)
+        for name, x in members.items():
+            whole = x.to_numpy()
+            whole[local_slices(x, self._owned)] = blocks[name].values
+            x.from_numpy(whole)
+        self.exchange(*members.values())
+        return int(saved["step"])
+
+    def _named(self, who: str, arrays: Mapping[str, Field | StructField]) -> dict[str, Storage]:
+        """Fields by name, structs by their members; without names all fields of the grid."""
+        found: dict[str, Storage] = {}
+        given = list(arrays.items()) or [
+            (name, x) for name, ref in self._made.values() if (x := ref()) is not None
+        ]
+        for name, x in given:
+            leaves = x._leaves() if isinstance(x, StructArrays) else [((), x)]
+            for path, leaf in leaves:
+                key = ".".join((name, *path))
+                if key in found:
+                    raise ArgumentError(f"{who}: two fields have the name {key!r}: give names, "
+                                        f"grid.{who}(path, u=u, v=v)")  # fmt: skip
+                found[key] = leaf
+        self._members(who, list(found.values()))
+        return found
+
+    def _facts(self, members: Mapping[str, Storage]) -> dict[str, Any]:
+        """Description of a checkpoint of fields."""
+        arrays = {name: str(x.elem) for name, x in members.items()}
+        return {"shape": list(self.shape), "arrays": arrays}
+
+    def _checkpoints(self) -> ModuleType:
+        """The module `checkpoint`. Raises MissingPackageError without torch."""
+        try:
+            import_uninterrupted("torch.distributed.checkpoint")
+        except ImportError:
+            raise MissingPackageError(
+                "checkpoints need torch: pip install 'vkchi[distributed]'"
+            ) from None
+        from vkchi.distributed import checkpoint
+
+        return checkpoint
 
     # --- reductions ------------------------------------------------------------------------------
 
