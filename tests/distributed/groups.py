@@ -1,9 +1,9 @@
 """Run checks in groups of processes: `python groups.py SECONDS FOLDER SIZE:NAME,NAME...`.
 
 The process imports torch and vkchi once, and forks the ranks of one group after the other. Each
-rank runs the functions of `*checks.py` with these names in order, and stores what failed. A group that
-takes longer than SECONDS is killed. The result, JSON on the last line of stdout, has a dictionary
-of failures by check and rank per group.
+rank runs the functions of `*checks.py` with these names in order, and stores what failed. A group
+that takes longer than SECONDS is killed. The result, JSON on the last line of stdout, has a
+dictionary of failures by check and rank per group.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Block:
         return found
 
 
-class BlockSavePlanner(dcp.DefaultSavePlanner):
+class BlockSavePlanner(dcp.DefaultSavePlanner):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
 
@@ -74,7 +74,7 @@ class BlockSavePlanner(dcp.DefaultSavePlanner):
         return found
 
 
-class BlockLoadPlanner(dcp.DefaultLoadPlanner):
+class BlockLoadPlanner(dcp.DefaultLoadPlanner):  # type: ignore[misc]
     def set_up_planner(
         self, state_dict: dict[str, Block], metadata: dcp.Metadata | None = None,
         is_coordinator: bool = False,

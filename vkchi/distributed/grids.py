@@ -409,9 +409,9 @@ class Grid:
         self.exchange(*members.values())
         return int(saved["step"])
 
-    def _named(self, who: str, arrays: Mapping[str, Field | StructField]) -> dict[str, Storage]:
+    def _named(self, who: str, arrays: Mapping[str, Field | StructField]) -> dict[str, Field]:
         """Fields by name, structs by their members; without names all fields of the grid."""
-        found: dict[str, Storage] = {}
+        found: dict[str, Field] = {}
         given = list(arrays.items()) or [
             (name, x) for name, ref in self._made.values() if (x := ref()) is not None
         ]
@@ -426,7 +426,7 @@ class Grid:
         self._members(who, list(found.values()))
         return found
 
-    def _facts(self, members: Mapping[str, Storage]) -> dict[str, Any]:
+    def _facts(self, members: Mapping[str, Field]) -> dict[str, Any]:
         """Description of a checkpoint of fields."""
         arrays = {name: str(x.elem) for name, x in members.items()}
         return {"shape": list(self.shape), "arrays": arrays}

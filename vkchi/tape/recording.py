@@ -54,6 +54,8 @@ from vkchi.types.lazy_numpy import np
 if TYPE_CHECKING:
     from vkchi.calls.call import Memory, Values
 
+    Seeds = Sequence[tuple[Any, Any]]  # outputs and cotangents
+
 
 class FunctionContext(NamedTuple):
     """Context of a function whose kernels are not recorded one by one.
@@ -98,7 +100,7 @@ class Recording(SafeContext):
         self.snapshots = Snapshots(budget_bytes, ledger)
         self.used: dict[int, CallFacts] = {}  # facts whose uses are recorded, by id
         self.races = RaceFinder(lambda array: ledger.open(array).history.version)
-        self.adjust_seeds: Callable[[Sequence[Seed]], Sequence[Seed]] | None = None
+        self.adjust_seeds: Callable[[Seeds], Seeds] | None = None
 
     @property
     def custom(self) -> CustomGradientCall | None:
@@ -486,15 +488,15 @@ class Recording(SafeContext):
             terms = places_of(value)
             results = [x.result for x in terms if isinstance(x, HostNumber)]
             is_same = len(terms) == 1 and all(
-                np.array_equal(value, x, equal_nan=True) for x in results
+                np.array_equal(np.asarray(value), x, equal_nan=True) for x in results
             )
         if not any(self.computed(x) for x in results):
             return False
         if index != () or array.shape != () or not is_same:
             raise GradientError(
                 "the derivative of this value would be lost here", user_span(),
-                help="store it unchanged into an array of shape (), s[None] = value, and compute with "
-                "s[None] in a kernel; for a constant, store float(value)",
+                help="store it unchanged into an array of shape (), s[None] = value, and compute "
+                "with s[None] in a kernel; for a constant, store float(value)",
             )  # fmt: skip
         array.from_numpy(results[0])
         return True
