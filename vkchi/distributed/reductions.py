@@ -23,7 +23,7 @@ def wide_type(dtype: Any) -> Any:
 def reduce(group: Group, who: str, values: Sequence[NDArray[Any]], axes: int) -> NDArray[Any]:
     """Reduce arrays by "sum", "min" or "max" over their first `axes` axes, or two by "dot", and
     over ranks. NaNs propagate."""
-    act: Any = {"min": np.minimum, "max": np.maximum}.get(who, np.add)
+    act: Any = np.minimum if who == "min" else np.maximum if who == "max" else np.add
     wide = wide_type(np.result_type(*values))
     if who == "dot":
         part = (values[0].astype(wide) * values[1].astype(wide)).sum()
