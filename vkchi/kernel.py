@@ -327,6 +327,8 @@ class Kernel:
                 kernel.watch = RaceWatch(is_kept)
         if is_new:
             runtime.compiled.append((fn.__name__, perf_counter() - began))
+            if runtime.on_compiled is not None:
+                runtime.on_compiled(fn)
         return kernel
 
     def _compile_python(

@@ -38,6 +38,8 @@ from vkchi.target.options import (
 from vkchi.types import SCALARS, Defaults, Scalar, bf16, cook, f32, f64, i32, i64
 
 if TYPE_CHECKING:
+    from types import FunctionType
+
     from vkchi.cache.store import CacheStore
     from vkchi.device import Device
     from vkchi.fields.trees.fields_builder import GlobalRoot
@@ -104,6 +106,7 @@ class Runtime:
     - `host_arrays`: finder of other libraries' arrays used in place (`interop.in_place`).
     - `deferred`: launches do not wait for work in memory of numpy and torch.
     - `cuda`: link to the same device in CUDA (`interop.cuda.link`), or the reason for its absence.
+    - `on_compiled`: called with the function of each kernel that was compiled.
     - `is_cpu_wanted`: the user selected `ti.cpu`, and the device is one.
     """
 
@@ -123,6 +126,7 @@ class Runtime:
         self._reports: ReportBuffer | None = None
         self.profiler: KernelProfiler | None = None
         self.compiled: deque[tuple[str, float]] = deque(maxlen=MOST_COMPILED)  # (kernel, seconds)
+        self.on_compiled: Callable[[FunctionType], None] | None = None
         self.recording: Any = None  # last recorder of calls; see `tape`
         self.host_arrays: Any = None
         self.deferred = deferred

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 from pathlib import Path
@@ -14,6 +15,17 @@ import vkchi as ti
 from vkchi.runtime import current_runtime
 
 dist = ti.distributed
+SOURCE = """
+import vkchi as ti
+
+@ti.func
+def NAME_of(v):
+    return v * 2.0
+
+@ti.kernel
+def NAME() -> ti.f32:
+    return NAME_of(1.0)
+"""
 error = ti.ad.GradientError
 
 
@@ -323,7 +335,35 @@ def a_rank_is_killed_while_it_saves(folder: Path) -> None:
     assert alone.load(folder / "kept", u=v) == 1 and alone.sum(v) == 96
 
 
+def kernels_of_other_sources_are_errors(folder: Path) -> None:
+    """In debug mode, at the first exchange after a compilation."""
+    dist.init(timeout=60.0, debug=True)
+    mine = folder / f"rank{dist.rank()}"
+    mine.mkdir()
+    names = ("scale", "only_here")
+    text = "\n\n".join(SOURCE.replace("NAME", name) for name in names)
+    other = text.replace("2.0", "3.0")  # on rank 2
+    (mine / "shared.py").write_text(other if dist.rank() == 2 else text)
+    spec = importlib.util.spec_from_file_location("shared", mine / "shared.py")
+    assert spec is not None and spec.loader is not None
+    shared = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(shared)
+    grid = dist.Grid((9, 8))
+    u = grid.field(ti.f32)
+    grid.exchange(u)
+    if dist.rank() == 0:
+        shared.only_here()
+    grid.exchange(u)
+    shared.scale()
+    if dist.size() == 3:
+        raises(ti.DistributedError, lambda: grid.exchange(u), "shared.", "rank 2 than on rank 0")
+    else:
+        grid.exchange(u)
+    dist.init(timeout=60.0)
+
+
 LASTING = [
     "start", "gradients_of_reductions", "losses_that_are_ambiguous_are_refused",
     "checkpoints_are_read_by_other_ranks", "fields_without_names_are_saved",
+    "kernels_of_other_sources_are_errors",
 ]  # fmt: skip

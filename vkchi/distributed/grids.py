@@ -192,6 +192,8 @@ class Grid:
         """
         members = self._members("exchange", fields)
         self._check_recorded_graph("exchange")
+        if self._group.sources is not None:
+            self._group.sources.compare("exchange()")
         tape = current_runtime().tape
         if tape is not None:
             from vkchi.distributed.recorded import exchange_in_tape  # imports the tape

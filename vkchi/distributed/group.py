@@ -20,11 +20,13 @@ from contextlib import contextmanager
 from datetime import timedelta
 from itertools import zip_longest
 from threading import get_ident
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from vkchi import env, platform, runtime
 from vkchi.device import list_devices
 from vkchi.errors import ArgumentError, DistributedError, KernelRuntimeError, MissingPackageError
+from vkchi.frontend.syntax.source import read_block
 from vkchi.hooks import python_scope
 from vkchi.interrupts.imports import import_uninterrupted
 from vkchi.interrupts.local import local
@@ -60,6 +62,7 @@ class Group:
         self.thread, self.count, self.failed = get_ident(), 0, ""
         self.operation = ""
         self.in_flight: list[Any] = []  # exchanges that have not been waited for
+        self.sources: KernelSources | None = None  # in debug mode
 
     def begin(self, operation: str, facts: str = "") -> int:
         """Count an operation and return its digest. Raises DistributedError after a failure, and
@@ -198,6 +201,55 @@ class Group:
                 work.wait()
 
 
+class KernelSources:
+    """Checksums of the sources of kernels and functions on all ranks, compared in debug mode.
+
+    `new` are those of kernels that were compiled since the last comparison, by name; `known` those
+    compared before, by name and rank.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.new: set[tuple[str, int]] = set()
+        self.known: dict[str, dict[int, set[str]]] = {}
+
+    def note(self, kernel: FunctionType) -> None:
+        """Record a compiled kernel and the `ti.func`s that it can reach."""
+        from vkchi.cache.kernel_survey import KernelSurvey, NoDigestError  # few programs debug
+
+        try:
+            texts = dict(KernelSurvey(kernel).texts)
+        except NoDigestError:  # captured values are not compared
+            texts = {kernel: "".join(read_block(kernel))}
+        for fn, text in texts.items():
+            name = f"{fn.__module__}.{fn.__qualname__}"
+            if "<" in fn.__qualname__:  # other ranks may take another of the same name
+                name += f":{fn.__code__.co_firstlineno}"
+            self.new.add((name, zlib.crc32(text.encode())))
+
+    def compare(self, operation: str) -> None:
+        """Compare the sources that are new on any rank. Raises DistributedError on all ranks if
+        they differ."""
+        group, new = self.group, sorted(self.new)
+        count = np.array([len(new)], np.int64)
+        if not group.exchange_words(operation, group.begin("kernels()"), count).any():
+            return
+        self.new.difference_update(new)
+        lines = group.gather_texts("kernels()", "\n".join(f"{name} {k}" for name, k in new))
+        for rank, text in enumerate(lines):
+            for line in text.splitlines():
+                name, _, checksum = line.rpartition(" ")
+                self.known.setdefault(name, {}).setdefault(rank, set()).add(checksum)
+        for name, by_rank in self.known.items():
+            first = min(by_rank)
+            for rank, found in by_rank.items():
+                if not (found <= by_rank[first] or found >= by_rank[first]):
+                    raise DistributedError(
+                        f"{operation}: {name}() has other source code on rank {rank} than on rank "
+                        f"{first}: start all ranks from the same files"
+                    )
+
+
 def tag_of(digest: int, sender: int, receiver: int, size_bytes: int) -> int:
     """Tag of a message: equal on both sides if they agree on the operation and its size."""
     return zlib.crc32(f"{digest} {sender} {receiver} {size_bytes}".encode()) & 0x7FFF
@@ -281,6 +333,9 @@ def init(
     if group.size > 1:
         options["random_seed"] = (seed + 0x9E3779B1 * group.rank) & 0x7FFFFFFF
     runtime.init(device=chosen, **options)
+    opened = runtime.current_runtime()
+    group.sources = KernelSources(group) if opened.options.debug and group.size > 1 else None
+    opened.on_compiled = None if group.sources is None else group.sources.note
 
 
 def choose_device(
