@@ -324,7 +324,7 @@ def a_rank_is_killed_while_it_saves(folder: Path) -> None:
         from vkchi.distributed import checkpoint
 
         checkpoint.BlockSavePlanner.resolve_data = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-    expect_error(lambda: grid.save(folder / "kept", 2, u=u), "save()", "died")
+    expect_error(lambda: grid.save(folder / "kept", 2, u=u), "save()", within=20.0)
     assert (folder / "kept" / "latest").read_text() == "step-1"
     os.environ.pop("RANK")
     os.environ.pop("WORLD_SIZE")
