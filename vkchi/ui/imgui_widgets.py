@@ -18,24 +18,37 @@ from vkchi.ui.draw_calls import Colour, colour_of
 BUTTONS = {1: 0, 2: 1, 3: 2}  # left, right, middle
 
 
-# The dark colours of Dear ImGui 1.84, which Taichi's windows have.
+# Taichi's windows have the look of Dear ImGui 1.84. `set_style` sets colours and sizes that have
+# changed since; `begin` and `color_edit_3` correct what is not in the style.
 DARK = {
     "window_bg": (0.06, 0.06, 0.06, 0.94),
     "popup_bg": (0.08, 0.08, 0.08, 0.94),
     "frame_bg": (0.16, 0.29, 0.48, 0.54),
     "frame_bg_hovered": (0.26, 0.59, 0.98, 0.4),
     "frame_bg_active": (0.26, 0.59, 0.98, 0.67),
+    "checkbox_selected_bg": (0.16, 0.29, 0.48, 0.54),
 }
+STYLE = {
+    "grab_min_size": 10.0,  # of sliders
+    "scrollbar_padding": 3.0,
+    "color_marker_size": 0.0,  # where the letters R, G, B cannot be chosen
+    "hover_flags_for_tooltip_mouse": 0,  # no delay
+}
+TITLE_SPACING = (2.0, 4.0)  # twice the first is the space between arrow and title
 
 
 def set_style(imgui: Any) -> None:
-    """Give the current context the look of Taichi's windows: dark, and no markers beside the
-    components of colours."""
+    """Give the current context the look of Taichi's windows."""
     style = imgui.get_style()
     for name, colour in DARK.items():
-        style.set_color_(getattr(imgui.Col_, name), imgui.ImVec4(*colour))
-    if hasattr(style, "color_marker_size"):  # since Dear ImGui 1.92.5
-        style.color_marker_size = 0.0
+        if hasattr(imgui.Col_, name):
+            style.set_color_(getattr(imgui.Col_, name), imgui.ImVec4(*colour))
+    for name, value in STYLE.items():
+        if hasattr(style, name):
+            setattr(style, name, value)
+    io = imgui.get_io()
+    if hasattr(io, "config_color_edit_flags"):
+        io.config_color_edit_flags |= imgui.ColorEditFlags_.no_color_markers  # the letters R, G, B
 
 
 class Gui:
@@ -114,7 +127,9 @@ class Gui:
         w, h = self._size
         self._imgui.set_next_window_pos((x * w, y * h), self._imgui.Cond_.once)
         self._imgui.set_next_window_size((width * w, height * h), self._imgui.Cond_.once)
+        self._imgui.push_style_var(self._imgui.StyleVar_.item_inner_spacing, TITLE_SPACING)
         self._imgui.begin(name)
+        self._imgui.pop_style_var()
         self._open += 1
 
     def end(self) -> None:
@@ -170,7 +185,20 @@ class Gui:
         """
         self._begin_frame()
         chosen = self._imgui.color_edit3(text, list(colour_of("color_edit_3", old_value)))[1]
+        self._draw_colour_border()
         return (float(chosen[0]), float(chosen[1]), float(chosen[2]))
+
+    def _draw_colour_border(self) -> None:
+        """Draw the border of the last widget's colour square as over the background of the window,
+        not over the colour."""
+        imgui = self._imgui
+        size, corner = imgui.get_frame_height(), imgui.get_item_rect_min()
+        left = corner.x + imgui.calc_item_width() - size
+        over, under = DARK["frame_bg"], DARK["window_bg"]
+        mixed = [a * over[3] + b * (1 - over[3]) for a, b in zip(over[:3], under)]
+        imgui.get_window_draw_list().add_rect(
+            (left, corner.y), (left + size, corner.y + size), imgui.get_color_u32((*mixed, 1.0))
+        )
 
     def button(self, text: str) -> bool:
         """A button; returns True if it was just clicked."""

@@ -8,9 +8,9 @@ The sources are templates for pygfx, with these variables:
 Lighting: colour * (ambient + sum of lights * max(0, normal . direction to the light)); of two-sided
 meshes with |normal . direction|. Source: Taichi's documentation of GGUI, and its images.
 
-Spheres are ray-traced on a square, so their outlines, normals and depths are exact. In perspective,
-the square is perpendicular to the view ray. Its half side is r d / sqrt(d^2 - r^2), the visible
-extent.
+Spheres are impostors, as in Taichi: a disc around the projected centre, whose radius is that of a
+segment of length r at the distance d of the centre. Normals and depths are those of the half sphere
+that is turned to the image plane.
 """
 
 from __future__ import annotations
@@ -91,55 +91,39 @@ fn vs_main(in: VertexInput) -> Varyings {
     var varyings: Varyings;
     varyings.color = vec3<f32>(colour_of(i));
     varyings.radius = f32(radius);
+    varyings.corner = vec2<f32>(corner);
+    let screen = u_stdinfo.physical_size;
     $$ if flat
-        let screen = u_stdinfo.physical_size;
         let size = 2.0 * radius * vec2<f32>(screen.y / screen.x, 1.0);
         let clip = clip_of(place_of(i));
-        varyings.corner = vec2<f32>(corner);
         varyings.position = vec4<f32>(clip.xy + corner * size, clip.zw);
     $$ else
         let centre = (u_stdinfo.cam_transform * vec4<f32>(place_of(i), 1.0)).xyz;
-        var way = vec3<f32>(0.0, 0.0, -1.0);
-        var size = radius;
-        if (!is_orthographic()) {
-            let far = length(centre);
-            way = centre / far;
-            size = radius * far / sqrt(max(far * far - radius * radius, 1e-4 * far * far));
-        }
-        let other = select(vec3<f32>(0.0, 1.0, 0.0), vec3<f32>(1.0, 0.0, 0.0), abs(way.y) > 0.9);
-        let right = normalize(cross(way, other));
-        let at = centre + size * (corner.x * right + corner.y * cross(right, way));
+        let clip = u_stdinfo.projection_transform * vec4<f32>(centre, 1.0);
+        let far = select(max(length(centre), 1e-9), 1.0, is_orthographic());
+        let size = radius * u_stdinfo.projection_transform[1][1] / far
+            * vec2<f32>(screen.y / screen.x, 1.0);
         varyings.centre = vec3<f32>(centre);
-        varyings.at = vec3<f32>(at);
-        varyings.position = vec4<f32>(u_stdinfo.projection_transform * vec4<f32>(at, 1.0));
+        varyings.position = vec4<f32>(clip.xy + corner * size * clip.w, clip.zw);
     $$ endif
     return varyings;
 }
 
 @fragment
 fn fs_main(varyings: Varyings) -> FragmentOutput {
+    let corner = varyings.corner;
+    let inside = 1.0 - dot(corner, corner);
+    if (inside < 0.0) { discard; }
     $$ if flat
-        if (dot(varyings.corner, varyings.corner) > 1.0) { discard; }
         let color = varyings.color;
     $$ else
-        let centre = varyings.centre;
-        var eye = vec3<f32>(0.0);
-        var way = normalize(varyings.at);
-        if (is_orthographic()) {
-            eye = vec3<f32>(varyings.at.xy, centre.z);
-            way = vec3<f32>(0.0, 0.0, -1.0);
-        }
-        let along = dot(way, centre - eye);
-        let miss = centre - eye - along * way;
-        let inside = varyings.radius * varyings.radius - dot(miss, miss);
-        if (inside < 0.0) { discard; }
-        let hit = eye + (along - sqrt(inside)) * way;
+        let normal = vec3<f32>(corner, sqrt(inside));
+        let hit = varyings.centre + varyings.radius * normal;
         let clip = u_stdinfo.projection_transform * vec4<f32>(hit, 1.0);
-        let depth = clip.z / clip.w;
-        if (depth < 0.0 || depth > 1.0) { discard; }
+        let depth = clamp(clip.z / clip.w, 0.0, 1.0);
         let turn = u_stdinfo.cam_transform_inv;
-        let normal = (turn * vec4<f32>((hit - centre) / varyings.radius, 0.0)).xyz;
-        let color = varyings.color * light_on((turn * vec4<f32>(hit, 1.0)).xyz, normal);
+        let color = varyings.color
+            * light_on((turn * vec4<f32>(hit, 1.0)).xyz, (turn * vec4<f32>(normal, 0.0)).xyz);
     $$ endif
     var out: FragmentOutput;
     out.color = vec4<f32>(color, 1.0);

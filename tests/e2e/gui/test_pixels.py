@@ -70,6 +70,16 @@ def test_img_has_the_pixels_of_this_frame() -> None:
     assert np.array_equal(gui.img, gui.get_image())
 
 
+def test_img_is_a_copy_of_the_image_that_was_set() -> None:
+    gui, picture = make(), np.random.default_rng(3).random((W, H, 3)).astype(np.float32)
+    gui.set_image(picture)
+    first = gui.img
+    assert first.dtype == np.float32 and first.flags.c_contiguous and first.flags.writeable
+    np.testing.assert_allclose(first[..., :3], picture, atol=1 / 255)
+    first[:] = 0
+    assert np.array_equal(gui.img, gui.get_image()) and gui.img.max() > 0
+
+
 def test_the_smallest_disc_is_a_pixel() -> None:
     gui = make()
     gui.circle(ti.Vector([0.5, 0.5]))

@@ -85,26 +85,32 @@ def light(scene) -> None:
 
 @pytest.mark.parametrize("centre", [(0, 0, 0), (1.2, 0.5, 0.5), (-0.8, -0.3, 1.5)])
 def test_a_ball(window, scene, centre) -> None:
-    """Against a ray tracer: outline, light, depth."""
+    """A disc around the image of the centre, shaded as the front half of the ball, as in Taichi."""
     centre, radius = np.array(centre, float), 0.5
     light(scene)
     scene.particles(field_of([centre]), radius=radius, color=COLOUR)
     image = shot(window, scene)
-    way = rays()
-    long = np.linalg.norm(way, axis=-1, keepdims=True)
-    way /= long
     from_eye = centre - [0, 0, FAR]
-    along = way @ from_eye
-    inside = radius**2 - (from_eye @ from_eye - along**2)
+    across = (rays()[:, :, :2] + from_eye[:2] / from_eye[2]) * np.linalg.norm(from_eye) / radius
+    inside = 1 - (across**2).sum(-1)
     hit = inside > 1e-2  # at the outline, all is steep
-    t = (along - np.sqrt(np.maximum(inside, 0)))[..., None]
-    at = t * way + [0, 0, FAR]
-    wanted = lit((at - centre) / radius, at, LIGHTS, (0.1, 0.2, 0.3))
+    normal = np.concatenate([across, np.sqrt(np.maximum(inside, 0))[..., None]], -1)
+    at = centre + radius * normal
+    wanted = lit(normal, at, LIGHTS, (0.1, 0.2, 0.3))
     assert abs(image - wanted)[hit].max() < 0.011 and image[inside < -1e-3].max() == 0
     depth = window.get_depth_buffer_as_numpy()
     near, far = 0.1, 1000
-    seen = near / (far - near) * (far / (t / long)[..., 0] - 1)
+    seen = near / (far - near) * (far / (FAR - at[..., 2]) - 1)
     assert abs(depth / seen - 1)[hit].max() < 4e-3 and depth[inside < -1e-3].max() == 0
+
+
+@pytest.mark.parametrize("far", [0.0, 0.1, 0.25])
+def test_a_ball_that_reaches_the_eye(window, scene, far: float) -> None:
+    """From outside it is whole, though nearer than the near plane; from inside it is not seen."""
+    scene.ambient_light((1, 1, 1))
+    scene.particles(field_of([[0, 0, FAR - far]]), radius=0.2, color=COLOUR)
+    image = shot(window, scene)
+    assert (image[W // 2, H // 2].tolist() != [0, 0, 0]) == (far > 0.2)
 
 
 def test_a_ball_without_perspective(window, scene) -> None:
