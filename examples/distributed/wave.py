@@ -1,19 +1,22 @@
 """A wave on a membrane, on any number of processes: the same bits as on one.
 
-python examples/distributed/wave.py [PICTURE.png]
-torchrun --nproc-per-node 4 examples/distributed/wave.py [PICTURE.png]
+python examples/distributed/wave.py [FILM.gif]
+torchrun --nproc-per-node 4 examples/distributed/wave.py [FILM.gif]
+
+Rank 0 writes the film, by default out/wave.gif.
 """
 
 from __future__ import annotations
 
 import sys
 import zlib
+from pathlib import Path
 
 import numpy as np
 
 import vkchi as ti
 
-N, STEPS, SPEED = 240, 200, 0.25
+N, STEPS, SPEED, EVERY = 240, 200, 0.25, 4  # EVERY: steps between the frames of the film
 
 
 def main() -> None:
@@ -33,17 +36,22 @@ def main() -> None:
             around = u[i - 1, j] + u[i + 1, j] + u[i, j - 1] + u[i, j + 1]
             after[i, j] = 2 * u[i, j] - before[i, j] + SPEED * (around - 4 * u[i, j])
 
+    frames = []
     begin(u, before)
-    for _ in range(STEPS):
+    for k in range(STEPS):
         grid.exchange(u)
         step(before, u, after)
         before, u, after = u, after, before
-    highest, whole = grid.max(u), grid.gather(u)
+        if (k + 1) % EVERY == 0:
+            frames.append(grid.gather(u))  # None but on rank 0
+    highest, whole = grid.max(u), frames[-1]
     if whole is not None:
         print(f"{ti.distributed.size()} processes, highest {highest:.6f}, ", end="")
         print(f"checksum {zlib.crc32(whole.tobytes()):08x}")
-        if len(sys.argv) > 1:
-            ti.tools.imwrite(np.clip(whole + 0.5, 0, 1), sys.argv[1])
+        film = Path(sys.argv[1] if len(sys.argv) > 1 else "out/wave.gif")
+        film.parent.mkdir(parents=True, exist_ok=True)
+        ti.tools.write_video(film, [np.clip(frame + 0.5, 0, 1) for frame in frames])
+        print(f"wrote {film}")
 
 
 if __name__ == "__main__":

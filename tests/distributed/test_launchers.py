@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-WAVE = ROOT / "examples" / "distributed" / "wave.py"
+EXAMPLES = ROOT / "examples" / "distributed"
+WAVE = EXAMPLES / "wave.py"
 pytest.importorskip("torch.distributed")
 pytestmark = [
     pytest.mark.device, pytest.mark.one_driver,
@@ -28,10 +29,11 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def torchrun() -> list[str]:
-    """The launcher of two processes, by address: a machine may have no name `localhost`."""
+def torchrun(processes: int = 2) -> list[str]:
+    """The launcher of processes, by address: a machine may have no name `localhost`."""
     place = ["--master-addr", "127.0.0.1", "--master-port", str(free_port())]
-    return [sys.executable, "-m", "torch.distributed.run", *place, "--nproc-per-node", "2"]
+    place += ["--nproc-per-node", str(processes)]
+    return [sys.executable, "-m", "torch.distributed.run", *place]
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -48,13 +50,26 @@ def output_of(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
-def test_the_example_gives_the_same_bits_on_two_processes(tmp_path: Path) -> None:
-    alone = output_of([sys.executable, str(WAVE), str(tmp_path / "wave.png")], tmp_path)
-    both = output_of([*torchrun(), str(WAVE)], tmp_path)
-    assert (tmp_path / "wave.png").is_file()
+def test_the_wave_has_the_same_bits_and_film_on_four_processes(tmp_path: Path) -> None:
+    films = [tmp_path / "films" / f"{count}.gif" for count in (1, 4)]
+    alone = output_of([sys.executable, str(WAVE), str(films[0])], tmp_path)
+    four = output_of([*torchrun(4), str(WAVE), str(films[1])], tmp_path)
     pattern = r"(\d) processes, highest ([-.\d]+), checksum (\w+)"
-    (one,), (two,) = re.findall(pattern, alone), re.findall(pattern, both)
-    assert (one[0], two[0]) == ("1", "2") and one[1:] == two[1:]
+    (one,), (all_,) = re.findall(pattern, alone), re.findall(pattern, four)
+    assert (one[0], all_[0]) == ("1", "4") and one[1:] == all_[1:]
+    assert films[0].read_bytes() == films[1].read_bytes()
+    image = pytest.importorskip("PIL.Image").open(films[0])
+    assert (image.n_frames, image.size) == (50, (240, 240))
+
+
+def test_gradient_descent_is_the_same_on_two_processes(tmp_path: Path) -> None:
+    command = [str(EXAMPLES / "heat_inverse.py"), "--rounds", "21"]
+    alone = output_of([sys.executable, *command], tmp_path)
+    both = output_of([*torchrun(), *command], tmp_path)
+    one, two = ([float(x) for x in re.findall(r"loss (\S+)", said)] for said in (alone, both))
+    assert "1 processes" in alone and "2 processes" in both and both.count("round   0") == 1
+    assert one == pytest.approx(two, rel=1e-2)
+    assert one[0] == 1 and one[-1] < 0.1
 
 
 RESTARTED = """
