@@ -128,8 +128,10 @@ class Gui:
         self._imgui.set_next_window_pos((x * w, y * h), self._imgui.Cond_.once)
         self._imgui.set_next_window_size((width * w, height * h), self._imgui.Cond_.once)
         self._imgui.push_style_var(self._imgui.StyleVar_.item_inner_spacing, TITLE_SPACING)
-        self._imgui.begin(name)
-        self._imgui.pop_style_var()
+        try:
+            self._imgui.begin(name)
+        finally:
+            self._imgui.pop_style_var()
         self._open += 1
 
     def end(self) -> None:
