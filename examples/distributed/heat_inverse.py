@@ -59,7 +59,7 @@ def main(rounds: int) -> None:
     spread()
     measured.copy_from(u[STEPS])
     u[0].fill(0)
-    first = grid.dot(measured, measured)
+    first = total = grid.dot(measured, measured)
     for k in range(rounds):
         with ti.ad.Tape(loss):
             spread()
