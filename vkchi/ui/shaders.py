@@ -9,7 +9,7 @@ Lighting: colour * (ambient + sum of lights * max(0, normal . direction to the l
 meshes with |normal . direction|. Source: Taichi's documentation of GGUI, and its images.
 
 Spheres are impostors, as in Taichi: a disc around the projected centre, whose radius is that of a
-segment of length r at the distance d of the centre. Normals and depths are those of the half sphere
+segment of length r at the distance of the centre. Normals and depths are those of the half sphere
 that is turned to the image plane.
 """
 
@@ -92,17 +92,17 @@ fn vs_main(in: VertexInput) -> Varyings {
     varyings.color = vec3<f32>(colour_of(i));
     varyings.radius = f32(radius);
     varyings.corner = vec2<f32>(corner);
-    let screen = u_stdinfo.physical_size;
     $$ if flat
+        let screen = u_stdinfo.physical_size;
         let size = 2.0 * radius * vec2<f32>(screen.y / screen.x, 1.0);
         let clip = clip_of(place_of(i));
         varyings.position = vec4<f32>(clip.xy + corner * size, clip.zw);
     $$ else
         let centre = (u_stdinfo.cam_transform * vec4<f32>(place_of(i), 1.0)).xyz;
-        let clip = u_stdinfo.projection_transform * vec4<f32>(centre, 1.0);
+        let projection = u_stdinfo.projection_transform;
+        let clip = projection * vec4<f32>(centre, 1.0);
         let far = select(max(length(centre), 1e-9), 1.0, is_orthographic());
-        let size = radius * u_stdinfo.projection_transform[1][1] / far
-            * vec2<f32>(screen.y / screen.x, 1.0);
+        let size = radius / far * vec2<f32>(projection[0][0], projection[1][1]);
         varyings.centre = vec3<f32>(centre);
         varyings.position = vec4<f32>(clip.xy + corner * size * clip.w, clip.zw);
     $$ endif

@@ -125,6 +125,21 @@ def test_a_ball_without_perspective(window, scene) -> None:
     assert depth[150, 75] == pytest.approx((1000 - 2.75) / (1000 - 0.1), abs=1e-5)
 
 
+@pytest.mark.parametrize("top", [-1, 1])
+def test_a_ball_in_a_stretched_projection(window, scene, top: int) -> None:
+    """Its outline is stretched and turned over as a surface is, and its light with it."""
+    camera = looking(projection_mode=ti.ui.ProjectionMode.Orthogonal, top=top, bottom=-top)
+    scene.set_camera(camera)
+    scene.ambient_light((0.1, 0.1, 0.1))
+    scene.point_light(pos=(0, 50, 0), color=(1, 1, 1))
+    scene.particles(field_of([[0.5, 0.25, 0]]), radius=0.5, color=(1, 1, 1))
+    image = shot(window, scene)[:, :, 0]
+    x, y = np.meshgrid(np.arange(W) / 100 + 0.005 - 1, np.arange(H) / 50 + 0.01 - 1, indexing="ij")
+    y *= -top
+    assert np.array_equal(image > 0, (x - 0.5) ** 2 + (y - 0.25) ** 2 < 0.25)
+    assert image[(y > 0.6) & (image > 0)].min() > 0.3 > image[(y < 0.2) & (image > 0)].max()
+
+
 def test_balls_hide_each_other(window, scene) -> None:
     scene.ambient_light((1, 1, 1))
     colours = field_of(np.eye(3))
