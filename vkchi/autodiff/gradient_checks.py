@@ -120,7 +120,7 @@ def no_derivative_error(
     help = "move it to a kernel without gradients, or put ti.stop_grad(...) around its value"
     if op.kind in UPDATES:
         help = "loop serially: ti.loop_config(serialize=True), or do it in a loop of its own"
-    if RULES[op.kind] is SHARED:
+    if RULES[op.kind] is SHARED or op.kind == "shared":
         sentence = "a gradient does not flow through what invocations share or exchange"
         help = "write this part without ti.simt, or without gradients"
     return GradientError(sentence, op.span, help=help)

@@ -3,7 +3,8 @@
 `PrimalAnalysis` holds a simplified Func that is not split into dispatches yet, and the results.
 Terms:
 
-- a *root* is memory: an array parameter, or the `local` op of a kernel-level variable;
+- a *root* is memory: an array parameter, the `local` op of a kernel-level variable, or the `shared`
+  op of a workgroup array;
 - a *segment* is a maximal serial part of the Func's body, or one `parallel` (`segments`);
 - an *invocation* is the Func's body itself, or the body of a `parallel`;
 - a load is *early* if it reads its root as it was at the beginning of the segment. No earlier op of
@@ -13,14 +14,14 @@ Terms:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from vkchi.analysis.dataflow import Flow, is_memory
 from vkchi.analysis.memory.segments import SegmentOrder
 from vkchi.autodiff.results import GradientRequest
 from vkchi.autodiff.rules import MEMORY, NONDIFF, is_smooth, rule_of
-from vkchi.ir.core import Func, Op, Param, Region, Result, Value, base_memory, walk
+from vkchi.ir.core import Func, Op, Param, Region, Result, Value, base_memory, walk, walk_ops
 from vkchi.ir.ops import ACCESSES, LOOPS, TABLE, WRITES, Effect
 from vkchi.types import Array, Scalar, Tensor, i32, scalar_of
 
@@ -43,6 +44,7 @@ class PrimalAnalysis:
         self.trips: dict[Op, Param] = {}  # while -> its trip count
         self._place(fn.body, ())
         self.segments, self.late = order.segments, order.late
+        self.settled = {op for s in order.segments if s.loop for op in find_settled(s.loop)}
         self.written = {base_memory(op.args[0]) for op in walk(fn.body) if op.kind in WRITES}
         self.active = ActivityAnalysis(fn, self.differentiable, constant=begun | request.constant)
 
@@ -75,14 +77,32 @@ class PrimalAnalysis:
     def can_repeat(self, op: Op) -> bool:
         """True if an op can be recomputed later from its operands.
 
-        It is pure, a load from an array that the kernel does not write, or an `if` that contains
-        only these.
+        It is pure, a load from an array that the kernel does not write, a load of `find_settled`,
+        or an `if` that contains only these.
         """
         if op.kind == "load":
-            return self.is_fixed(base_memory(op.args[0]))
+            return self.is_fixed(base_memory(op.args[0])) or op in self.settled
         if op.kind == "if":
             return all(self.can_repeat(x) for r in op.regions for x in r.ops if x.kind != "yield")
         return TABLE[op.kind].effect is Effect.PURE
+
+
+def find_settled(loop: Op) -> Iterator[Op]:
+    """Loads from shared arrays that only follow, after a barrier, the last write to the array.
+
+    The array keeps its contents to the end of the iteration.
+    """
+    ops = loop.regions[0].ops
+    barriers = [k for k, op in enumerate(ops) if op.kind == "barrier"]
+    last: dict[Value, int] = {}
+    for k, op in enumerate(ops if barriers else ()):
+        last.update((base_memory(x.args[0]), k) for x in walk_ops([op]) if x.kind in WRITES)
+    for root, k in last.items():
+        after = next((n for n in barriers if n > k), None)
+        if after is not None and isinstance(root, Op) and root.kind == "shared":
+            for x in walk_ops(ops[after:]):
+                if x.kind == "load" and base_memory(x.args[0]) is root:
+                    yield x
 
 
 class ActivityAnalysis(Flow):

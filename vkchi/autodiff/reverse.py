@@ -247,10 +247,13 @@ class Reverse:
         return self.adjoints.get(root)
 
     def local_place(self, root: Value) -> Value | None:
-        """The location of the adjoint of a `local`, or None. Raises GradientError for `shared`."""
-        if isinstance(root, Op) and root.kind != "local":
+        """The location of the adjoint of a `local`, or None. Raises GradientError for `shared`
+        memory."""
+        if root not in self.primal.active.roots:
+            return None
+        if isinstance(root, Op) and root.kind == "shared":
             raise no_derivative_error(root)
-        return self.scopes.place(root) if root in self.primal.active.roots else None
+        return self.scopes.place(root)
 
     def is_shared(self, ptr: Value) -> bool:
         return self.scopes.is_outside_invocation(base_memory(ptr))
@@ -326,6 +329,10 @@ class Reverse:
         with self.b.region() as miss:
             self.b.emit("yield", zero(self.b, v.type))
         return self.b.if_(self.b.emit("eq", v, result), hit, miss).results[0]
+
+    def barrier(self, op: Op) -> None:
+        """Order the adjoints of the later accesses before those of the earlier ones."""
+        self.b.emit("barrier")
 
     def local(self, op: Op) -> None:
         place = self.scopes.find_place(op)
@@ -418,5 +425,6 @@ _MEMORY = {
     "load": Reverse.load,
     "store": Reverse.store,
     "local": Reverse.local,
+    "barrier": Reverse.barrier,
     **dict.fromkeys(UPDATES, Reverse.atomic),
 }

@@ -334,13 +334,13 @@ _NONDIFF = [
         if row.sig and not OpSignature(row.sig).gives_floats
     ),
 ]
-_MEMORY = [*PLACES, "local", *READS, "store"]
+_MEMORY = [*PLACES, "local", "shared", *READS, "store", "barrier"]
 _CONTROL = ["if", "for", "while", "parallel", "yield"]
 
 
 def _is_shared(kind: str) -> bool:
     """True if the op involves other invocations of the workgroup."""
-    return TABLE[kind].effect is Effect.SYNC or kind == "shared" or kind.startswith("subgroup_")
+    return TABLE[kind].effect is Effect.SYNC and kind != "barrier"
 
 
 RULES: dict[str, Rule] = {

@@ -92,8 +92,11 @@ class ReverseScopes:
         if v in scope.values:
             return scope.values[v]
         if isinstance(v.type, Ptr):
+            root = base_memory(v)
             with self.b.within(scope.out):
-                scope.values[v] = place_in(self.b, v, base_memory(v), self.get)
+                scope.values[v] = place_in(
+                    self.b, v, root if isinstance(root, Param) else self.get(root), self.get
+                )
             return scope.values[v]
         if scope.sweep is not None:
             return scope.sweep.map[v]

@@ -65,6 +65,8 @@ class MemoryVersions:
         return late
 
     def copy(self, root: Value, source: Value) -> Value:
+        if isinstance(root, Op) and root.kind == "shared":
+            return source  # each loop has its own, without contents at the beginning
         if isinstance(root, Op):
             return self.b.emit("local", self.b.emit("load", source), name=root.name)
         assert isinstance(root, Param)
@@ -138,6 +140,8 @@ class ForwardSweep(Cloner):
         """Copy an op, except prints and checks. Pointers are rebuilt at their uses."""
         if op.kind == "local":
             self.local(op)
+        elif op.kind == "shared":
+            self.memory.early[op] = self.memory.late[op] = self.copy(op)
         elif op.kind in ACCESSES:
             self.access(op)
         elif op.kind not in PLACES and effect_of(op.kind) is not Effect.REPORT:

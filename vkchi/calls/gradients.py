@@ -24,7 +24,7 @@ from vkchi.autodiff.rules import is_smooth
 from vkchi.compiler import build_artifact, build_watched, show_stage
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import DUAL, Func, Op, Param, Value, base_memory, uses_in, walk
-from vkchi.ir.ops import EXTREMES, PER_INVOCATION, WRITES, Effect, Trait, effect_of, kinds_with
+from vkchi.ir.ops import EXTREMES, SYNCS, TIED, WRITES, Effect, Trait, effect_of, kinds_with
 from vkchi.ir.rebuild import Rebuilder, with_params
 from vkchi.ir.verify import verify
 from vkchi.opt.pipeline import load_pass
@@ -154,7 +154,7 @@ def build_strip_mined(made: GradientFunc, options: Options, caps: Caps) -> Artif
 
     None if that is not possible, for example if a loop uses its invocation index.
     """
-    if any(op.kind in PER_INVOCATION for op in walk(made.func.body)):
+    if any(op.kind in TIED | SYNCS for op in walk(made.func.body)):
         return None
     names = [s.param.name for s in made.saves_used()]
     fn = strip_mine(made.func, frozenset((*names, *(name + DUAL for name in names))))

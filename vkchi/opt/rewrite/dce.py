@@ -23,8 +23,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vkchi.analysis.dataflow import closure
+from vkchi.analysis.memory.alias import accesses_by_base
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import HIDDEN, Func, Op, Region, Result, Value, base_memory, used_in
+from vkchi.ir.core import HIDDEN, Func, Op, Region, Result, Value, base_memory, used_in, walk_ops
 from vkchi.ir.ops import (
     TABLE,
     Effect,
@@ -51,10 +52,11 @@ def remove_unread(fn: Func) -> Func:
 
     Arrays of copies and saved values (parameters named with a prefix in HIDDEN) count as private
     memory. Stores to them, and the parameters, are removed if they are not read. Unused random
-    numbers are removed; used ones are rejected before (`autodiff.gradient_checks`).
+    numbers are removed; used ones are rejected before (`autodiff.gradient_checks`). Barriers are
+    removed unless they order accesses to memory that is needed.
     """
     hidden = frozenset(p for p in fn.params if p.name.startswith(HIDDEN))
-    made = sweep(fn, Liveness(fn, hidden, ROOTS - {"random"}))
+    made = sweep(fn, Liveness(fn, hidden, ROOTS - {"random", "barrier"}))
     used = used_in(made.body)
     params = tuple(p for p in made.params if p not in hidden or p in used)
     return made if params == made.params else Func(fn.name, params, made.body, fn.span)
@@ -79,6 +81,9 @@ class Liveness:
         self.needed: list[Value] = []
         self.met: set[Op] = set()  # control ops needed because of an op inside
         self.scan(fn.body, None)
+        if "barrier" not in roots:
+            for loop in fn.body.ops:
+                self.scan_barriers(loop)
         self.values = closure(self.needed, self.follow)
 
     def scan(self, region: Region, parent: Op | None) -> None:
@@ -107,6 +112,25 @@ class Liveness:
             self.writers.setdefault(base, []).append(op)
         else:
             self.needed.append(op)
+
+    def scan_barriers(self, loop: Op) -> None:
+        """Record the barriers of a loop as writers of the memory that they order.
+
+        Accesses need no order if all are loads, if all are additions, or if it is a single one that
+        is in no inner loop.
+        """
+        inside = list(walk_ops([loop]))
+        barriers = [op for op in inside if op.kind == "barrier"]
+        repeated = {x for op in inside[1:] if is_loop(op) for x in walk_ops([op])} if barriers else ()
+        for base, ops in accesses_by_base(inside).items() if barriers else ():
+            is_own = isinstance(base, Op) and base.kind == "local"
+            is_single = len(ops) == 1 and ops[0] not in repeated
+            if is_own or is_single or {op.kind for op in ops} in ({"load"}, {"atomic_add"}):
+                continue
+            if base in self.hidden or isinstance(base, Op):
+                self.writers.setdefault(base, []).extend(barriers)
+            else:
+                self.needed += barriers
 
     def follow(self, v: Value) -> Sequence[Value]:
         """Return the values that a needed value makes needed."""
