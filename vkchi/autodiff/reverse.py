@@ -51,6 +51,14 @@ from vkchi.autodiff.emit import (
 from vkchi.autodiff.gradient_checks import check_bits, check_lost, no_derivative_error
 from vkchi.autodiff.loops import rotate_loops
 from vkchi.autodiff.primal import PrimalAnalysis
+from vkchi.autodiff.products import (
+    Factors,
+    FactorSweep,
+    adjoint_of_factor,
+    find_products,
+    make_factors,
+    scale_adjoint,
+)
 from vkchi.autodiff.reaching import OutflowAnalysis
 from vkchi.autodiff.results import GradientRequest
 from vkchi.autodiff.rules import (
@@ -74,7 +82,7 @@ from vkchi.errors import GradientError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import ADJOINT, Func, Op, Param, Region, Value, base_memory, walk
 from vkchi.ir.num import Num
-from vkchi.ir.ops import EXTREMES, UPDATES, WRITES
+from vkchi.ir.ops import ACCESSES, EXTREMES, UPDATES, WRITES
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Scalar, i32
 
@@ -145,8 +153,10 @@ class Reverse:
         self.versions = MemoryVersions(self.b, primal)
         self.adjoints: dict[Param, Param] = {}
         self.scopes = ReverseScopes(self.b, primal, kept)
-        self.writes: list[Op] = []  # in the loop being reversed
-        self.after: dict[Value, Value] = {}  # root -> memory after the loop
+        # Of the loop being reversed: its accesses, the memory before and after it, its products.
+        self.accesses: list[Op] = []
+        self.memory = SegmentMemory({}, {})
+        self.factors: dict[Value, Factors] = {}
 
     def build(self) -> Func:
         fn, b = self.primal.fn, self.b
@@ -298,8 +308,25 @@ class Reverse:
             )  # fmt: skip
         if op.kind == "atomic_add":  # the addend has the adjoint of the sum
             self.scopes.accumulate(op.args[1], self.b.emit("load", place))
-            return
-        self.extreme(op, place)
+        elif op.kind == "atomic_mul":
+            self.product(op, place)
+        else:
+            self.extreme(op, place)
+
+    def product(self, op: Op, place: Value) -> None:
+        """Reverse a product over invocations (`autodiff.products`).
+
+        Raises GradientError if the loop reads the location, or writes it in another way, and for
+        second derivatives.
+        """
+        root, b = base_memory(op.args[0]), self.b
+        if root not in self.factors or kinds_at(self.accesses, op.args[0]) != {"atomic_mul"}:
+            raise no_derivative_error(op)
+        memory = (self.memory.early.get(root, root), *self.factors[root])
+        places = [place_in(b, op.args[0], x, self.scopes.get) for x in memory]
+        g, old, product, zeros = (Num(b, b.emit("load", p)) for p in (place, *places))
+        v = Num(b, self.scopes.get(op.args[1]))
+        self.scopes.accumulate(op.args[1], adjoint_of_factor(g, v, old, product, zeros).v)
 
     def extreme(self, op: Op, place: Value) -> None:
         """Reverse a minimum or maximum over invocations, component by component.
@@ -308,10 +335,12 @@ class Reverse:
         Raises GradientError for other atomics, and for writes of several kinds to the location.
         """
         root = base_memory(op.args[0])
-        if op.kind not in EXTREMES or kinds_at(self.writes, op.args[0]) != {op.kind}:
+        if op.kind not in EXTREMES or kinds_at(
+            (x for x in self.accesses if x.kind in WRITES), op.args[0]
+        ) != {op.kind}:
             raise no_derivative_error(op)
         result = self.b.emit(
-            "load", place_in(self.b, op.args[0], self.after.get(root, root), self.scopes.get)
+            "load", place_in(self.b, op.args[0], self.memory.late.get(root, root), self.scopes.get)
         )
         v, b = self.scopes.get(op.args[1]), self.b
         found = zip(b.components(v), b.components(result), places_at(b, place), strict=True)
@@ -403,10 +432,11 @@ class Reverse:
 
     def parallel(self, op: Op, done: SegmentMemory) -> None:
         (region,) = op.regions
-        self.writes, self.after = [x for x in walk(region) if x.kind in WRITES], done.late
-        memory = SegmentMemory(dict(done.early), self.versions.copy_written((op,), done.early))
+        self.accesses, self.memory = [x for x in walk(region) if x.kind in ACCESSES], done
+        memory = self.memory_for(op, done)
         outer = self.scope.sweep
         assert outer is not None
+        self.factors = self.collect_factors(op, done, outer)
 
         def reverse_ops(sweep: ForwardSweep) -> None:
             with self.scopes.open(region, sweep=sweep):
@@ -418,6 +448,27 @@ class Reverse:
             lambda n: ForwardSweep(self.b, self.primal, self.kept, memory, n),
             reverse_ops,
         )
+        for root, factors in self.factors.items():
+            adjoint = (
+                self.adjoints.get(root) if isinstance(root, Param) else self.scopes.find_place(root)
+            )
+            if adjoint is not None:
+                scale_adjoint(self.b, root, adjoint, factors)
+
+    def memory_for(self, loop: Op, done: SegmentMemory) -> SegmentMemory:
+        """Memory for another run of a loop."""
+        return SegmentMemory(dict(done.early), self.versions.copy_written((loop,), done.early))
+
+    def collect_factors(
+        self, loop: Op, done: SegmentMemory, outer: ForwardSweep
+    ) -> dict[Value, Factors]:
+        """Run a loop for the factors of its products, which second derivatives do not support."""
+        roots = find_products(loop, self.primal) if not self.is_second else ()
+        found = {x: make_factors(self.versions, x, done.early.get(x, x)) for x in roots}
+        if found:
+            memory = self.memory_for(loop, done)
+            run_parallel(outer, loop, lambda n: FactorSweep(self.b, self.primal, memory, n, found))
+        return found
 
 
 _CONTROL = {"if": Reverse.if_, "for": Reverse.for_, "while": Reverse.while_}

@@ -8,6 +8,7 @@ loss = ti.field(ti.f32, shape=(), needs_grad=True)
 def run():
     for i in x:
         ti.atomic_mul(loss[None], x[i])
+        ti.atomic_add(loss[None], x[i])
 
 
 with ti.ad.Tape(loss):

@@ -58,6 +58,7 @@ from vkchi.types import (
     Scalar,
     Tensor,
     Type,
+    bf16,
     scalar_of,
     u1,
     u32,
@@ -127,7 +128,10 @@ def find_expansions(fn: Func, table: Expansions, memo: Memo) -> dict[Op, Expand]
     found = {op: table[key] for op, key in keys if key in table}
     if not MAY_BE_WHOLE.isdisjoint(op.kind for op in found):
         seen = values_seen_whole(fn)
-        found = {op: e for op, e in found.items() if op.kind not in MAY_BE_WHOLE or op in seen}
+        found = {
+            op: e for op, e in found.items()
+            if op.kind not in MAY_BE_WHOLE or op in seen or scalar_of(op.type) is bf16
+        }  # fmt: skip
     swapped = arrays_swapped(fn, table) if memo.has(fn, ("shared",)) else ()
     if swapped:
         atomics = (op for op in walk(fn.body) if op.kind in ATOMICS)
@@ -150,7 +154,8 @@ def arrays_swapped(fn: Func, table: dict[Key, Expand]) -> set[Value]:
     return found
 
 
-# Expanded only if an exact integral result is observable; otherwise the native op suffices.
+# Expanded only if an exact integral result is observable; otherwise the native op suffices, which
+# bf16 does not have.
 MAY_BE_WHOLE = frozenset({"div", "sqrt"})
 ROUNDING = kinds_with(Trait.ROUNDS) | EQUALITIES
 PASSED_ON = kinds_with(Trait.CARRIES)

@@ -121,7 +121,9 @@ class Liveness:
         """
         inside = list(walk_ops([loop]))
         barriers = [op for op in inside if op.kind == "barrier"]
-        repeated = {x for op in inside[1:] if is_loop(op) for x in walk_ops([op])} if barriers else ()
+        repeated = (
+            {x for op in inside[1:] if is_loop(op) for x in walk_ops([op])} if barriers else ()
+        )
         for base, ops in accesses_by_base(inside).items() if barriers else ():
             is_own = isinstance(base, Op) and base.kind == "local"
             is_single = len(ops) == 1 and ops[0] not in repeated
