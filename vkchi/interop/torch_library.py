@@ -102,6 +102,15 @@ def keeps_graph() -> Callable[[], bool]:
     return found or (lambda: True)
 
 
+@cache
+def is_going_backward() -> Callable[[], bool]:
+    """Return a predicate: true in a backward pass; false if torch does not report it."""
+    import torch
+
+    find: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)
+    return (lambda: False) if find is None else (lambda: find() != -1)
+
+
 def make_function(
     name: str, forward: Callable[..., Any], backward: Callable[..., Any]
 ) -> Callable[..., Any]:

@@ -46,12 +46,16 @@ AnyKernel: TypeAlias = "Kernel | BoundKernel"
 
 
 class SavedForGradient(NamedTuple):
-    """Outputs and fields whose values a gradient reads; `fields` is None if unknown. `made`: the
-    Python values for which this holds."""
+    """Outputs and fields whose values a gradient reads; `fields` is None if unknown.
+
+    `made`: the Python values for which this holds. `is_lost`: the gradient needs more, which only a
+    recorded call saves.
+    """
 
     outputs: frozenset[str]
     fields: tuple[Storage, ...] | None
     made: tuple[KernelValues, ...] = ()
+    is_lost: bool = False
 
 
 class OperatorSpec(OperatorSignature):

@@ -10,7 +10,7 @@ back.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from vkchi.calls.call import LaunchRequest, describe_call
@@ -22,9 +22,16 @@ from vkchi.fields.storage import Storage
 from vkchi.interop.tensors import new_tensor, new_zeros
 from vkchi.kernel import launch_or_record
 from vkchi.launch.compiled_kernel import NOTHING_SHARED, CompiledKernel
-from vkchi.operators.description import OperatorSpec
-from vkchi.operators.field_snapshots import FieldSnapshots
-from vkchi.operators.operator_signature import Tensors, slope_of
+from vkchi.operators.description import (
+    AnyKernel,
+    OperatorSpec,
+    SavedForGradient,
+    analyse,
+    is_real,
+    kind_of,
+)
+from vkchi.operators.field_snapshots import FieldSnapshots, KernelValues, SnapshotTable
+from vkchi.operators.operator_signature import Tensors, is_tensor, slope_of
 from vkchi.runtime import current_runtime
 from vkchi.signature.bound import ImportedArray
 from vkchi.tape.call_facts import first_access
@@ -32,6 +39,8 @@ from vkchi.tape.custom import is_redefined
 
 if TYPE_CHECKING:
     import torch
+
+    from vkchi.operators.function_operator import RecordedCall, TorchFunction
 
 
 # --- gradients of users --------------------------------------------------------------------------
@@ -117,15 +126,58 @@ def unreadable_field_error(
 class KernelOperator(OperatorSpec):
     """A kernel as an operator of torch."""
 
+    memories: SnapshotTable[FieldSnapshots | RecordedCall]  # type: ignore[assignment]
     second_derivative_help = (
         "for a second derivative make the first a kernel with a ti.torch_op of its own, and call "
         "both from a torch.autograd.Function"
     )
 
-    def run(self, args: Sequence[Any]) -> tuple[list[torch.Tensor], None]:
-        return run_operator(self, args), None
+    def run(self, args: Sequence[Any]) -> tuple[list[torch.Tensor], RecordedCall | None]:
+        """Run the kernel. A tape records the call if its gradient needs values that are lost
+        otherwise: random numbers, results of atomics, old contents of fields."""
+        if self.loses_values(args):
+            return self.recorder.run(args)
+        return self.run_constant(args), None
 
-    def save(self, ctx: Any, args: Sequence[Any], made: Sequence[Any], call: object) -> None:
+    def run_constant(self, args: Sequence[Any]) -> list[torch.Tensor]:
+        return run_operator(self, args)
+
+    @cached_property
+    def recorder(self) -> TorchFunction:
+        from vkchi.operators.function_operator import TorchFunction  # slow to import
+
+        return TorchFunction(self.kernel, self.outputs, self.parameters)
+
+    def loses_values(self, args: Sequence[Any]) -> bool:
+        """True if `kernel.grad` cannot compute the gradient of such calls. Found out by a trial,
+        once per kinds of arguments."""
+        if self.gradient is not None or not all(map(is_real, args)):
+            return False
+
+        def find(values: list[KernelValues]) -> SavedForGradient:
+            given = self.name_arguments(move_tensors(args, "cpu"))
+            given = {k: detach_tensor(a) for k, a in given.items()}
+            given |= self.make(given, partial(new_zeros, current_runtime()))
+            self.check_written(self.arrange(given))
+            is_lost = analyse(self.kernel, may_lose_values, self.arrange(given), values)
+            if is_lost:
+                is_lost = try_gradient(self.kernel, self.arrange(given))
+            return SavedForGradient(frozenset(), (), is_lost=is_lost)
+
+        return self._recall(("lost", *map(kind_of, args)), find).is_lost
+
+    def remember(self, args: Sequence[Any], made: Sequence[torch.Tensor], call: Any) -> None:
+        if call is None:
+            super().remember(args, made, call)
+        else:
+            self.memories.add(made[0], call)
+
+    def save(self, ctx: Any, args: Sequence[Any], made: Sequence[Any], call: Any) -> None:
+        has_recorded = "recorder" in vars(self)
+        if has_recorded and self.loses_values(args):
+            recorded: Any = call if call is not None else self.memories.find(made[0])
+            self.recorder.save(ctx, args, made, recorded)
+            return
         given, outputs = self.name_arguments(args), dict(zip(self.outputs, made, strict=True))
         needs = self.find_needs(self.arrange({**given, **outputs}))
         ctx.kept = needs.outputs
@@ -136,9 +188,44 @@ class KernelOperator(OperatorSpec):
 
     def differentiate(
         self, args: Sequence[Any], slopes: Tensors, kept: Tensors, wanted: Collection[str],
-        memory: FieldSnapshots,
+        memory: FieldSnapshots | RecordedCall,
     ) -> Tensors:  # fmt: skip
+        if not isinstance(memory, FieldSnapshots):
+            return self.recorder.differentiate(args, slopes, kept, wanted, memory)
         return run_gradient(self, args, slopes, kept, wanted, memory)
+
+
+def may_lose_values(compiled: CompiledKernel, args: object) -> bool:
+    """False if a kernel draws no values, and overwrites no array that it reads."""
+    is_drawn = compiled.draws or facts.depends_on_order(compiled)
+    return bool(is_drawn or facts.arrays_used(compiled).intersection(compiled.written))
+
+
+def try_gradient(kernel: AnyKernel, arguments: Sequence[Any]) -> bool:
+    """True if the gradient of a call needs values that the call loses."""
+    from vkchi.tape.adjoints import CallAdjoints  # rarely used, slow to import
+    from vkchi.tape.kernel_grad import fit_gradient
+
+    given = [a.detach() if is_tensor(a) else a for a in arguments]  # whose `.grad` may be set
+    for a in given:
+        if is_tensor(a) and a.is_floating_point():
+            a.grad = a.new_zeros(a.shape)
+
+    def fit(name: str, kernel: CompiledKernel, args: Any, shared: Any = NOTHING_SHARED) -> None:
+        call = (
+            describe_call(name, kernel, args, shared)
+            if shared
+            else LaunchRequest(name, kernel, args).call
+        )
+        fit_gradient(call, CallAdjoints(call))
+
+    try:
+        kernel.dispatch(fit, *given)
+    except LostValueError:
+        return True
+    except GradientError:  # raised again in the backward pass
+        pass
+    return False
 
 
 def run_operator(spec: OperatorSpec, args: Sequence[Any]) -> list[torch.Tensor]:

@@ -25,7 +25,7 @@ from vkchi.errors import (
 from vkchi.fields.elements import serials
 from vkchi.fields.storage import Storage
 from vkchi.interop import host_views
-from vkchi.interop.torch_library import is_recorded, plain_tensors
+from vkchi.interop.torch_library import is_going_backward, is_recorded, plain_tensors
 from vkchi.interrupts.contexts import restoring
 from vkchi.interrupts.local import local
 from vkchi.lang.matrix import Vector
@@ -76,9 +76,13 @@ class FunctionSpec(OperatorSignature):
 
     hidden: tuple[Parameter, ...] = ()
 
-    def __init__(self, function: Callable[..., object], outputs: Mapping[str, Rule]) -> None:
+    def __init__(
+        self, function: Callable[..., object], outputs: Mapping[str, Rule],
+        parameters: Sequence[Parameter] | None = None,
+    ) -> None:  # fmt: skip
         name = getattr(function, "__name__", type(function).__name__)
-        parameters = read_function_parameters(name, function)
+        if parameters is None:
+            parameters = read_function_parameters(name, function)
         shown = name if name.isidentifier() else "function"
         super().__init__(shown, (*parameters, *self.hidden), outputs)
         self.function, self.taken = function, tuple(parameters)
@@ -164,7 +168,12 @@ class FunctionSpec(OperatorSignature):
 
 
 class RecordedCall:
-    """A call that a tape recorded, with its inputs and those outputs that kernels wrote."""
+    """A call that a tape recorded, with its inputs and those outputs that kernels wrote.
+
+    `is_repetition`: torch repeats an earlier call in a backward pass, and the results may differ.
+    """
+
+    is_repetition = False
 
     def __init__(
         self, who: str, tape: Tape, inputs: Mapping[str, Ndarray], outputs: Mapping[str, Ndarray]
@@ -252,8 +261,12 @@ class TorchFunction(FunctionSpec):
     default = "=-1"  # of the last input: calls by other names record all gradients
     second_derivative_help = "compute products with the Hessian by ti.ad.hvp, outside torch"
 
-    def __init__(self, function: Callable[..., object], outputs: Mapping[str, Rule]) -> None:
-        super().__init__(function, outputs)
+    def __init__(
+        self, function: Callable[..., object], outputs: Mapping[str, Rule],
+        parameters: Sequence[Parameter] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(function, outputs, parameters)
+        self.is_changing = parameters is not None  # a kernel is recorded only if repetitions differ
         self.memories: SnapshotTable[RecordedCall] = SnapshotTable()
 
     def name_arguments(self, args: Sequence[Any]) -> dict[str, Any]:
@@ -284,7 +297,11 @@ class TorchFunction(FunctionSpec):
             if bits >> k & 1 and name in self.tensors and given[name].is_floating_point()
         ]  # fmt: skip
         host = {k: to_numpy(a) if is_tensor(a) else a for k, a in given.items()}
+        runtime = current_runtime()
+        draws = runtime.draws
         arrays, call = self.record(host, types, wanted)
+        if call is not None and (self.is_changing or runtime.draws != draws):
+            call.is_repetition = is_going_backward()()
         return [array.to_torch(types[name].device) for name, array in arrays.items()], call
 
     def remember(
@@ -317,6 +334,12 @@ class TorchFunction(FunctionSpec):
                 f"what the gradient of {self.name}() needs is gone: its result was copied, or the "
                 "call was made without gradients",
                 help="call the operator itself, not torch.ops, and keep its result as it is",
+            )
+        if memory.is_repetition:
+            raise TensorGradientError(
+                f"{self.name}() was called again in a backward pass, with other random numbers or "
+                "fields than in the forward pass",
+                help="call torch.utils.checkpoint.checkpoint(..., use_reentrant=False)",
             )
         given = self.name_arguments(args)
         found = memory.gradients({name: to_numpy(slope) for name, slope in slopes.items()})

@@ -57,6 +57,11 @@ class OperatorSignature:
         """Return the results of a call, and what it recorded for its gradient, if anything."""
         raise NotImplementedError
 
+    def run_constant(self, args: Sequence[Any]) -> list[torch.Tensor]:
+        """Return the results of a call that has no gradient."""
+        made: list[torch.Tensor] = self.run(args)[0]
+        return made
+
     def remember(self, args: Sequence[Any], made: Sequence[torch.Tensor], call: Any) -> None:
         """Save what a gradient needs, keyed by the first result: autograd may not see the call."""
         raise NotImplementedError
