@@ -24,6 +24,7 @@ from collections.abc import Sequence
 
 from vkchi.analysis.dataflow import closure
 from vkchi.analysis.memory.alias import accesses_by_base
+from vkchi.analysis.uniformity import BARRIERS
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import HIDDEN, Func, Op, Region, Result, Value, base_memory, used_in, walk_ops
 from vkchi.ir.ops import (
@@ -56,7 +57,7 @@ def remove_unread(fn: Func) -> Func:
     removed unless they order accesses to memory that is needed.
     """
     hidden = frozenset(p for p in fn.params if p.name.startswith(HIDDEN))
-    made = sweep(fn, Liveness(fn, hidden, ROOTS - {"random", "barrier"}))
+    made = sweep(fn, Liveness(fn, hidden, ROOTS - {"random"} - BARRIERS))
     used = used_in(made.body)
     params = tuple(p for p in made.params if p not in hidden or p in used)
     return made if params == made.params else Func(fn.name, params, made.body, fn.span)
@@ -81,7 +82,7 @@ class Liveness:
         self.needed: list[Value] = []
         self.met: set[Op] = set()  # control ops needed because of an op inside
         self.scan(fn.body, None)
-        if "barrier" not in roots:
+        if BARRIERS.isdisjoint(roots):
             for loop in fn.body.ops:
                 self.scan_barriers(loop)
         self.values = closure(self.needed, self.follow)
@@ -120,7 +121,7 @@ class Liveness:
         is in no inner loop.
         """
         inside = list(walk_ops([loop]))
-        barriers = [op for op in inside if op.kind == "barrier"]
+        barriers = [op for op in inside if op.kind in BARRIERS]
         repeated = (
             {x for op in inside[1:] if is_loop(op) for x in walk_ops([op])} if barriers else ()
         )
