@@ -9,7 +9,7 @@ back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from vkchi.operators.description import (
     kind_of,
 )
 from vkchi.operators.field_snapshots import FieldSnapshots, KernelValues, SnapshotTable
-from vkchi.operators.operator_signature import Tensors, is_tensor, slope_of
+from vkchi.operators.operator_signature import Tensors, is_tensor, move_tensors, slope_of
 from vkchi.runtime import current_runtime
 from vkchi.signature.bound import ImportedArray
 from vkchi.tape.call_facts import first_access
@@ -358,18 +358,6 @@ def find_home(args: Sequence[Any], *, is_launch: bool) -> torch.device | None:
         if isinstance(find_link(current_runtime()), Link):
             return None
     return places[0]
-
-
-def move_tensors(found: Any, place: Any) -> Any:
-    """Tensors, also those in mappings, lists and tuples, on a device; other values unchanged.
-
-    Tensors that are already there are not copied.
-    """
-    if isinstance(found, Mapping):
-        return {name: move_tensors(one, place) for name, one in found.items()}
-    if isinstance(found, list | tuple):
-        return [move_tensors(one, place) for one in found]
-    return found.to(place) if hasattr(found, "untyped_storage") else found
 
 
 def detach_tensor(arg: Any) -> Any:

@@ -30,9 +30,8 @@ from vkchi.interrupts.contexts import restoring
 from vkchi.interrupts.local import local
 from vkchi.lang.matrix import Vector
 from vkchi.ndarray import Ndarray, ndarray
-from vkchi.operators.execution import move_tensors
 from vkchi.operators.field_snapshots import SnapshotTable
-from vkchi.operators.operator_signature import OperatorSignature, Rule, is_tensor
+from vkchi.operators.operator_signature import OperatorSignature, Rule, is_tensor, move_tensors
 from vkchi.runtime import current_runtime
 from vkchi.signature import (
     ArrayParameter,

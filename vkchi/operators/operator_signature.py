@@ -158,6 +158,18 @@ def is_tensor(arg: Any) -> bool:
     return hasattr(arg, "untyped_storage")
 
 
+def move_tensors(found: Any, place: Any) -> Any:
+    """Tensors, also those in mappings, lists and tuples, on a device; other values unchanged.
+
+    Tensors that are already there are not copied.
+    """
+    if isinstance(found, Mapping):
+        return {name: move_tensors(one, place) for name, one in found.items()}
+    if isinstance(found, list | tuple):
+        return [move_tensors(one, place) for one in found]
+    return found.to(place) if is_tensor(found) else found
+
+
 BY_RULE = "give a tuple of sizes, as (n,), or a shape and a dtype, as ((n, 3), torch.float32)"
 
 
