@@ -175,9 +175,7 @@ def test_values_without_a_derivative(loss: ti.ScalarField) -> None:
         run()
     a, first = x.to_numpy(), np.arange(N) // 8 * 8
     drawn = y.to_numpy() / a[first]
-    np.testing.assert_allclose(
-        x.grad.to_numpy(), drawn * (2 * a * a[first] + 2), rtol=1e-4
-    )
+    np.testing.assert_allclose(x.grad.to_numpy(), drawn * (2 * a * a[first] + 2), rtol=1e-4)
 
 
 def test_second_derivatives_and_kernel_grad(loss: ti.ScalarField) -> None:
