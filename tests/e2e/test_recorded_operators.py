@@ -89,7 +89,7 @@ def test_checkpoints(drop):
         y.sum().backward()
 
 
-def test_places_by_a_counter():
+def test_indices_by_a_counter():
     count = ti.field(ti.i32, ())
 
     @ti.torch_op(outputs={"y": "x"})

@@ -31,7 +31,7 @@ def others(x: Sequence[float], old: float = 1.0) -> list[float]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_products_at_places_from_data(seed: int) -> None:
+def test_products_at_indices_from_data(seed: int) -> None:
     """Several products into one array, in loops that run a number of times from data, beside sums.
     Up to four factors are 0."""
     x, start, weight, out = (ti.field(ti.f32, n, needs_grad=True) for n in (N, M, M, M))
