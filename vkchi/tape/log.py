@@ -22,6 +22,7 @@ from vkchi.launch.executable import Executable
 from vkchi.races.finder import check_gradient_race
 from vkchi.races.race import Found, UndecidedRace
 from vkchi.tape.adjoints import CallAdjoints
+from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from vkchi.calls.variant import Variant
@@ -81,6 +82,38 @@ class State(TapeStep):
             copy_or_add(array, saved, adds=True)
 
 
+class ElementWrites(State):
+    """Writes by Python to elements of arrays. A repetition leaves other elements as they are, for
+    differences along an input.
+
+    `before`: the arrays before the writes. Elements that changed count, and those at `cuts`, where
+    a constant replaced a derivative (None: all elements).
+    """
+
+    def __init__(self, before: State, cuts: Iterable[tuple[Storage, Index | None]]) -> None:
+        super().__init__(before.arrays)
+        self.written = {
+            key: is_changed(old.to_numpy(), self.copies[key][1].to_numpy())
+            for key, (_, old) in before.copies.items()
+        }
+        for array, at in cuts:
+            if id(array) in self.written:  # no view
+                self.written[id(array)][... if at is None else index_at(array, at)] = True
+
+    def repeat(self) -> None:
+        for key, (array, saved) in self.copies.items():
+            written = self.written[key]
+            if written.all():
+                restore_array(array, saved)
+            elif written.any():
+                array.from_numpy(np.where(written, saved.to_numpy(), array.to_numpy()))
+
+
+def is_changed(old: np.ndarray[Any, Any], new: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    found: np.ndarray[Any, Any] = (old != new) & ((old == old) | (new == new))  # NaN stays NaN
+    return found
+
+
 class ConstantOverwrite(TapeStep):
     """A constant that Python stored to the element `at` of an array (None: to all elements).
 
@@ -99,8 +132,12 @@ def clear_elements(array: Storage, at: Index | None) -> None:
     if at is None:
         array.fill(0)
     else:
-        axes = len(array.shape)
-        array.write(array.index(at[:axes]) + at[axes:], 0)
+        array.write(index_at(array, at), 0)
+
+
+def index_at(array: Storage, at: Index) -> Index:
+    axes = len(array.shape)
+    return array.index(at[:axes]) + at[axes:]
 
 
 class CallStep(TapeStep):

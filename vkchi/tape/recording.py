@@ -331,6 +331,8 @@ class Recording(SafeContext):
             if not is_ours:
                 self.written_inside(account, array)
             elif is_cut:
+                if self.snapshots.by_elements:
+                    self.snapshots.cuts.append((array, access.at))
                 self.cut(array, access.at)
         if not (self.is_paused or access.is_sum):
             queries.fill_by_python(self.ledger, array, access.at)

@@ -24,8 +24,8 @@ from vkchi.analysis.memory.boxes import Box
 from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError
 from vkchi.fields.array_versions import Read, copy_boxes
 from vkchi.fields.storage import Storage
-from vkchi.tape.ledger import Account, Ledger
-from vkchi.tape.log import State, TapeStep, restore_array
+from vkchi.tape.ledger import Account, Index, Ledger
+from vkchi.tape.log import ElementWrites, State, TapeStep, restore_array
 from vkchi.tuples import NamedTuple
 
 UNLIMITED = 1 << 62  # bytes; saves everything, and the state at the start
@@ -78,12 +78,18 @@ class Snapshots:
     - `start`: with a memory budget, the initial contents of every array that was written.
     - `is_over`: the budget is exceeded, so that calls must be repeated.
     - `is_reversing`: gradients are running; the budget does not apply.
+    - `by_elements`: steps repeat writes of Python to single elements, not to whole arrays.
+    - `rewritten`: arrays that Python has written; with `by_elements`, `before` is their state
+      before these writes, and `cuts` are elements in which a constant replaced a derivative.
     """
+
+    by_elements = False
 
     def __init__(self, budget_bytes: int | None, ledger: Ledger) -> None:
         self.budget_bytes, self.ledger = budget_bytes, ledger
         self.start = State()
         self.rewritten: dict[int, Storage] = {}
+        self.before, self.cuts = State(), list[tuple[Storage, Index | None]]()
         self.saved_bytes = 0
         self.is_over = self.is_reversing = False
 
@@ -105,6 +111,8 @@ class Snapshots:
         """
         self.save(account, ())
         if self.budget_bytes is not None:
+            if self.by_elements and id(account.array) not in self.rewritten:
+                self.before.keep(account.array)
             self.rewritten[id(account.array)] = account.array
 
     def take_rewritten(self) -> list[State]:
@@ -116,6 +124,9 @@ class Snapshots:
         if not self.rewritten:
             return []
         found = State(self.rewritten.values())
+        if self.by_elements:
+            found = ElementWrites(self.before, self.cuts)
+            self.before, self.cuts = State(), []
         self.rewritten.clear()
         self.count(found.size_bytes)
         return [found]

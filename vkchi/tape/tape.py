@@ -157,6 +157,7 @@ class Tape(Recording):
         self.validation, self.grad_check = validation, grad_check
         usual = UNLIMITED if grad_check else None
         super().__init__(current_runtime(), usual if memory is None else parse_bytes(memory))
+        self.snapshots.by_elements = bool(grad_check)
         self.report: TapeReport | None = None  # set after the gradients
         self.copies = HostCopies()
         self.analyzes_all = self.budget_bytes is not None or validation
