@@ -46,7 +46,7 @@ DEVICE_FOLDERS = ("e2e", "ops", "fuzz")
 # the cache, messages. `scripts/test` runs them on one driver instead of every one.
 ONE_DRIVER = """
     distributed/test_groups.py distributed/test_launchers.py
-    e2e/test_member_arrays_on_disk.py
+    e2e/test_member_arrays_on_disk.py e2e/test_other_engines.py e2e/test_pickled_kernels.py
     e2e/gui/test_example_command.py e2e/gui/test_examples.py e2e/gui/test_notebook.py
     e2e/gui/test_scene_examples.py
     e2e/test_cache.py e2e/test_cache_edits.py e2e/test_cache_surroundings.py e2e/test_cuda.py

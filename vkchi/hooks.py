@@ -35,7 +35,7 @@ def python_scope(function: C) -> C:
 def load_place(place: Place) -> Any:
     """Import the module of a place and return the object. Raises ImportError, AttributeError."""
     module, name = place
-    return getattr(importlib.import_module(f"{PACKAGE}.{module}"), name)
+    return getattr(importlib.import_module(f"{PACKAGE}.{module}".rstrip(".")), name)
 
 
 class Hook:
@@ -85,10 +85,15 @@ class PublicModule(ModuleType):
             return
         super().__setattr__(name, value)
 
+    def __reduce__(self) -> Any:
+        return importlib.import_module, (self.__name__,)
+
 
 class PackageNotFunction(ModuleType):
     """Class of a package of vkchi that has the name of another library's function: a call raises
     MissingNameError, whose help line says what to write."""
+
+    __reduce__ = PublicModule.__reduce__
 
     def __call__(self, *args: Any, **options: Any) -> NoReturn:
         raise ModuleNameHook.missing(self.__name__.removeprefix(f"{PACKAGE}."), list)

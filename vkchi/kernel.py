@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from time import perf_counter
 from types import FunctionType
@@ -32,6 +32,7 @@ from vkchi.interrupts.contexts import release_wholly, restoring
 from vkchi.interrupts.imports import run_in_thread
 from vkchi.launch.call_cache import CallCache, GuardedKernels, compile_stable
 from vkchi.launch.compiled_kernel import Accepted, CompiledKernel, path_of
+from vkchi.pickling import PickledFunction
 from vkchi.runtime import Runtime, current_runtime
 from vkchi.signature import (
     VARARGS,
@@ -64,7 +65,7 @@ T = TypeVar("T")
 NOTHING: Sequence[ImportedArray] = ()
 
 
-class Kernel:
+class Kernel(PickledFunction):
     """A kernel, compiled on demand. A call launches it on the current device and returns its
     result.
 
@@ -72,6 +73,9 @@ class Kernel:
     """
 
     __vkchi_kind__ = "kernel"
+    process_state = ("_cache", "_caches", "_signature")
+    _cache: CallCache | None = None  # of the last runtime
+    _caches: Mapping[int, CallCache] = {}  # by the id of their runtime, which they keep alive
 
     def __init__(self, fn: FunctionType) -> None:
         functools.update_wrapper(self, fn)
@@ -82,8 +86,6 @@ class Kernel:
             read_parameters(fn, self.is_method)  # raises at the definition
         kinds = [p.kind for p in declared_parameters(fn)]
         self._in_order = -1 if "keyword" in kinds else len(kinds)
-        self._cache: CallCache | None = None  # of the last runtime
-        self._caches: dict[int, CallCache] = {}  # by the id of their runtime, which they keep alive
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         runtime, cache = current_runtime(), self._cache
@@ -344,9 +346,6 @@ class Kernel:
 
         return make_kernel(cache.runtime, fn, signer, args, key, compile_for_device)
 
-    def __reduce__(self) -> str:
-        return self.__vkchi_func__.__qualname__  # pickled by name, like functions
-
     def forget_stale(self) -> None:
         """Drop the compiled kernels whose signatures name dead objects, and all entries."""
         for cache in list(self._caches.values()):
@@ -541,7 +540,7 @@ def keep_typed_source(fn: FunctionType) -> None:
         keep_source(fn)
 
 
-class UserFunc:
+class UserFunc(PickledFunction):
     """A function that kernels inline. A call from Python raises KernelSyntaxError."""
 
     __vkchi_kind__ = "func"
@@ -555,9 +554,6 @@ class UserFunc:
             from vkchi.frontend.calls.inline import check_fixed  # loaded on demand: 0.1 s
 
             check_fixed(fn)
-
-    def __reduce__(self) -> str:
-        return self.__vkchi_func__.__qualname__
 
     def __repr__(self) -> str:
         return show_function(self.__vkchi_kind__, self.__vkchi_func__)
@@ -583,6 +579,9 @@ class BoundFunc:
     def __init__(self, func: UserFunc, obj: Any) -> None:
         self.__func__, self.__self__ = func, obj
         self.__vkchi_func__ = func.__vkchi_func__
+
+    def __reduce__(self) -> Any:
+        return BoundFunc, (self.__func__, self.__self__)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.__func__(*args, **kwargs)

@@ -15,7 +15,7 @@ from vkchi.fields.storage import Storage
 from vkchi.fields.trees.snode import axes_of_layout, order_axes
 from vkchi.hooks import Hook
 from vkchi.interop import host_views
-from vkchi.runtime import current_runtime
+from vkchi.runtime import InitArguments, current_runtime, init_arguments
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Layout, Scalar, Tensor, cook, needs_wide, scalar_of, shape_of
 from vkchi.types.core import ArrayArgument, Attributes, alignment_of
@@ -99,14 +99,18 @@ class Ndarray(Storage):
 
     def __reduce__(self) -> Any:
         gradient = None if self.grad is None else self.grad.to_numpy()
-        return (restore, (self.elem, self.shape, self.to_numpy(), gradient))
+        values = (self.elem, self.shape, self.to_numpy(), gradient)
+        return (restore, (init_arguments(), *values))
 
 
 def restore(
-    elem: Scalar | Tensor, shape: tuple[int, ...], values: Any, gradient: Any,
-    layout: tuple[int, ...] | None = None,
+    arguments: InitArguments | None, elem: Scalar | Tensor, shape: tuple[int, ...], values: Any,
+    gradient: Any, layout: tuple[int, ...] | None = None,
 ) -> Ndarray:  # fmt: skip
-    """A new ndarray with these contents, for pickle. Raises KernelRuntimeError before `init`."""
+    """A new ndarray with these contents, for pickle. `arguments` are unpickled before it is made.
+
+    Raises KernelRuntimeError if there is no runtime, and was none in the process that pickled.
+    """
     made: Ndarray = ndarray(elem, shape, needs_grad=gradient is not None, layout=layout)
     made.from_numpy(values)
     if made.grad is not None:

@@ -11,8 +11,9 @@ import itertools
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from vkchi import env, platform
@@ -25,6 +26,7 @@ from vkchi.errors import (
     nearest_name,
 )
 from vkchi.hooks import Hook, python_scope
+from vkchi.interrupts.contexts import restoring
 from vkchi.interrupts.imports import run_in_background
 from vkchi.interrupts.weak import WeakGroup
 from vkchi.logs import log_info, set_logging_level
@@ -108,7 +110,10 @@ class Runtime:
     - `cuda`: link to the same device in CUDA (`interop.cuda.link`), or the reason for its absence.
     - `on_compiled`: called with the function of each kernel that was compiled.
     - `is_cpu_wanted`: the user selected `ti.cpu`, and the device is one.
+    - `arguments`: those of `init`.
     """
+
+    arguments: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(
         self, device: Device, options: Options, config: Config | None = None, *,
@@ -187,6 +192,7 @@ class Runtime:
 class RuntimeState:
     runtime: Runtime | None = None
     others: ClassVar[list[Runtime]] = []  # of devices other than that of `init`
+    received: Mapping[str, Any] | None = None  # arguments of `init` in the process that pickled
     opening: ClassVar[threading.RLock] = threading.RLock()
     noted: ClassVar[set[str]] = set()  # ineffective options already logged
 
@@ -208,12 +214,50 @@ def current_config() -> Config | None:
 
 
 def current_runtime() -> Runtime:
-    """The current runtime (`find_runtime`). Raises KernelRuntimeError before `init` and after
-    `reset`."""
+    """The current runtime (`find_runtime`). In a process without one that has unpickled kernels or
+    ndarrays, `init` is called as in the process that pickled them.
+
+    Raises KernelRuntimeError before `init` and after `reset`.
+    """
     runtime = RuntimeState.runtime if CHOSEN.get() is None else find_runtime()  # fast usual case
+    if runtime is None and RuntimeState.received is not None:
+        runtime = open_received()
     if runtime is None:
         raise KernelRuntimeError("vkchi is not initialised: call ti.init() first")
     return runtime
+
+
+class InitArguments:
+    """Arguments of `init`, pickled with kernels and ndarrays: unpickling keeps them for a process
+    without a runtime (`current_runtime`)."""
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        self.arguments = dict(arguments)
+
+    def __reduce__(self) -> Any:
+        return receive_arguments, (self.arguments,)
+
+
+def init_arguments() -> InitArguments | None:
+    """The arguments of the last `init`; those received if there was none, or None."""
+    runtime = RuntimeState.runtime
+    given = RuntimeState.received if runtime is None else runtime.arguments
+    return None if given is None else InitArguments(given)
+
+
+def receive_arguments(arguments: Mapping[str, Any]) -> InitArguments:
+    """Unpickle InitArguments. The first ones count."""
+    if RuntimeState.runtime is None and RuntimeState.received is None:
+        RuntimeState.received = arguments
+    return InitArguments(arguments)
+
+
+def open_received() -> Runtime | None:
+    """Call `init` with the arguments that were received, unless another thread has."""
+    with restoring(RuntimeState.opening), RuntimeState.opening:
+        if RuntimeState.runtime is None and RuntimeState.received is not None:
+            init(**RuntimeState.received)
+        return RuntimeState.runtime
 
 
 def find_runtime() -> Runtime | None:
@@ -351,6 +395,10 @@ def init(
         KernelRuntimeError: inside `with ti.device(...)`.
     """
     _refuse_unknown(others)
+    arguments = {"arch": arch, "default_fp": default_fp, "default_ip": default_ip, "device": device,
+                 "enable_fallback": enable_fallback, "debug": debug, "fast_math": fast_math,
+                 "strict": strict, "random_seed": random_seed, "log_level": log_level,
+                 "cache_dir": cache_dir, "host_arrays": host_arrays, **others}  # fmt: skip
     env.check_flags()
     given = {"default_fp": default_fp, "default_ip": default_ip, "debug": debug,
              "fast_math": fast_math, "strict": strict, "random_seed": random_seed,
@@ -374,6 +422,7 @@ def init(
     install_runtime(
         Runtime(opened, options, Config(config), deferred=deferred, is_cpu_wanted=is_cpu_wanted)
     )
+    current_runtime().arguments = {k: v for k, v in arguments.items() if v is not None}
     if config.get("kernel_profiler"):
         from vkchi.reports.timings import start_profiler  # few programs need it
 
@@ -557,6 +606,7 @@ def reset() -> None:
         KernelRuntimeError: inside `with ti.device(...)`.
     """
     install_runtime(None)
+    RuntimeState.received = None
 
 
 @python_scope

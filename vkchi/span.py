@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MOST_CALLS, FIRST_CALLS, LAST_CALLS = 8, 3, 2  # lines of a call chain
 
 PACKAGE = os.path.dirname(__file__) + os.sep
+MARK = "#pickled-"  # between the file name of an unpickled function and the digest of its text
 
 
 class Span(NamedTuple):
@@ -41,7 +42,9 @@ class Span(NamedTuple):
     @property
     def place(self) -> str:
         """`file:line:col`, as editors and terminals recognize it, or `Cell In[4], line 5`."""
-        return self.line_place if cell_name(self.file) else f"{self.file}:{self.line}:{self.col}"
+        if cell_name(self.file):
+            return self.line_place
+        return f"{shown_file(self.file)}:{self.line}:{self.col}"
 
     @property
     def line_place(self) -> str:
@@ -59,7 +62,12 @@ def cell_name(file: str) -> str:
 def place_of_line(file: str, line: int) -> str:
     """`file:line`, or `Cell In[4], line 5` in a notebook."""
     cell = cell_name(file)
-    return f"{cell}, line {line}" if cell else f"{file}:{line}"
+    return f"{cell}, line {line}" if cell else f"{shown_file(file)}:{line}"
+
+
+def shown_file(file: str) -> str:
+    """A file name without the mark of an unpickled function."""
+    return file.partition(MARK)[0]
 
 
 def user_span() -> Span | None:

@@ -40,7 +40,7 @@ L4 = ("fields ndarray interop",)
 LANGUAGE = ("frontend lang",)
 L5 = ("compiler cache",)
 CALLS = ("launch signature calls races",)
-L6 = ("kernel launch.crosscheck python_mode tape texture tools operators",)
+L6 = ("kernel pickling launch.crosscheck python_mode tape texture tools operators",)
 ALGORITHMS = ("algorithms spatial linalg gui ui graph aot distributed",)
 L7 = ("__init__ math __main__ cli compat quadrants",)
 

@@ -40,7 +40,7 @@ from vkchi.ndarray import ndarray
 from vkchi.runtime import Arch, current_runtime
 from vkchi.signature import ArrayParameter, Parameter, read_parameters
 from vkchi.signature.wording import describe_argument
-from vkchi.span import Span, cell_name
+from vkchi.span import Span, cell_name, shown_file
 from vkchi.texture import Texture
 from vkchi.tuples import NamedTuple
 from vkchi.types import ndarray as ndarray_type
@@ -353,7 +353,7 @@ def strip_folders(value: Any) -> Any:
     shipped module does not reveal paths of the machine it was made on."""
     if isinstance(value, Span):
         caller = None if value.caller is None else strip_folders(value.caller)
-        file = cell_name(value.file) or os.path.basename(value.file).strip("<>")
+        file = cell_name(value.file) or os.path.basename(shown_file(value.file)).strip("<>")
         return value._replace(file=f"<{file}>", caller=caller)
     if isinstance(value, dict):
         return {k: strip_folders(v) for k, v in value.items()}

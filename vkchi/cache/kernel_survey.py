@@ -60,7 +60,7 @@ from vkchi.errors import VkchiError
 from vkchi.fields.storage import Storage
 from vkchi.frontend.argspec import ArgSpec, passed_arrays
 from vkchi.frontend.syntax.source import read_block
-from vkchi.hooks import PublicModule
+from vkchi.hooks import NAMES, PublicModule
 from vkchi.interop.in_place import are_disjoint_arguments
 from vkchi.interrupts.local import local
 from vkchi.lang.matrix import Matrix
@@ -150,6 +150,12 @@ def may_be_user_supplied(value: Any) -> bool:
         return True
     module = value.__module__ if isinstance(value, type) else type(value).__module__
     return module.partition(".")[0] not in (OWN, "numpy", "builtins", "math", "functools")
+
+
+def is_public(name: str, value: Any) -> bool:
+    """True if a public name of vkchi has its own value."""
+    module, inner = NAMES.get(name, ("", ""))
+    return getattr(sys.modules.get(f"{OWN}.{module}"), inner, NAMES) is value
 
 
 # --- the survey ----------------------------------------------------------------------------------
@@ -460,6 +466,8 @@ class KernelSurvey:
             raise NoDigestError(f"{path} is a {type(value).__name__} {name}")
         if is_vkchi_module(name) or name in ("math", "numpy", "builtins"):
             held = {key: found for key, found in held.items() if may_be_user_supplied(found)}
+            if name == OWN:  # they are loaded at different times
+                held = {key: found for key, found in held.items() if not is_public(key, found)}
         elif "__getattr__" in held:
             self._part(f"__getattr__ of {path}", held["__getattr__"])
         version = getattr(value, "__version__", "")

@@ -23,6 +23,7 @@ from vkchi.fields.trees.tree_layout import BufferView
 from vkchi.hooks import Hook
 from vkchi.interop import host_views
 from vkchi.interrupts.local import local
+from vkchi.runtime import init_arguments
 from vkchi.tuples import NamedTuple
 from vkchi.types import Affine, AxisTerm, Scalar, Tensor
 from vkchi.types.lazy_numpy import np
@@ -276,7 +277,8 @@ class View(Storage):
 
     def __reduce__(self) -> Any:
         gradient = None if self.grad is None else self.grad.to_numpy()
-        return (ViewHook.restore, (self.elem, self.shape, self.to_numpy(), gradient))
+        values = (self.elem, self.shape, self.to_numpy(), gradient)
+        return (ViewHook.restore, (init_arguments(), *values))
 
 
 def form_of_axis(axis: int | Run, extent: int) -> tuple[int, int, bool]:
@@ -302,7 +304,8 @@ class OrderedNdarray(View):
 
     def __reduce__(self) -> Any:
         gradient = None if self.grad is None else self.grad.to_numpy()
-        return (ViewHook.restore, (self.elem, self.shape, self.to_numpy(), gradient, self.order))
+        values = (self.elem, self.shape, self.to_numpy(), gradient, self.order)
+        return (ViewHook.restore, (init_arguments(), *values))
 
 
 def note_view(base: Any, view: View) -> None:

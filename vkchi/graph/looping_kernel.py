@@ -34,6 +34,7 @@ from vkchi.graph.record import Record
 from vkchi.interop import host_views
 from vkchi.kernel import Kernel
 from vkchi.lang.compile_time import do_while
+from vkchi.pickling import PickledFunction
 from vkchi.runtime import Runtime, current_runtime
 from vkchi.tuples import NamedTuple
 
@@ -45,10 +46,11 @@ class DoWhile(NamedTuple):
     parts: list[Any]  # kernels and loops
 
 
-class LoopingKernel:
+class LoopingKernel(PickledFunction):
     """A kernel with loops of `ti.graph.do_while`: kernels of its parts, which a call launches."""
 
     __vkchi_kind__ = "kernel"
+    process_state = ("_count", "_fn", "_names", "_source", "_whole", "parts")
 
     def __init__(self, fn: FunctionType) -> None:
         functools.update_wrapper(self, fn)
@@ -59,6 +61,10 @@ class LoopingKernel:
         self._count = 0
         self.parts = list(self._make_parts(self._source.node.body))
         check_variables(fn, self._source, self._names)
+
+    def revive(self, fn: FunctionType, attributes: dict[str, Any]) -> None:
+        """Make the parts again, of the unpickled function."""
+        LoopingKernel.__init__(self, fn)
 
     def __repr__(self) -> str:
         return f"<ti.kernel {self._fn.__qualname__} with loops of ti.graph.do_while>"

@@ -11,10 +11,12 @@ Function called with a `Traced` argument passes the call to `Traced.apply` inste
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from vkchi.errors import KernelSyntaxError
+from vkchi.hooks import PACKAGE, load_place
 
 if TYPE_CHECKING:
     from vkchi.protocols import Language
@@ -57,7 +59,13 @@ class Function:
         return f"<function ti.{self.__name__}>"
 
     def __reduce__(self) -> Any:
-        raise TypeError(f"{self!r} belongs to its module and is not pickled")
+        """Pickle by the name of a module of vkchi that has the function. Raises TypeError without
+        one."""
+        for module in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
+            for name, value in list(vars(sys.modules[module]).items()):
+                if value is self:
+                    return load_place, ((module.partition(".")[2], name),)
+        raise TypeError(f"{self!r} is in no module, and is not pickled")
 
     def __deepcopy__(self, memo: Any) -> Function:
         return self

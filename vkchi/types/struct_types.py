@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -124,13 +125,23 @@ class StructType(Type):
         return repr(self)
 
     def __reduce__(self) -> Any:
-        if self.origin is not None:
-            return (_find_type, self.origin)
-        return (StructType, (self.declared, self.methods))
+        """By name, if another process can import it."""
+        if self.origin is not None and self.origin[0] != "__main__":
+            module, name = self.origin
+            if _find_in(sys.modules.get(module), name) is self:
+                return (_find_type, self.origin)
+        return (StructType, (self.declared, None, self.origin, self.target), self.methods)
+
+    def __setstate__(self, methods: Mapping[str, Any]) -> None:
+        self.methods.update(methods)  # behind `__init__`: they may name the type
 
 
 def _find_type(module: str, name: str) -> Any:
-    return functools.reduce(getattr, name.split("."), importlib.import_module(module))
+    return _find_in(importlib.import_module(module), name)
+
+
+def _find_in(module: Any, name: str) -> Any:
+    return functools.reduce(lambda x, word: getattr(x, word, None), name.split("."), module)
 
 
 def _checked(name: str, t: Any) -> Any:

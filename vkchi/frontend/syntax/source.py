@@ -128,6 +128,19 @@ def read_block(fn: FunctionType) -> list[str]:
     return _block_in(_read_lines(fn, fn.__code__)[0], fn.__code__)[0]
 
 
+def read_text(fn: FunctionType) -> tuple[list[str], str]:
+    """Return (lines, file) of the whole text that contains a function.
+
+    Raises KernelSyntaxError, also if the file was changed after the function was parsed.
+    """
+    source, code = source_of(fn), fn.__code__
+    lines = _lines_of(source.file, fn)
+    own = lines if code.co_name == "<lambda>" else _block_in(lines, code)[0]
+    if own != source._lines:
+        raise _changed(code)
+    return lines, source.file
+
+
 def keep_source(fn: FunctionType) -> None:
     """Parse a function that is not in a file immediately, while Python still has its source.
 
@@ -332,6 +345,8 @@ def _last_line(code: CodeType) -> int:
 
 
 _HELP = {
+    "<dynamic-code>": "cloudpickle pickles no sources; vkchi pickles those of kernels, ti.funcs "
+    "and functions that kernels capture: put ti.func() around one in an object or argument",
     "<magic-timeit>": "cells under %%timeit have no source: define the kernel in a cell of its "
     "own, and time the call",
     "<stdin>": "write it to a file and run that: Python does not keep what is piped into it, nor "
