@@ -167,6 +167,16 @@ def replace(source: str, target: str) -> None:
         raise
 
 
+def sync_folder(path: str) -> None:
+    """Write a folder's entries to the disk, where the system opens folders."""
+    if not SYSTEM.locks_open_files:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 def retry(act: Callable[[], T]) -> T:
     """Return `act()`. After a PermissionError, where other processes lock files, sleep and repeat
     it up to five times."""

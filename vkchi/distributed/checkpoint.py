@@ -28,6 +28,7 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
+from vkchi import platform
 from vkchi.distributed.group import Group
 from vkchi.errors import DistributedError
 from vkchi.interrupts.local import local
@@ -143,15 +144,15 @@ def save(
             sync(file.fileno())
         names = (f"step-{step}{more}" for more in ("", *(f".{k}" for k in range(1, 1000))))
         name = next(name for name in names if not (root / name).exists())
-        sync_folder(temporary)
+        platform.sync_folder(str(temporary))
         temporary.rename(root / name)
         before = latest_name(root)
         with open(root / ".latest.tmp", "w", encoding="utf-8") as file:
             file.write(name)
             sync(file.fileno())
-        sync_folder(root)
-        os.replace(root / ".latest.tmp", root / "latest")
-        sync_folder(root)
+        platform.sync_folder(str(root))
+        platform.replace(str(root / ".latest.tmp"), str(root / "latest"))
+        platform.sync_folder(str(root))
         for old in root.glob("step-*"):
             if old.name not in (name, before) and (old / "grid.json").is_file():
                 shutil.rmtree(old, ignore_errors=True)
@@ -202,13 +203,3 @@ def latest_name(root: Path) -> str:
 
 def sync(descriptor: int) -> None:
     os.fsync(descriptor)
-
-
-def sync_folder(folder: Path) -> None:
-    """Write a folder's entries to the disk, where the system can."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
