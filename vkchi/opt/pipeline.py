@@ -174,7 +174,7 @@ ENTRIES: dict[str, PassEntry] = {
         "mapping.padding:pad_to_workgroup", "caps", ("barrier",)
     ),  # a part of map_grid
     "remainders": PassEntry("math.remainders:turn_remainders", "caps", ("mod",)),
-    "inspector": PassEntry("control.inspector:inspect_guards", "caps", ("for",)),
+    "inspector": PassEntry("control.inspector:inspect_guards", "caps", ("if",)),
     "speculate": PassEntry("control.speculate:speculate_loads", "caps", ("if",)),
     "predicate": PassEntry("control.predicate:predicate", "caps", ("if",)),
     "jump_threading": PassEntry(
