@@ -3,7 +3,7 @@
 The process imports torch and vkchi once, and forks the ranks of one group after the other. Each
 rank runs the functions of `*checks.py` with these names in order, and stores what failed. A group
 that takes longer than SECONDS is killed. The result, JSON on the last line of stdout, has a
-dictionary of failures by check and rank per group.
+dictionary of failures by check and rank per group. The exit status is 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -124,3 +124,4 @@ if __name__ == "__main__":
         outcome.append(run_group(int(size), float(sys.argv[1]), place, names.split(",")))
         print(f"{word[:40]}: {time.monotonic() - start:.1f} s", file=sys.stderr)
     print(json.dumps(outcome))
+    sys.exit(any(texts for group in outcome for texts in group.values()))

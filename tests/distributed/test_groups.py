@@ -1,4 +1,5 @@
-"""Grids on 1, 2, 3, 4 and 8 processes: `checks`, run by `groups`."""
+"""Grids and particles on 1, 2, 3, 4 and 8 processes: `checks` and `particle_checks`, run by
+`groups`."""
 
 from __future__ import annotations
 
@@ -53,6 +54,13 @@ def test_reductions_and_checkpoints_in_groups(tmp_path: Path) -> None:
     names = names_of("LASTING", "lasting_checks.py")
     found = groups.run_groups([(size, names) for size in (2, 1, 3)], tmp_path, 240)
     assert len(found) == 3 and not failures_in(found)
+
+
+def test_halos_are_reduced_and_particles_migrate(tmp_path: Path) -> None:
+    tables = {1: "SMALL", 2: "SMALL", 3: "SMALL", 4: "LARGE", 8: "LARGE"}
+    lists = [(size, names_of(table, "particle_checks.py")) for size, table in tables.items()]
+    found = groups.run_groups(lists, tmp_path, 240)
+    assert len(found) == len(lists) and not failures_in(found)
 
 
 def test_failures_of_a_rank_are_errors_on_the_others(tmp_path: Path) -> None:

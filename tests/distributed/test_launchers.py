@@ -1,4 +1,4 @@
-"""Programs under torchrun: the example, a launcher that is killed, a restart."""
+"""Programs under torchrun: the examples, a launcher that is killed, a restart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "distributed"
-WAVE = EXAMPLES / "wave.py"
+WAVE, MPM = EXAMPLES / "wave.py", EXAMPLES / "mpm.py"
 pytest.importorskip("torch.distributed")
 pytestmark = [
     pytest.mark.device, pytest.mark.one_driver,
@@ -70,6 +70,18 @@ def test_gradient_descent_is_the_same_on_two_processes(tmp_path: Path) -> None:
     assert "1 processes" in alone and "2 processes" in both and both.count("round   0") == 1
     assert one == pytest.approx(two, rel=1e-2)
     assert one[0] == 1 and one[-1] < 0.1
+
+
+def test_a_fluid_is_the_same_on_two_processes(tmp_path: Path) -> None:
+    alone = output_of([sys.executable, str(MPM), str(tmp_path / "mpm.png")], tmp_path)
+    both = output_of([*torchrun(), str(MPM)], tmp_path)
+    assert (tmp_path / "mpm.png").is_file()
+    pattern = r"(\d) processes, 4096.00 particles, center ([.\d]+), ([.\d]+)"
+    (one,), (two,) = re.findall(pattern, alone), re.findall(pattern, both)
+    assert (one[0], two[0]) == ("1", "2")
+    assert all(abs(float(a) - float(b)) < 1e-3 for a, b in zip(one[1:], two[1:]))
+    counts = [int(n) for n in re.findall(r"has (\d+) particles", both)]
+    assert sum(counts) == 4096 and min(counts) > 0
 
 
 RESTARTED = """

@@ -1,5 +1,8 @@
 """Exchange of halos: one message per neighbouring rank for all fields of a call.
 
+A reduction of halos is the reverse: the halos are sent to the cells' owners, which add them. It is
+the adjoint of an exchange.
+
 A `Plan` has the message buffers of a tuple of fields, and where each box of a field lies in them.
 All receives are posted first, then all sends, then both are waited for: no cycle of waits exists.
 
@@ -65,7 +68,8 @@ class Messages:
 class Plan:
     """Buffers of an exchange of these fields. Precondition: the fields have the rank's block.
 
-    `buffers` are arrays for the boxes sent and received, in tapes.
+    With `is_reversed`, the boxes that an exchange receives are sent, and those that it sends are
+    received. `buffers` are arrays for the boxes sent and received, in tapes.
     """
 
     buffers: tuple[Any, ...] | None = None
@@ -78,36 +82,50 @@ class Plan:
         self.received = Messages(fields, {p: layout.received(rank, p) for p in peers})
         self.facts = f"{[(str(x.elem), x.has_grad()) for x in fields]} {layout}"
 
-    def pack(self) -> None:
-        """Copy the owned boxes into the messages, after a wait for the device."""
+    def messages(self, *, is_reversed: bool) -> tuple[Messages, Messages]:
+        """The messages to send and to receive."""
+        return (self.received, self.sent) if is_reversed else (self.sent, self.received)
+
+    def pack(self, *, is_reversed: bool = False) -> None:
+        """Copy the owned boxes into the messages, after a wait for the device. With `is_reversed`,
+        move the halos: they become 0."""
+        given, _ = self.messages(is_reversed=is_reversed)
         for k, x in enumerate(self.fields):
-            pieces = [piece for piece in self.sent.pieces if piece.field == k]
+            pieces = [piece for piece in given.pieces if piece.field == k]
             source = host_view(x)
             if source is not None:
-                x.ready()
+                (x.ready_to_write if is_reversed else x.ready)()
                 for piece in pieces:
-                    np.copyto(piece.view, source[local_slices(x, piece.box)])
+                    cells = source[local_slices(x, piece.box)]
+                    np.copyto(piece.view, cells)
+                    if is_reversed:
+                        cells[...] = 0
             elif pieces:
                 from vkchi.distributed.kernels import pack  # devices without mapped memory
 
                 boxes, count = numbered(pieces)
                 buffer = ndarray(x.elem, count)
-                pack(x, buffer, boxes)
+                pack(x, buffer, boxes, is_reversed)
                 values = buffer.to_numpy()
                 for (start, box), piece in zip(boxes, pieces):
                     piece.view[...] = values[start : start + box_size(box)].reshape(
                         piece.view.shape
                     )
 
-    def unpack(self) -> None:
-        """Copy the messages into the halos."""
+    def unpack(self, *, is_reversed: bool = False) -> None:
+        """Copy the messages into the halos. With `is_reversed`, add them to the owned boxes."""
+        _, taken = self.messages(is_reversed=is_reversed)
         for k, x in enumerate(self.fields):
-            pieces = [piece for piece in self.received.pieces if piece.field == k]
+            pieces = [piece for piece in taken.pieces if piece.field == k]
             target = host_view(x)
             if target is not None:
                 x.ready_to_write()
                 for piece in pieces:
-                    np.copyto(target[local_slices(x, piece.box)], piece.view)
+                    cells = target[local_slices(x, piece.box)]
+                    if is_reversed:
+                        cells += piece.view
+                    else:
+                        np.copyto(cells, piece.view)
             elif pieces:
                 from vkchi.distributed.kernels import unpack  # devices without mapped memory
 
@@ -116,19 +134,14 @@ class Plan:
                 values = [piece.view.reshape(-1, *inner) for piece in pieces]
                 buffer = ndarray(x.elem, count)
                 buffer.from_numpy(np.concatenate(values))
-                unpack(x, buffer, boxes)
+                unpack(x, buffer, boxes, is_reversed)
 
     def post(
         self, group: Group, digest: int, *, is_reversed: bool = False
     ) -> list[tuple[int, Any]]:
-        """Post all receives, then all sends; return torch's work objects with their peers.
-
-        With `is_reversed`, the buffers that were received are sent back.
-        """
+        """Post all receives, then all sends; return torch's work objects with their peers."""
         own, works = self.rank, []
-        given, taken = self.sent.buffers, self.received.buffers
-        if is_reversed:
-            given, taken = taken, given
+        given, taken = (m.buffers for m in self.messages(is_reversed=is_reversed))
         for peer, buffer in taken.items():
             if peer == own:
                 np.copyto(buffer, given[own])
@@ -163,19 +176,22 @@ def numbered(pieces: Sequence[Piece]) -> tuple[tuple[tuple[int, Box], ...], int]
 
 
 class Exchange:
-    """A running exchange of halos. Its fields' halos must not be used before `wait`. Without a plan
-    it has ended."""
+    """A running exchange or reduction of halos. Its fields' halos must not be used before `wait`.
+    Without a plan it has ended."""
 
     _works: list[tuple[int, Any]] | None = None
 
-    def __init__(self, group: Group, plan: Plan | None, operation: str) -> None:
+    def __init__(
+        self, group: Group, plan: Plan | None, operation: str, *, is_reversed: bool = False
+    ) -> None:
         if plan is None:
             return
         self._group, self._plan, self._operation = group, plan, operation
+        self._is_reversed = is_reversed
         digest = group.begin(operation, plan.facts)
-        plan.pack()
+        plan.pack(is_reversed=is_reversed)
         group.in_flight.append(self)
-        self._works = plan.post(group, digest)
+        self._works = plan.post(group, digest, is_reversed=is_reversed)
 
     def wait(self) -> None:
         """Wait for the neighbours' messages, and copy them into the halos. Idempotent.
@@ -195,7 +211,7 @@ class Exchange:
         for x in self._plan.fields[:1]:
             x.device.flush()
         self._group.wait(self._operation, works)
-        self._plan.unpack()
+        self._plan.unpack(is_reversed=self._is_reversed)
 
     def holds(self, x: Storage) -> bool:
         return any(x is one for one in self._plan.fields)

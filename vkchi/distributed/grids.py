@@ -43,7 +43,7 @@ from vkchi.interrupts.weak import insert_bounded
 from vkchi.lang.ndrange import ndrange
 from vkchi.runtime import current_runtime
 from vkchi.span import name_in_user_code
-from vkchi.types import Scalar, Tensor, cook, shape_of
+from vkchi.types import Scalar, Tensor, cook, shape_of, u1
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Grid:
         self, shape: int | Sequence[int], halo: int = 1, periodic: bool | Sequence[bool] = False,
         ranks: Sequence[int] | None = None, *, mesh: Any = None,
     ) -> None:  # fmt: skip
-        self._group = group = current_group()
+        self.group = group = current_group()
         self.shape = whole_numbers("shape", shape)
         if not 1 <= len(self.shape) <= 3 or min(self.shape) < 1:
             raise ArgumentError(f"Grid: shape is 1 to 3 positive integers, not {shape!r}")
@@ -122,12 +122,12 @@ class Grid:
             "Grid()", shape=self.shape, halo=self.halo, periodic=self.periodic, ranks=self.ranks,
             order=order,
         )  # fmt: skip
-        self._layout = Decomposition(self.shape, self.halo, self.periodic, self.ranks, order)
-        self._owned = self._layout.owned(group.rank)
-        self.position = self._layout.position(group.rank)
+        self.blocks = Decomposition(self.shape, self.halo, self.periodic, self.ranks, order)
+        self._owned = self.blocks.owned(group.rank)
+        self.position = self.blocks.position(group.rank)
         self.owned = ndrange(*self._owned)
-        self.interior = ndrange(*self._layout.interior(group.rank))
-        self.border = tuple(ndrange(*box) for box in self._layout.border(group.rank))
+        self.interior = ndrange(*self.blocks.interior(group.rank))
+        self.border = tuple(ndrange(*box) for box in self.blocks.border(group.rank))
         self._origin = tuple(begin - self.halo for begin, _ in self._owned)
         self._extent = tuple(n + 2 * self.halo for n in box_shape(self._owned))
         self._plans: dict[tuple[int, ...], Plan] = {}
@@ -159,7 +159,7 @@ class Grid:
         """
         options: Any = {"needs_grad": needs_grad, "name": name, "layout": layout}
         made = field(dtype, self._extent, offset=self._origin, **options)
-        self._group.agree(
+        self.group.agree(
             "Grid.field()", dtype=str(cook(dtype)), needs_grad=needs_grad, name=name, layout=layout
         )
         for k in [k for k, (_, ref) in self._made.items() if ref() is None]:
@@ -190,27 +190,54 @@ class Grid:
             GradientError: in forward mode, and inside functions that a tape does not differentiate.
             KernelRuntimeError: inside `ti.record()`.
         """
-        members = self._members("exchange", fields)
-        self._check_recorded_graph("exchange")
-        if self._group.sources is not None:
-            self._group.sources.compare("exchange()")
-        tape = current_runtime().tape
-        if tape is not None:
-            from vkchi.distributed.recorded import exchange_in_tape  # imports the tape
-
-            exchange_in_tape(self._group, [self._plan([x]) for x in members], tape)
-            return Exchange(self._group, None, "exchange()")
-        made = Exchange(self._group, self._plan(members), "exchange()")
+        made = self._move_halos("exchange", fields)
         if wait:
             made.wait()
         return made
+
+    def reduce(self, *fields: Field | StructField) -> None:
+        """Add the halos of fields to the cells' owners, and set the halos to 0: the adjoint of
+        `exchange`.
+
+        So kernels that add to cells of the halo, such as the P2G transfer of MPM, add to the cells
+        of other ranks. Each neighbouring rank gets one message for all fields. Halos outside a
+        domain that is not periodic keep their values. Sums of floats are in the same order in each
+        run on the same ranks.
+
+        Args:
+            *fields: as in `exchange`; not of bools.
+
+        Raises:
+            ArgumentError, DistributedError, GradientError, KernelRuntimeError: as `exchange`.
+        """
+        self._move_halos("reduce", fields, is_reversed=True).wait()
+
+    def _move_halos(
+        self, who: str, fields: Sequence[Any], *, is_reversed: bool = False
+    ) -> Exchange:
+        """Begin an exchange or reduction of halos; inside a tape, also end it."""
+        members, operation = self._members(who, fields), f"{who}()"
+        if is_reversed and any(x.number is u1 for x in members):
+            raise ArgumentError(f"{who}: bools are not added: use a field of ti.i32")
+        self._check_recorded_graph(who)
+        if self.group.sources is not None:
+            self.group.sources.compare(operation)
+        tape = current_runtime().tape
+        if tape is None:
+            plan = self._plan(members)
+            return Exchange(self.group, plan, operation, is_reversed=is_reversed)
+        from vkchi.distributed.recorded import run_in_tape  # imports the tape
+
+        plans = [self._plan([x]) for x in members]
+        run_in_tape(self.group, plans, tape, who, is_reversed=is_reversed)
+        return Exchange(self.group, None, operation)
 
     def _plan(self, members: Sequence[Storage]) -> Plan:
         """The plan of an exchange of fields, made once while they have the same memory."""
         key = tuple([id(x.token) for x in members])
         plan = self._plans.get(key)
         if plan is None or plan.tokens != [x.token for x in members]:
-            plan = Plan(self._group.rank, self._layout, members)
+            plan = Plan(self.group.rank, self.blocks, members)
             insert_bounded(self._plans, key, plan, MOST_PLANS)
         return plan
 
@@ -230,7 +257,7 @@ class Grid:
         """
         (x,) = self._members("scatter", (field,))
         self._check_not_recording("scatter")
-        group, operation = self._group, "scatter()"
+        group, operation = self.group, "scatter()"
         digest = group.begin(operation, str(x.elem))
         values = None if array is None else host_views.to_number_array(array)
         want = self.shape + shape_of(x.elem)
@@ -256,7 +283,7 @@ class Grid:
     def _covered(self, rank: int) -> tuple[NDArray[Any], ...]:
         """Index arrays of the cells of a rank's block and halo that are in the domain."""
         found = []
-        parts = zip(self._layout.owned(rank), self.shape, self.periodic)
+        parts = zip(self.blocks.owned(rank), self.shape, self.periodic)
         for (begin, end), extent, wraps in parts:
             cells = np.arange(begin - self.halo, end + self.halo)
             inside = (cells >= 0) & (cells < extent)
@@ -265,7 +292,7 @@ class Grid:
 
     def _spread(self, values: NDArray[Any] | None, x: Storage, digest: int) -> NDArray[Any]:
         """Send the blocks of rank 0's array, and return this rank's."""
-        group, works = self._group, []
+        group, works = self.group, []
         inner, dtype = shape_of(x.elem), x.compute.dtype
         if values is not None:
             x.warn_of_losses(values)
@@ -311,7 +338,7 @@ class Grid:
         """
         (x,) = self._members("gather", (field,))
         self._check_recorded_graph("gather")
-        group, operation = self._group, "gather()"
+        group, operation = self.group, "gather()"
         digest = group.begin(operation, str(x.elem))
         mine = np.ascontiguousarray(self._owned_values(x))
         if group.rank:
@@ -324,12 +351,12 @@ class Grid:
         blocks = {0: mine}
         works = []
         for peer in range(1, group.size):
-            block = blocks[peer] = np.empty(box_shape(self._layout.owned(peer)) + inner, mine.dtype)
+            block = blocks[peer] = np.empty(box_shape(self.blocks.owned(peer)) + inner, mine.dtype)
             data = block.reshape(-1).view(np.uint8)
             works.append((peer, group.receive(data, peer, tag_of(digest, peer, 0, data.nbytes))))
         group.wait(operation, works)
         for peer, block in blocks.items():
-            whole[tuple(slice(*ends) for ends in self._layout.owned(peer))] = block
+            whole[tuple(slice(*ends) for ends in self.blocks.owned(peer))] = block
         return whole
 
     def _owned_values(self, x: Storage) -> NDArray[Any]:
@@ -363,13 +390,13 @@ class Grid:
         if operator.index(step) < 0:
             raise ArgumentError(f"save: step is 0 or more, not {step}")
         facts, checkpoint = self._facts(members), self._checkpoints()
-        self._group.agree("Grid.save()", path=os.fspath(path), step=step, **facts)
+        self.group.agree("Grid.save()", path=os.fspath(path), step=step, **facts)
         begin = [first for first, _ in self._owned]
         blocks = {
             name: checkpoint.Block(self._owned_values(x), begin, self.shape)
             for name, x in members.items()
         }
-        checkpoint.save(self._group, os.fspath(path), operator.index(step), blocks, facts)
+        checkpoint.save(self.group, os.fspath(path), operator.index(step), blocks, facts)
 
     def load(self, path: str | os.PathLike[str], **arrays: Field | StructField) -> int:
         """Read the latest checkpoint in a folder, exchange halos, and return its `step`.
@@ -390,8 +417,8 @@ class Grid:
         members = self._named("load", arrays)
         self._check_not_recording("load")
         facts, checkpoint = self._facts(members), self._checkpoints()
-        self._group.agree("Grid.load()", path=os.fspath(path), **facts)
-        folder, saved = checkpoint.find(self._group, os.fspath(path))
+        self.group.agree("Grid.load()", path=os.fspath(path), **facts)
+        folder, saved = checkpoint.find(self.group, os.fspath(path))
         if saved["shape"] != facts["shape"]:
             raise DistributedError(f"load: {folder} is of a grid of shape {saved['shape']}")
         for name, elem in facts["arrays"].items():
@@ -403,7 +430,7 @@ class Grid:
             name: checkpoint.Block(np.empty_like(self._owned_values(x)), begin, self.shape)
             for name, x in members.items()
         }
-        checkpoint.load(self._group, folder, blocks)
+        checkpoint.load(self.group, folder, blocks)
         for name, x in members.items():
             whole = x.to_numpy()
             whole[local_slices(x, self._owned)] = blocks[name].values
@@ -499,12 +526,12 @@ class Grid:
         tape = current_runtime().tape
         if tape is None:
             values = [self._owned_values(x) for x in members]
-            result = reductions.reduce(self._group, who, values, len(self.shape))
+            result = reductions.reduce(self.group, who, values, len(self.shape))
             shown: Any = result if result.ndim else result.item()
         else:
             from vkchi.distributed.recorded_reductions import reduce_in_tape  # imports the tape
 
-            result, shown = reduce_in_tape(self._group, who, members, self._owned, tape, out)
+            result, shown = reduce_in_tape(self.group, who, members, self._owned, tape, out)
         if out is None:
             return shown
         out.from_numpy(result)
@@ -518,7 +545,7 @@ class Grid:
         found: list[Storage] = []
         for x in fields:
             members = x.__vkchi_members__() if hasattr(x, "__vkchi_members__") else [x]
-            if len(members) > 1 and who != "exchange":
+            if len(members) > 1 and who not in ("exchange", "reduce"):
                 raise ArgumentError(f"{who}: takes no field of structs: give a member")
             found += members
         if not fields:
@@ -540,7 +567,7 @@ class Grid:
                 )
         if len({id(x) for x in found}) < len(found) and who != "dot":
             raise ArgumentError(f"{who}: a field is given twice")
-        check_not_in_flight(self._group, who, found)
+        check_not_in_flight(self.group, who, found)
         return found
 
     def _check_recorded_graph(self, who: str) -> None:

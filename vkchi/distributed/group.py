@@ -200,6 +200,23 @@ class Group:
             with self.errors(operation, peer):
                 work.wait()
 
+    def all_to_all(self, operation: str, rows: NDArray[Any], given: NDArray[Any],
+                   taken: NDArray[Any]) -> NDArray[Any]:  # fmt: skip
+        """Send `given[k]` consecutive rows to rank k each; return `taken[k]` rows of each, by rank.
+
+        Precondition: the ranks agree on these counts, and have raised an error if not on the
+        operation.
+        """
+        if self.size == 1:
+            return rows
+        torch, found = sys.modules["torch"], np.empty((taken.sum(), *rows.shape[1:]), rows.dtype)
+        with self.errors(operation):
+            torch.distributed.all_to_all_single(
+                torch.from_numpy(found), torch.from_numpy(rows), taken.tolist(), given.tolist(),
+                group=self.process_group,
+            )  # fmt: skip
+        return found
+
 
 class KernelSources:
     """Checksums of the sources of kernels and functions on all ranks, compared in debug mode.

@@ -1,8 +1,9 @@
-"""Exchanges inside tapes: a kernel packs, a message is sent, a kernel unpacks.
+"""Exchanges and reductions of halos inside tapes: a kernel packs, a message is sent, a kernel
+unpacks.
 
 The tape differentiates the kernels. The step of the message sends the adjoint of the received
-buffer back, and adds it to that of the sent one. So halos' adjoints are added to their owners, and
-cleared.
+buffer back, and adds it to that of the sent one. So the adjoint of an exchange adds halos' adjoints
+to their owners and clears them; that of a reduction is an exchange of adjoints.
 
 All ranks run the same steps, in the same order. A step is not skipped if its adjoint is 0: the
 neighbours wait for it. To repeat a step, the tape stores the received values again, without
@@ -31,26 +32,23 @@ if TYPE_CHECKING:
 
 
 class HaloMessage:
-    """The messages of one exchange of one field, as a function of the packed values."""
+    """The messages of one operation on one field, as a function of the packed values."""
 
-    who = "grid.exchange()"
-
-    def __init__(self, group: Group, plan: Plan) -> None:
-        self.group, self.plan = group, plan
+    def __init__(self, group: Group, plan: Plan, who: str, *, is_reversed: bool) -> None:
+        self.group, self.plan, self.operation = group, plan, f"{who}()"
+        self.is_reversed, self.who = is_reversed, f"grid.{who}()"
 
     def value(self, *inputs: Values) -> Values:
-        return self._send(inputs[0], is_reversed=False)
+        return self._send(self.operation, inputs[0], is_reversed=self.is_reversed)
 
     def slopes(self, slope: Values, result: Values, inputs: Sequence[Values]) -> Sequence[Values]:
-        return (self._send(slope, is_reversed=True),)
+        operation = f"the gradient of {self.operation}"
+        return (self._send(operation, slope, is_reversed=not self.is_reversed),)
 
-    def _send(self, values: Values, *, is_reversed: bool) -> Values:
+    def _send(self, operation: str, values: Values, *, is_reversed: bool) -> Values:
         group, plan = self.group, self.plan
-        operation = "the gradient of exchange()" if is_reversed else "exchange()"
         digest = group.begin(operation, plan.facts)
-        given, taken = plan.sent, plan.received
-        if is_reversed:
-            given, taken = taken, given
+        given, taken = plan.messages(is_reversed=is_reversed)
         store_flat(given, values)
         group.wait(operation, plan.post(group, digest, is_reversed=is_reversed))
         return load_flat(taken, values)
@@ -101,38 +99,37 @@ def check_recordable(group: Group, who: str, tape: Any) -> None:
         )
 
 
-def exchange_in_tape(group: Group, plans: Sequence[Plan], tape: Any) -> None:
-    """Exchange the field of each plan, and record that. Raises GradientError where a recording does
-    not differentiate host computations."""
-    check_recordable(group, "exchange", tape)
+def run_in_tape(
+    group: Group, plans: Sequence[Plan], tape: Any, who: str, *, is_reversed: bool = False
+) -> None:
+    """Exchange or reduce the halos of the field of each plan, and record that. Raises GradientError
+    where a recording does not differentiate host computations."""
+    check_recordable(group, who, tape)
     for plan in plans:
         (x,) = plan.fields
         if not plan.sent.pieces:
             continue
         (out, sent_count), (into, received_count) = (
-            numbered(messages.pieces) for messages in (plan.sent, plan.received)
+            numbered(m.pieces) for m in plan.messages(is_reversed=is_reversed)
         )
         has_grad = x.has_grad()
         if plan.buffers is None:
-            plan.buffers = tuple(
-                [
-                    ndarray(x.elem, count, needs_grad=has_grad)
-                    for count in (sent_count, received_count)
-                ]
-            )
-        sent, received = plan.buffers
-        pack(x, sent, out)
+            counts = (received_count, sent_count) if is_reversed else (sent_count, received_count)
+            plan.buffers = tuple([ndarray(x.elem, n, needs_grad=has_grad) for n in counts])
+        sent, received = reversed(plan.buffers) if is_reversed else plan.buffers
+        pack(x, sent, out, is_reversed)
         if x.is_gradient or tape.lost_in(sent):
             raise GradientError(
-                f"grid.exchange(): {x!r} holds values whose derivative is lost here, and other "
+                f"grid.{who}(): {x!r} holds values whose derivative is lost here, and other "
                 "ranks would use them: make the field with needs_grad=True, or call it outside of "
                 "the tape"
             )
-        message, values = HaloMessage(group, plan), sent.contents()
+        message = HaloMessage(group, plan, who, is_reversed=is_reversed)
+        values = sent.contents()
         result = message.value(values)
         if has_grad:
             received.put_unnoticed(result)
             tape.record(message, [sent], [], result, received, step=CollectiveStep)
         else:
             received.from_numpy(result)
-        unpack(x, received, into)
+        unpack(x, received, into, is_reversed)
