@@ -63,6 +63,23 @@ def test_objects_share_code() -> None:
     assert objects[2].x[2] == 13 and compiled("add") == 2
 
 
+def test_repeated_calls_of_many_objects() -> None:
+    objects = [Scaled(2) for _ in range(20)]
+    for _ in range(3):
+        for s in objects:
+            s.add()
+    cache: Any = Scaled.add._cache  # type: ignore[attr-defined]
+    assert len(cache.entries) == 20
+    for _ in range(300):
+        Scaled(2).add()
+    assert not cache.notes_left
+    last = Scaled(2)
+    for _ in range(4):
+        last.add()
+    assert cache.find((last,)) is not None
+    assert [s.x[1] for s in (*objects, last)] == [6.0] * 20 + [8.0]
+
+
 def test_objects_that_are_gone() -> None:
     first = Scaled(2)
     first.add()

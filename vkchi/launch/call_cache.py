@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from vkchi.frontend.state.captured_values import Path, PathRead
 from vkchi.interrupts.weak import insert_bounded
 from vkchi.lang.value_keys import has_dead_key, identity_keys
 from vkchi.launch.compiled_kernel import Accepted, CompiledKernel, changed_members
-from vkchi.launch.entry import Entry, make_entry
+from vkchi.launch.entry import Entry, is_object_of, make_entry
 from vkchi.launch.value_guards import Guard
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from vkchi.signature.signer import Key, Signer
     from vkchi.signature.view_params import ViewSigner
 
-MOST_NOTES = 256  # entries made per kernel
+MOST_NOTES = 256  # entries kept per kernel; of calls that do not repeat, made
 MOST_SIGNATURES = 1024  # per kernel; they may contain numbers
 MOST_CHAINED, MOST_OBJECTS = 4, 16  # entries kept per key; of a key with objects by their class
 MOST_GUARDED = 64  # compiled kernels kept; the least recently used is dropped
@@ -35,8 +36,8 @@ class CallCache:
     `Signer.key`."""
 
     __slots__ = (
-        "__weakref__", "compiled", "entries", "has_packs", "is_by_class", "notes_left", "runtime",
-        "signer", "views",
+        "__weakref__", "compiled", "entries", "has_packs", "is_by_class", "notes_left",
+        "previous", "runtime", "signer", "views",
     )  # fmt: skip
 
     def __init__(self, runtime: Runtime, signer: Signer) -> None:
@@ -44,6 +45,8 @@ class CallCache:
         self.compiled: dict[tuple[Any, ...], GuardedKernels] = {}
         self.entries: dict[Key | None, Entry] = {}  # None is no key of an entry
         self.notes_left = MOST_NOTES
+        # Key and objects of the latest call without entry, after MOST_NOTES entries.
+        self.previous: tuple[Key | None, list[Any]] | None = None
         self.is_by_class = any(p.kind == "object" for p in signer.parameters)
         self.has_packs = any(p.kind == "pack" for p in signer.parameters)
         # Of calls with views as arguments, by their forms.
@@ -133,13 +136,23 @@ class CallCache:
 
     def note(self, kernel: CompiledKernel, args: tuple[Any, ...]) -> Entry | None:
         """Add and return an entry for a call, if `make_entry` supports it. None after MOST_NOTES
-        entries.
+        entries, except for the second of two successive calls with one key that has no entry.
 
-        Of each key, the latest MOST_CHAINED stay.
+        Of each key, the latest MOST_CHAINED stay. At MOST_NOTES keys the cache is emptied first.
         """
-        entry = make_entry(kernel, args) if self.notes_left else None
+        if not self.notes_left:
+            pairs = zip(kernel.parameters, args)
+            # Kept alive, and made before the key, which has their ids.
+            refs = [weakref.ref(arg) for p, arg in pairs if is_object_of(p, arg)]
+            key = self.signer.key(args)
+            previous, self.previous = self.previous, (key, refs)
+            if key is None or key in self.entries or previous is None or previous[0] != key:
+                return None
+        entry = make_entry(kernel, args)
         if entry is not None:
-            self.notes_left -= 1
+            self.notes_left = max(0, self.notes_left - 1)
+            if len(self.entries) >= MOST_NOTES:
+                self.entries.clear()
             entry.next = last = self.entries.get(entry.key)
             most = MOST_OBJECTS if self.is_by_class else MOST_CHAINED
             for _ in range(most - 2):
