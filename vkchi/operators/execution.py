@@ -19,6 +19,7 @@ from vkchi.calls.variant import Variant
 from vkchi.errors import GradientError, LostValueError, TensorGradientError
 from vkchi.fields.array_versions import lock_writers
 from vkchi.fields.storage import Storage
+from vkchi.interop.in_place import host_arrays
 from vkchi.interop.tensors import new_tensor, new_zeros
 from vkchi.kernel import launch_or_record
 from vkchi.launch.compiled_kernel import NOTHING_SHARED, CompiledKernel
@@ -31,7 +32,13 @@ from vkchi.operators.description import (
     kind_of,
 )
 from vkchi.operators.field_snapshots import FieldSnapshots, KernelValues, SnapshotTable
-from vkchi.operators.operator_signature import Tensors, is_tensor, move_tensors, slope_of
+from vkchi.operators.operator_signature import (
+    Tensors,
+    clone_tensor,
+    is_tensor,
+    move_tensors,
+    slope_of,
+)
 from vkchi.runtime import current_runtime
 from vkchi.signature.bound import ImportedArray
 from vkchi.tape.call_facts import first_access
@@ -156,7 +163,7 @@ class KernelOperator(OperatorSpec):
 
         def find(values: list[KernelValues]) -> SavedForGradient:
             given = self.name_arguments(move_tensors(args, "cpu"))
-            given = {k: detach_tensor(a) for k, a in given.items()}
+            given = {k: detach_tensor(self, k, a) for k, a in given.items()}
             given |= self.make(given, partial(new_zeros, current_runtime()))
             self.check_written(self.arrange(given))
             is_lost = analyse(self.kernel, may_lose_values, self.arrange(given), values)
@@ -234,7 +241,7 @@ def run_operator(spec: OperatorSpec, args: Sequence[Any]) -> list[torch.Tensor]:
         on_cpu = run_operator(spec, move_tensors(args, "cpu"))
         results: list[torch.Tensor] = move_tensors(on_cpu, home)
         return results
-    given = {k: detach_tensor(a) for k, a in spec.name_arguments(args).items()}
+    given = {k: detach_tensor(spec, k, a) for k, a in spec.name_arguments(args).items()}
     runtime = current_runtime()
     made = spec.make(given, partial(new_zeros, runtime))
     arguments = spec.arrange({**given, **made})
@@ -259,8 +266,8 @@ def run_gradient(
         args, slopes, kept = (move_tensors(found, "cpu") for found in (args, slopes, kept))
         found = run_gradient(spec, args, slopes, kept, wanted, memory)
         return {name: slope.to(home) for name, slope in found.items()}
-    given = {k: detach_tensor(a) for k, a in spec.name_arguments(args).items()}
-    given |= {name: detach_tensor(tensor) for name, tensor in kept.items()}
+    given = {k: detach_tensor(spec, k, a) for k, a in spec.name_arguments(args).items()}
+    given |= {name: tensor.detach() for name, tensor in kept.items()}
     differentiate = _run_generated if spec.gradient is None else _run_own
     found = differentiate(spec, given, slopes, wanted, memory)
     wait_for_device()
@@ -360,5 +367,13 @@ def find_home(args: Sequence[Any], *, is_launch: bool) -> torch.device | None:
     return places[0]
 
 
-def detach_tensor(arg: Any) -> Any:
-    return arg.detach() if hasattr(arg, "detach") else arg
+def detach_tensor(spec: OperatorSpec, name: str, arg: Any) -> Any:
+    """A detached tensor, cloned if the kernel cannot use it in place; other arguments unchanged."""
+    if not hasattr(arg, "detach"):
+        return arg
+    held, hosts = arg.detach(), host_arrays(current_runtime())
+    if held.device.type != "cpu":
+        return held
+    axes = spec.element_axes.get(name, 0)
+    is_in_place = hosts.can_import and hosts.find(held, axes) is not None
+    return held if is_in_place else clone_tensor(held)

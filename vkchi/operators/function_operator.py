@@ -31,7 +31,13 @@ from vkchi.interrupts.local import local
 from vkchi.lang.matrix import Vector
 from vkchi.ndarray import Ndarray, ndarray
 from vkchi.operators.field_snapshots import SnapshotTable
-from vkchi.operators.operator_signature import OperatorSignature, Rule, is_tensor, move_tensors
+from vkchi.operators.operator_signature import (
+    OperatorSignature,
+    Rule,
+    clone_tensor,
+    is_tensor,
+    move_tensors,
+)
 from vkchi.runtime import current_runtime
 from vkchi.signature import (
     ArrayParameter,
@@ -357,7 +363,7 @@ def describe_output(
 
 
 def to_numpy(tensor: torch.Tensor) -> Values:
-    return host_views.array_of_torch(move_tensors(tensor.detach(), "cpu"))
+    return host_views.array_of_torch(move_tensors(clone_tensor(tensor.detach()), "cpu"))
 
 
 # --- parameters ----------------------------------------------------------------------------------

@@ -10,8 +10,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vkchi.errors import ArgumentError, DeclarationError
-from vkchi.interop.host_views import short_repr
+from vkchi.interop.host_views import check_storage, short_repr
 from vkchi.interop.torch_library import integers_of_torch, is_dtype, is_recorded
+from vkchi.interrupts.local import local
 from vkchi.signature import ArrayParameter, Parameter, ScalarParameter, TensorParameter
 from vkchi.types.lazy_numpy import is_integer_scalar
 
@@ -156,6 +157,16 @@ def slope_of(name: str) -> str:
 
 def is_tensor(arg: Any) -> bool:
     return hasattr(arg, "untyped_storage")
+
+
+def clone_tensor(tensor: Any) -> Any:
+    """A clone, of which a numpy array may be made: torch does not resize the storage of such a
+    tensor any more, as FSDP does. A tensor that cannot be cloned is returned unchanged."""
+    try:
+        check_storage(tensor)
+    except local(ArgumentError, NotImplementedError, RuntimeError, TypeError):
+        return tensor
+    return tensor.clone()
 
 
 def move_tensors(found: Any, place: Any) -> Any:
