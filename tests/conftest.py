@@ -45,7 +45,7 @@ DEVICE_FOLDERS = ("e2e", "ops", "fuzz")
 # Device tests of code that no driver decides, slow ones: documents, windows, processes, interrupts,
 # the cache, messages. `scripts/test` runs them on one driver instead of every one.
 ONE_DRIVER = """
-    distributed/test_groups.py distributed/test_launchers.py
+    distributed/test_groups.py distributed/test_launchers.py distributed/test_torch_modules.py
     e2e/test_member_arrays_on_disk.py e2e/test_other_engines.py e2e/test_pickled_kernels.py
     e2e/gui/test_example_command.py e2e/gui/test_examples.py e2e/gui/test_notebook.py
     e2e/gui/test_scene_examples.py

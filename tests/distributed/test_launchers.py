@@ -39,12 +39,13 @@ def torchrun(processes: int = 2) -> list[str]:
 def environment(folder: Path) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")}
     cache = {"VKCHI_CACHE": "1", "VKCHI_CACHE_DIR": str(folder / "cache"), "VKCHI_VERIFY": "0"}
-    return {**kept, **cache, "PYTHONPATH": str(ROOT), "LP_NUM_THREADS": "1"}
+    threads = {"LP_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    return {**kept, **cache, **threads, "PYTHONPATH": str(ROOT)}
 
 
 def output_of(command: list[str], folder: Path) -> str:
     done = subprocess.run(
-        command, env=environment(folder), text=True, capture_output=True, timeout=120, check=False
+        command, env=environment(folder), text=True, capture_output=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
