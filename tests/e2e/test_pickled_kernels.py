@@ -235,6 +235,20 @@ def test_functions_in_arguments_need_ti_func() -> None:
         applied(by_value(Ruled(rule)).run)
 
 
+def test_operators_are_not_pickled() -> None:
+    pytest.importorskip("torch", "2.4")
+
+    @ti.torch_op(outputs={"y": "x"})
+    @ti.kernel
+    def twice(x: ti.types.ndarray(), y: ti.types.ndarray()):
+        for i in x:
+            y[i] = x[i] * 2
+
+    assert copy.deepcopy([twice])[0] is twice and copy.copy(twice) is twice
+    with pytest.raises(TypeError, match=r"twice\(\) is an operator .* define it in a module"):
+        cloudpickle.dumps(lambda x: twice(x))
+
+
 def test_every_public_name_is_pickled() -> None:
     unlike = []
     for name in ti.__all__:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 from vkchi.errors import TensorGradientError
 from vkchi.interop.torch_library import (
@@ -89,6 +89,18 @@ def direct_class(base: Any) -> type:
                 check_tangents(self.who, (*args, *kwargs.values()))
                 return super().__call__(*args, **kwargs)
             return self.direct.call(args)
+
+        def __reduce__(self) -> NoReturn:
+            raise TypeError(
+                f"{self.who}() is an operator that torch knows in this process, and is not "
+                "pickled: define it in a module, and import it in the function that uses it"
+            )
+
+        def __copy__(self) -> DirectOp:
+            return self
+
+        def __deepcopy__(self, memo: object) -> DirectOp:
+            return self
 
     for name in REGISTERING:
         if hasattr(base, name):
