@@ -34,6 +34,7 @@ from vkchi.ir.ops import READS, WRITES
 from vkchi.span import Span
 from vkchi.target.artifact import OWN_SITES, Artifact, Dispatch, Interface
 from vkchi.target.caps import Caps
+from vkchi.target.cell_lists import listed_activity
 from vkchi.target.options import Options
 from vkchi.target.remarks import MOST_SERIAL, STRICT, Caution, Decision, Log, LoopCaution, record
 from vkchi.target.shader import REPORTS as REPORT_ARRAY
@@ -105,9 +106,27 @@ def _compile_kernel(
     show_stage("ir", lowered.func)
     if log is not None:
         log += [complete(found) for found in lowered.decisions]
-    artifact = build_watched(lowered.func, array_names(fn, lowered), options, caps, log)
+    func = lowered.func if options.unrelated else with_lists(lowered, caps)
+    artifact = build_watched(func, array_names(fn, lowered), options, caps, log)
     clock.tick("optimise, emit")
     return _compiled(fn, lowered, artifact, cautions, members)
+
+
+def with_lists(lowered: Lowered, caps: Caps) -> Func:
+    """Return the Func of a lowered kernel, with loops over sparse fields turned into loops over
+    active lists. Derivatives and other variants are made of the Func itself.
+
+    No effect if `VKCHI_PASSES` disables "listing".
+    """
+    from vkchi.opt.pipeline import disabled_passes  # loaded by any compilation
+
+    arrays = {name: b[1] for name, b in lowered.bindings.items() if b[0] == "field"}
+    activities = [name for name, array in arrays.items() if array.has_list]
+    if not activities or "listing" in disabled_passes():
+        return lowered.func
+    from vkchi.opt.loops.listing import list_loops  # few kernels need it
+
+    return list_loops(lowered.func, caps, activities)
 
 
 def _compiled(
@@ -299,7 +318,9 @@ def _build(fn: Func, options: Options, caps: Caps, log: Log | None = None) -> Ar
         shader = emit(lowered, grid, caps, name, exact=options.exact, is_fast=options.fast_math)
         record(log, Decision("shader", func.span, shader.name, name=func.name))
         fills, size = program.fills.get(func.name, ()), program.sizes[func.name]
-        dispatches.append(Dispatch(shader, *memory_access(func), fills, size))
+        reads, writes = memory_access(func)
+        reads |= {found for name in reads if (found := listed_activity(name))}
+        dispatches.append(Dispatch(shader, reads, writes, fills, size))
     return Artifact(
         fn.name, tuple(dispatches), array_types(fn.params), array_types(temps),
         reporting_sites(program), limits_of(program), work=work_of(fn),

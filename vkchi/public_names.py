@@ -97,6 +97,7 @@ HOOKS = {
     "struct element": "lang.struct.StructElement",
     "members of a struct": "lang.struct.members_of",
     "fit a struct": "lang.struct.convert_to_type",
+    "active list": "algorithms.active_lists.cell_list",
     "activity of a block": "fields.trees.block_activity.BlockActivity",
     "levels of a node": "fields.trees.block_activity.levels_of",
     "mark a cell": "fields.trees.block_activity.activate_cells_of",

@@ -51,6 +51,7 @@ TYPES: dict[str, tuple[type, ...]] = {
 # Types of the fields after the first word: of a grid count's leaves, and of bindings.
 LEAVES: dict[str, tuple[tuple[type, ...], ...]] = {
     "const": ((int,),), "arg": ((str,), (str, int)), "item": ((str, int),), "dim": ((str, int),),
+    "word": ((str, int),),
 }  # fmt: skip
 BINDINGS: dict[str, tuple[tuple[type, ...], ...]] = {
     "arg": ((str,),), "grad": ((str,),), "field": ((int, str),), "return": ((int,),), "seed": ((),),

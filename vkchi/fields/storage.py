@@ -63,6 +63,7 @@ class Storage(Elements):
         self._allocate()
 
     has_place = True  # fields: True if placed
+    has_list = False  # True for the activity array of a sparse block that has an active list
     kind_name = "array"  # in messages
     origin_name = ""  # in messages, before `kind_name`, where an array is part of another one
 

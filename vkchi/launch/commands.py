@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
+from vkchi.vk.pipelines import Pipeline, with_counts
 from vkchi.vk.sequence import Command
 
 if TYPE_CHECKING:
@@ -110,7 +111,11 @@ class CommandList:
 
         Raises DeviceError.
         """
-        return self.step_of[command].fitted.in_memory(self.commands[command].pipeline)
+        pipeline = self.commands[command].pipeline
+        found = self.step_of[command].fitted.in_memory(pipeline)
+        if pipeline.counts is None or not isinstance(found, Pipeline):
+            return found
+        return with_counts(found, pipeline.counts)
 
 
 class RepeatedCommands(CommandList):

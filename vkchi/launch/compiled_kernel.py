@@ -169,7 +169,8 @@ class CompiledKernel(Executable):
         self.checks += [caution.compiled(read) for caution in interface.loops]
         self.is_mixed = has_mixed_scalar_types(args)
         self.written = {name for name in artifact.writes if name in artifact.arrays}
-        self.read = {name for name in artifact.reads if name in artifact.arrays}
+        arrays_of_user = artifact.arrays.keys() - self.lists.keys()
+        self.read = {name for name in artifact.reads if name in arrays_of_user}
         # Keep the arrays alive that launches write to. Owners of passed fields keep those alive.
         members = {
             id(array): (k, m)
@@ -183,12 +184,12 @@ class CompiledKernel(Executable):
     def may_have_shapes(self) -> bool:
         """True if specialized code may replace the compiled one.
 
-        False if launches are not counted, and for kernels of saved modules, with report sites, or
-        that draw random numbers.
+        False if launches are not counted, and for kernels of saved modules, with report sites,
+        that draw random numbers, or that iterate over active lists.
         """
         if not (counts_launches(self.runtime) and self.has_func):
             return False
-        return not (self.sites or self.draws)
+        return not (self.sites or self.draws or self.lists)
 
     def give_shapes(
         self, executable: Executable, read: Callable[[], Func], build: Build | None = None,

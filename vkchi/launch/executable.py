@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import InternalError
 from vkchi.fields.storage import Storage
+from vkchi.hooks import Hook
 from vkchi.launch.commands import CommandList
 from vkchi.launch.fitting import Fitted
 from vkchi.runtime import Runtime
 from vkchi.signature.bound import BoundArguments
 from vkchi.target.artifact import Artifact, Dispatch
+from vkchi.target.cell_lists import groups_at, listed_activity
 from vkchi.target.magic import MAGIC
 from vkchi.target.shader import (
     REPORTS,
@@ -40,11 +42,12 @@ from vkchi.target.shader import (
     Part,
     compile_counts,
     depends_on_argument,
+    is_listed,
     split_grid,
 )
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, cell_of, scalar_named
-from vkchi.vk.pipelines import BufferFills, Runnable, with_work
+from vkchi.vk.pipelines import BufferFills, Pipeline, Runnable, with_counts, with_work
 from vkchi.vk.timing import DispatchWork
 
 if TYPE_CHECKING:
@@ -96,6 +99,12 @@ def count_reader(places: dict[Place, int]) -> Callable[[str, str, int], str]:
         return f"f[{places['dim' if kind == 'dim' else 'value', name, axis]}]"
 
     return read
+
+
+class ListHook:
+    """Hook for active lists of sparse blocks."""
+
+    of = Hook("active list")
 
 
 class CodeVariant(NamedTuple):
@@ -150,7 +159,9 @@ class Executable:
         self.reads, self.writes = artifact.reads, artifact.writes
         self.used = self.reads | self.writes
         self.temps = {name: make_storage(runtime, t) for name, t in artifact.temps.items()}
-        arrays = {**fixed, **self.temps}
+        lists = [name for name in artifact.arrays if listed_activity(name)]
+        self.lists = {name: ListHook.of(fixed[listed_activity(name)]) for name in lists}
+        arrays = {**fixed, **self.temps, **{name: x.memory for name, x in self.lists.items()}}
         self.constants = [runtime.device.trash.address, 0]
         self.constants += [array.buffer.address for array in arrays.values()]
         self.given: dict[str, int] = {}
@@ -278,6 +289,7 @@ class DispatchStep:
         self.runtime, self.grid, self.slots = runtime, shader.grid, shader.slots
         self.size = dispatch.size
         self.pipeline = filling or runtime.device.load(shader)
+        self.listed = counts_of(shader.grid, fixed)
         self.fitted = Fitted(runtime.device, shader, self.pipeline)
         read = count_reader(places)
         magic = [slot for slot in shader.slots if slot.kind in MAGIC]
@@ -340,6 +352,8 @@ class DispatchStep:
             if len(counts) > 1 and min(counts) > 0:
                 pipeline, grid = self.fitted.choose(counts)
             parts = split_grid(grid, counts, self.runtime.device.caps.workgroup_count)
+        if self.listed is not None and isinstance(pipeline, Pipeline):
+            pipeline = with_counts(pipeline, self.listed)
         if self.runtime.profiler is not None:
             pipeline = with_work(pipeline, self._work(sized, pipeline, grid, parts))
         if len(self.found) >= MOST_FOUND:
@@ -365,7 +379,7 @@ class DispatchStep:
         ]
         block = tuple([axis.block for axis in grid.axes]) or (1,)
         groups: int | None = math.prod(parts[0][1]) if parts else 0
-        groups = None if isinstance(pipeline, BufferFills) else groups
+        groups = None if isinstance(pipeline, BufferFills) or self.listed else groups
         return DispatchWork(iterations, moved, groups, block, self.size.is_serial)
 
     def keys(self, arrays: Arrays) -> tuple[frozenset[int], frozenset[int]]:
@@ -410,6 +424,19 @@ def equivalent_filling(dispatch: Dispatch, homes: Homes) -> BufferFills | None:
         return None
     fills = tuple([(home.block, home.offset, f.size_bytes, f.word) for home, f in found])
     return BufferFills(dispatch.shader.name, fills)
+
+
+def counts_of(grid: Grid, fixed: Homes) -> tuple[Any, int] | None:
+    """Return the VkBuffer and offset of a grid's workgroup counts in an active list; None for other
+    grids."""
+    if len(grid.axes) != 1 or not is_listed(grid.axes[0].length):
+        return None
+    (_, (_, name, _), (_, each)), block = grid.axes[0].length, grid.axes[0].block
+    scale = (each // block).bit_length() - 1 if each >= block else 1 - (block // each).bit_length()
+    if each != block * 2**scale or name not in fixed:
+        raise InternalError(f"no workgroup counts for {each} iterations per cell in {grid}")
+    home = fixed[name]
+    return home.block, home.offset + 4 * groups_at(scale)
 
 
 def fixed_keys(names: frozenset[str], fixed: Homes) -> frozenset[int]:

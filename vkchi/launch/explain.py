@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vkchi.interop import host_views
@@ -19,7 +19,7 @@ from vkchi.launch.executable import count_reader
 from vkchi.signature.bound import ImportedArray
 from vkchi.span import PACKAGE, Span, line_of
 from vkchi.target.remarks import Decision, Log
-from vkchi.target.shader import Count, Grid, compile_count
+from vkchi.target.shader import Count, Grid, compile_count, is_listed
 from vkchi.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -38,12 +38,13 @@ class LoggedCompiler(Protocol):
 
 
 class Explanation(NamedTuple):
-    """Decisions about a kernel, its grids by dispatch name, and a function that evaluates
-    counts."""
+    """Decisions about a kernel, its grids by dispatch name, and a function that evaluates counts.
+    `active`: numbers of active cells, by the name of their list."""
 
     log: Log
     grids: dict[str, Grid]
     evaluate: Evaluate
+    active: Mapping[str, int]
 
     def about(self, kind: str, span: Span | None) -> list[Decision]:
         return [d for d in self.log if d.kind == kind and d.span == span]
@@ -70,11 +71,12 @@ def explain_call(
     read = count_reader(kernel.places)
     names = {d.reason: d.name for d in log if d.kind == "shader"}
     grids = {names[d.shader.name]: d.shader.grid for d in made.artifact.dispatches}
+    active = {name: cells.count() for name, cells in kernel.lists.items()}
 
     def evaluate(count: Count | None) -> int | None:
         return None if count is None else max(0, compile_count(count, read)(bound.flat))
 
-    found = Explanation(log, grids, evaluate)
+    found = Explanation(log, grids, evaluate, active)
     head = [f"{name}(){place_of(kernel)}"]
     parts = (loop_lines, atomic_lines, access_lines, copy_lines)
     return "\n".join([*head, *(line for part in parts for line in part(found))])
@@ -144,9 +146,9 @@ def details(found: Explanation, span: Span | None) -> Iterator[str]:
     loops = {d.span for d in found.of_kind("parallel", "serial")}
     known = loops | {d.span for d in found.of_kind("atomic")}
     for d in found.about("dispatch", span):
-        lines = []
+        lines: list[str] = []
         if d.name in found.grids:
-            lines.append(grid_text(found.grids[d.name], found.evaluate))
+            lines += grid_lines(found.grids[d.name], found)
         lanes = [x for x in found.of_kind("lanes") if x.name == d.name]
         lines += [f"{place(x.span)}: {x.text}" for x in lanes]
         read, written = (bytes_of(found, span, d.name, way) for way in ("read", "written"))
@@ -186,13 +188,19 @@ def bytes_of(found: Explanation, span: Span | None, dispatch: str, way: str) -> 
     return counts.pop() if len(counts) == 1 else None
 
 
-def grid_text(grid: Grid, evaluate: Evaluate) -> str:
+def grid_lines(grid: Grid, found: Explanation) -> Iterator[str]:
+    """Yield lines about a dispatch's workgroups."""
     if grid.is_serial:
-        return "one invocation"
-    counts = [evaluate(axis.length) or 0 for axis in grid.axes]
+        yield "one invocation"
+        return
+    counts = [found.evaluate(axis.length) or 0 for axis in grid.axes]
+    if is_listed(grid.axes[0].length):
+        _, (_, name, most), (_, each) = grid.axes[0].length
+        counts = [found.active.get(name, most) * each]
+        yield f"over a list of active blocks: {counts[0] // each:,} of {most:,}"
     groups = math.prod(-(-n // axis.block) for n, axis in zip(counts, grid.axes))
     shape = " x ".join([str(axis.block) for axis in grid.axes])
-    return f"{groups:,} workgroup{'s' * (groups != 1)} of {shape} invocations"
+    yield f"{groups:,} workgroup{'s' * (groups != 1)} of {shape} invocations"
 
 
 def atomic_lines(found: Explanation) -> Iterator[str]:

@@ -72,13 +72,14 @@ def may_merge(group: Sequence[RecordedLaunch], one: RecordedLaunch) -> bool:
 
 
 def is_single(one: RecordedLaunch) -> bool:
-    """True if the launch is one dispatch of a kernel with IR, without random draws and return
-    values."""
+    """True if the launch is one dispatch of a kernel with IR, without random draws, return
+    values and active lists."""
     kernel = one.kernel
     return (
         kernel.has_func
         and not kernel.draws
         and not kernel.returns
+        and not kernel.lists
         and len(one.form.steps) == len(one.commands) == 1
     )
 

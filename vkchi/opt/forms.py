@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from vkchi.analysis.values.host_numbers import axis_length
+from vkchi.analysis.values.host_numbers import axis_length, listed_count
 from vkchi.errors import InternalError
 from vkchi.ir.core import Func, Op, walk, walk_ops
 from vkchi.ir.ops import LOOPS, PLACES, READS, WRITES, Effect, Trait, axes_of, effect_of, kinds_with
@@ -124,7 +124,8 @@ def unmapped_loops(fn: Func, caps: Caps) -> Iterator[Op]:
 
 
 def loops_of_unknown_length(fn: Func, caps: Caps) -> Iterator[Op]:
-    return (op for op in loops_of(fn) if None in map(axis_length, axes_of(op)))
+    unknown = [op for op in loops_of(fn) if None in map(axis_length, axes_of(op))]
+    return (op for op in unknown if listed_count(op) is None)
 
 
 def unsupported_ops(fn: Func, caps: Caps) -> Iterator[Op]:

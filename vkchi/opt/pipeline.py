@@ -185,6 +185,7 @@ ENTRIES: dict[str, PassEntry] = {
     "unroll_loads": PassEntry("loops.unroll_loads:unroll_loads", "caps", ("for",), several=True),
     "lanes": PassEntry("loops.lanes:share_lanes", "caps log", ("for",)),
     "map_grid": PassEntry("mapping.map_grid:map_grid", "caps options"),
+    "listing": PassEntry("loops.listing:list_loops", "caps", ("parallel",)),  # by the compiler
     "wide": PassEntry("mapping.wide:cut_wide_loops"),  # run by the compiler on frontend output
     "bounds": PassEntry("rewrite.bounds:eliminate_bounds_checks"),
     "combine": PassEntry("lowering.combine:combine_lanes", "caps", ATOMICS.keys()),
@@ -302,7 +303,8 @@ LOWERING: tuple[PassStep | Cleanup, ...] = (
     PassStep("bases", "last: it marks addresses for the emitter"),
 )
 
-# The forms are those of `opt.forms`. The frontend's output passes through `shallow` and `wide`.
+# The forms are those of `opt.forms`. The frontend's output passes through `shallow` and
+# `wide`; that of kernels with sparse fields also through `listing`.
 STAGES = {
     "frontend": Stage((), "Source"),
     "kernel": Stage(KERNEL, "Dispatch"),
@@ -315,8 +317,8 @@ STAGES = {
 OPTIONAL = frozenset({
     "bases", "bins", "broadcast", "coarsen", "combine", "commoning", "demote", "demote_all",
     "divisions", "fills", "fission", "forward", "fusion", "indices", "inspector", "jam", "jam_sums",
-    "jump_threading", "lanes", "licm", "neighbours", "peel", "predicate", "promote", "reduce",
-    "remainders", "roots", "rounds", "scatter", "speculate", "stores_last", "unroll",
+    "jump_threading", "lanes", "licm", "listing", "neighbours", "peel", "predicate", "promote",
+    "reduce", "remainders", "roots", "rounds", "scatter", "speculate", "stores_last", "unroll",
     "unroll_loads", "unroll_sums",
 })  # fmt: skip
 
@@ -425,6 +427,7 @@ PASSES["peel"] = Pass("peel", CPU)
 PASSES["speculate"] = Pass("speculate", CPU)
 PASSES["remainders"] = Pass("remainders", CPU)
 PASSES["lanes"] = Pass("lanes", CPU)
+PASSES["listing"] = Pass("listing", CPU)
 PASSES["rounds"] = Pass("rounds", CPU)
 PASSES["unroll_loads"] = Pass("unroll_loads", CPU)
 PASSES["unroll_words"] = Pass("unroll", CPU)

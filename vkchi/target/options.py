@@ -46,7 +46,8 @@ class Options(NamedTuple):
     - accept_races: kernels (`scatter`, `Solver.scatter`, `fluid.Solver.scatter`) whose races cause
       neither errors in gradients nor warnings.
     - in_order: numbers of the parallel loops to compile as serial loops (`races.watch`).
-    - unrelated: do not specialize for shapes and overlaps of the arrays of objects (`aot`).
+    - unrelated: do not specialize for shapes and overlaps of the arrays of objects, and use no
+      active lists (`aot`).
     - nan: report stores of NaN and infinities.
     - strict: report warnings about conversions and constants as errors.
     - python: kernels run as plain Python (`python_mode`).

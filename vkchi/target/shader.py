@@ -11,6 +11,8 @@ A grid count is a nested tuple that the host evaluates at launch:
 - `("arg", name)`: a scalar argument.
 - `("item", name, k)`: component k of a tensor argument.
 - `("dim", name, axis)`: the extent of an array along an axis.
+- `("word", name, most)`: the length of the active list `name`, in device memory
+  (`target.cell_lists`), times a constant in a `mul`. The host evaluates it as `most`.
 - `("wrap", type, a)`: the value of `a`, wrapped to the integer type called `type`.
 - the operations of `COUNT_OPS`.
 
@@ -141,6 +143,11 @@ def depends_on_argument(count: Count, name: str) -> bool:
     return any(depends_on_argument(part, name) for part in count[1:] if isinstance(part, tuple))
 
 
+def is_listed(count: Count) -> bool:
+    """True for the length of an active list, times a constant."""
+    return count[0] == "mul" and bool(count[1][0] == "word")
+
+
 def count_text(count: Count, read: Read) -> str:
     """Return a count as a Python expression over `f`, `div`, `mod` and `trips`. Raises
     InternalError for an unknown operation."""
@@ -149,6 +156,8 @@ def count_text(count: Count, read: Read) -> str:
         return str(int(rest[0]))
     if kind in ("arg", "item", "dim"):
         return read(kind, rest[0], rest[1] if len(rest) > 1 else 0)
+    if kind == "word":
+        return str(int(rest[1]))
     if kind == "wrap":
         return wrap_text(rest[0], count_text(rest[1], read))
     if kind not in COUNT_OPS:

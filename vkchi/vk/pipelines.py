@@ -316,11 +316,13 @@ class Pipeline:
     - work: the work of its dispatches; None without a profiler.
     - plain: the pipeline that this one copies (`with_work`), or None.
     - has_run: it was recorded while times were measured.
+    - counts: a VkBuffer and an offset in it, at which dispatches read their workgroup counts
+      (`with_counts`), or None.
     """
 
     __slots__ = (
-        "__weakref__", "_cell", "args_bytes", "handle", "has_run", "indirect", "layout", "name",
-        "plain", "push_bytes", "work",
+        "__weakref__", "_cell", "args_bytes", "counts", "handle", "has_run", "indirect", "layout",
+        "name", "plain", "push_bytes", "work",
     )  # fmt: skip
 
     def __init__(self, shader: Shader, cell: Any, layout: Any) -> None:
@@ -330,6 +332,7 @@ class Pipeline:
         self.work: DispatchWork | None = None
         self.plain: Runnable | None = None
         self.has_run = False
+        self.counts: tuple[Any, int] | None = None
 
 
 class BufferFills:
@@ -337,7 +340,7 @@ class BufferFills:
     word. `fills` has one (VkBuffer, offset, bytes, word) per range."""
 
     __slots__ = ("__weakref__", "fills", "has_run", "name", "plain", "work")
-    indirect, args_bytes, push_bytes = False, 0, 0
+    indirect, args_bytes, push_bytes, counts = False, 0, 0, None
 
     def __init__(self, name: str, fills: tuple[tuple[Any, int, int, int], ...]) -> None:
         self.name, self.fills = name, fills
@@ -357,7 +360,15 @@ def with_work(pipeline: Runnable, work: DispatchWork) -> Runnable:
     """Return a copy of a pipeline or of fills with `work` set, and `plain` set to the original."""
     made = copy(pipeline)
     made.work = work
-    made.plain = pipeline
+    made.plain = pipeline.plain or pipeline
+    return made
+
+
+def with_counts(pipeline: Pipeline, counts: tuple[Any, int]) -> Pipeline:
+    """Return a copy of a pipeline with `counts` set, and `plain` set to the original."""
+    made = copy(pipeline)
+    made.counts = counts
+    made.plain = pipeline.plain or pipeline
     return made
 
 

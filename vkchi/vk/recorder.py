@@ -62,6 +62,20 @@ class Peer(Protocol):
     def close(self) -> None: ...
 
 
+class Derived(Protocol):
+    """Buffer contents that are computed from another buffer, such as an active list.
+
+    `commands` compute the contents of the buffer `key` from those of the buffer `source`. They read
+    no derived buffer. `save` calls `mark_stale`.
+    """
+
+    key: int
+    source: int
+    commands: list[Command]
+
+    def save(self) -> None: ...
+
+
 class SnapshotTaker(Protocol):
     """Object that takes a snapshot of a buffer just before the buffer is overwritten."""
 
@@ -77,6 +91,9 @@ class CommandRecorder:
     peer's later work, and the host does not wait.
 
     `guards` are the reads to copy before a buffer is written, by the buffer's key.
+
+    `stale` are the keys of derived buffers whose source was written since they were computed. They
+    are computed again before a command that reads them.
     """
 
     def __init__(self, logical: Logical) -> None:
@@ -98,7 +115,10 @@ class CommandRecorder:
         self.peer: Peer | None = None
         self.python_writes: tuple[Any, int] = (None, 0)  # (`position` after the last, run length)
         self.guards: dict[int, list[weakref.ref[SnapshotTaker]]] = {}
+        self.stale: set[int] = set()
+        self._derived: dict[int, weakref.ref[Derived]] = {}  # by key
         calls, ffi = logical.calls, logical.vk.ffi
+        self._dispatch_indirect = calls.vkCmdDispatchIndirect
         self._bind, self._push = calls.vkCmdBindPipeline, calls.vkCmdPushConstants
         self._dispatch, self._barrier = calls.vkCmdDispatch, calls.vkCmdPipelineBarrier2
         self._execute, self._fill = calls.vkCmdExecuteCommands, calls.vkCmdFillBuffer
@@ -163,6 +183,66 @@ class CommandRecorder:
         with restoring(self._lock), self._lock:
             yield
 
+    # --- derived buffers -------------------------------------------------------------------
+
+    def add_derived(self, key: int, derived: weakref.ref[Any]) -> None:
+        """Compute a derived buffer before commands that read it, as long as the object lives."""
+        with restoring(self._lock), self._lock:
+            self._derived[key] = derived
+            self.stale.add(key)
+
+    def drop_derived(self, key: int, source: int) -> None:
+        """Forget a derived buffer, after its object was freed."""
+        with restoring(self._lock), self._lock:
+            self.stale.discard(key)
+            self._derived.pop(key, None)
+            self.unguard(source)
+
+    def mark_stale(self, key: int) -> None:
+        """Note that the source of a derived buffer is about to be written."""
+        self.stale.add(key)
+
+    def refresh(self, keys: Iterable[int]) -> None:
+        """Record the computation of the stale buffers among `keys`."""
+        if self.stale.isdisjoint(keys):
+            return
+        with restoring(self._lock), self._lock:
+            for key in sorted(self.stale.intersection(keys)):
+                derived = self._derived.get(key)
+                found = derived() if derived is not None else None
+                if found is not None and derived is not None:
+                    self.guard(found.source, derived)
+                    self._order_counts()
+                    for c in found.commands:
+                        self.record(c.pipeline, c.args, c.groups, c.reads, c.writes)
+                    self._order_counts()
+                self.stale.discard(key)
+
+    def _order_counts(self) -> None:
+        """Record a barrier for all commands, indirect dispatches included."""
+        commands = self._commands or self._begin()
+        self._barrier(commands, self._count_info)
+        self._read.clear()
+        self._written.clear()
+
+    def _with_derived(self, commands: list[Command]) -> list[Command]:
+        """Return commands of a sequence, with the computation of derived buffers whose source an
+        earlier one of them writes."""
+        known = {key: found for key, x in self._derived.items() if (found := x()) is not None}
+        read = frozenset().union(*(c.reads for c in commands))
+        known = {key: found for key, found in known.items() if key in read}
+        if not known:
+            return commands
+        made: list[Command] = []
+        stale: set[int] = set()
+        for c in commands:
+            for key in sorted(stale.intersection(c.reads)):
+                made += known[key].commands
+                stale.discard(key)
+            made.append(c)
+            stale.update([key for key, found in known.items() if found.source in c.writes])
+        return made
+
     # --- recording -------------------------------------------------------------------------
 
     def record(
@@ -180,6 +260,8 @@ class CommandRecorder:
         was_held = lock._is_owned()  # type: ignore[attr-defined]
         try:  # `restoring`, inlined for speed
             with lock:
+                if self.stale:
+                    self.refresh(reads)
                 if self.guards:
                     self.announce(writes)
                 if self._timing is not None:
@@ -202,7 +284,10 @@ class CommandRecorder:
                     args = self._place(args, pipeline.args_bytes)
                 if size := pipeline.push_bytes:
                     self._push(commands, pipeline.layout, COMPUTE_STAGE, 0, size, args)
-                self._dispatch(commands, *groups)
+                if pipeline.counts is None:
+                    self._dispatch(commands, *groups)
+                else:
+                    self._dispatch_indirect(commands, *pipeline.counts)
                 self._left -= 1
                 if self._left <= 0:
                     self.flush()
@@ -242,7 +327,9 @@ class CommandRecorder:
         """
         with restoring(self._lock), self._lock:
             self.require_open()
-            is_counted = any(c.indirect for c in commands)
+            if self._derived:
+                commands = self._with_derived(commands)
+            is_counted = any(c.is_counted for c in commands)
             order = self._count_info if is_counted else self._order_info
             return CommandSequence(self._logical, commands, order, like)
 
@@ -250,6 +337,10 @@ class CommandRecorder:
         """Record the execution of a sequence; submit if the batch is full. Its dispatches are not
         timed."""
         with restoring(self._lock), self._lock:
+            if self.stale:
+                self.refresh(sequence.reads)
+            if sequence.is_counted:
+                self._order_counts()
             commands = self.begin_command(sequence.reads, sequence.writes)
             self._bound = None  # a sequence binds other pipelines
             self._execute(commands, 1, sequence.cell)

@@ -35,7 +35,7 @@ class Command(NamedTuple):
       in memory; then the pipeline must be `indirect`.
     - `reads`, `writes`: keys of buffers.
     - `indirect`: a VkBuffer and an offset in it. The workgroup counts are read there at execution,
-      in place of `groups`.
+      in place of `groups` and of the pipeline's `counts`.
     """
 
     pipeline: Runnable
@@ -44,6 +44,11 @@ class Command(NamedTuple):
     reads: frozenset[int]
     writes: frozenset[int]
     indirect: tuple[Any, int] | None = None
+
+    @property
+    def is_counted(self) -> bool:
+        """True if the device reads the workgroup counts."""
+        return bool(self.indirect or self.pipeline.counts)
 
 
 class CommandSequence:
@@ -75,7 +80,8 @@ class CommandSequence:
         self._blocks, self._offset = self._make_blocks(commands), 0
         self._bound: Pipeline | None = None
         self._record(commands)
-        if any(c.indirect for c in commands):  # reads of the counts are not tracked later
+        self.is_counted = any(c.is_counted for c in commands)
+        if self.is_counted:  # reads of the counts are not tracked later
             logical.calls.vkCmdPipelineBarrier2(self.cell[0], order)
         result = logical.calls.vkEndCommandBuffer(self.cell[0])
         logical.vk.check(result, "recording a graph")
@@ -123,6 +129,7 @@ class CommandSequence:
                 given = bytes(args)
             if pipeline.push_bytes:
                 push(target, pipeline.layout, COMPUTE_STAGE, 0, pipeline.push_bytes, given)
+            indirect = indirect or pipeline.counts
             if indirect is None:
                 dispatch(target, *groups)
             else:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from vkchi.ir.core import Op, Param, Value, has_kind, params_under, value_of
+from vkchi.ir.core import Op, Param, Value, constant_int, has_kind, params_under, value_of
 from vkchi.ir.op_table.interval_rules import Interval, hull, nonnegative, type_range
 from vkchi.ir.ops import CHOICES, DIVISIONS, SUMS, TABLE, LoopAxis, Trait, axes_of, kinds_with
+from vkchi.target.cell_lists import ENTRIES_AT, listed_activity
 from vkchi.target.shader import Count
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Scalar, Tensor, i32, i64
@@ -232,3 +233,35 @@ LEAVES: dict[str, Callable[[Op], BoundedCount | None]] = {
     "bitcast": _read_cast,
 }  # fmt: skip
 COUNTS, RING = kinds_with(Trait.COUNTS), kinds_with(Trait.RING)
+
+
+# --- active lists --------------------------------------------------------------------------------
+
+
+def listed_count(op: Op) -> Count | None:
+    """Trip count of a `parallel` from 0 to the length of an active list, or to a multiple of it;
+    else None."""
+    end, factor = op.args[-1], 1
+    if isinstance(end, Op) and end.kind == "mul":
+        end, factor = end.args[0], constant_int(end.args[1]) or 0
+    cells = list_length(end)
+    if cells is None or factor < 1 or len(op.args) > 2 or constant_int(op.args[0]) != 0:
+        return None
+    return ("mul", ("word", cells.name, capacity_of(cells)), ("const", factor))
+
+
+def list_length(v: Value) -> Param | None:
+    """The active list of which a value is the length, read from the list; else None."""
+    if not isinstance(v, Op) or v.kind != "load":
+        return None
+    place = v.args[0]
+    if not isinstance(place, Op) or place.kind != "elem" or constant_int(place.args[-1]) != 0:
+        return None
+    array = place.args[0]
+    return array if isinstance(array, Param) and listed_activity(array.name) else None
+
+
+def capacity_of(cells: Param) -> int:
+    """The most active cells in a list."""
+    assert isinstance(cells.type, Array) and cells.type.shape is not None
+    return cells.type.shape[0] - ENTRIES_AT

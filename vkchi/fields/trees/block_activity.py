@@ -76,6 +76,7 @@ class BlockActivity:
         self.block, self.is_list = block, block.kind == "dynamic"
         self.extents = block.above.extents if self.is_list else block.extents
         self.numbers = self._make("active")
+        self.numbers.has_list = not self.is_list
         self._chosen: ScalarField | None = None
 
     def _make(self, what: str) -> ScalarField:

@@ -1,6 +1,6 @@
 """Map `parallel` loops to the device: grids of workgroups and invocations.
 
-Every loop gets one of three mappings; loops with barriers are first padded to whole workgroups
+Every loop gets one of four mappings; loops with barriers are first padded to whole workgroups
 (`padding`). Device preferences are in `cost_model`.
 
 - *Grid*: one invocation per iteration, along up to three axes, with the hardware's indices. The
@@ -17,6 +17,9 @@ Every loop gets one of three mappings; loops with barriers are first padded to w
 - *Work distribution* (`share`): a fixed number of invocations iterates over the loop's iterations.
   It is used on CPUs if profitable, and if the host cannot compute the number of iterations.
 
+- *List*: a row whose length is that of an active list times the iterations per cell. The device
+  reads the workgroup counts, so the host need not know the length.
+
 Guarantees: `thread_index` remains the linear index of the iteration, with the last axis fastest.
 With a demanded workgroup size, `group_index` is the workgroup of that index. After this pass, loops
 have one to three axes and a workgroup size.
@@ -31,10 +34,16 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from vkchi.analysis.parallel_loops import depends_on_invocation, depends_on_neighbours
-from vkchi.analysis.values.host_numbers import axis_length, host_count, host_length
+from vkchi.analysis.values.host_numbers import (
+    axis_length,
+    host_count,
+    host_length,
+    list_length,
+    listed_count,
+)
 from vkchi.errors import DeviceError, InternalError
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Region, Value, find_parallel, walk
+from vkchi.ir.core import Func, Op, Param, Region, Value, constant_int, find_parallel, walk
 from vkchi.ir.iteration_space import IterationSpace, Order, iteration_count, space_of
 from vkchi.ir.ops import LOOPS, axes_of
 from vkchi.ir.rebuild import rebuild_loops
@@ -53,8 +62,9 @@ from vkchi.opt.mapping.rows import build_collapsed, collapse_loops, copy_body, i
 from vkchi.opt.mapping.share import ThreadBudget, WorkDistribution, partition_iterations
 from vkchi.target import tuning
 from vkchi.target.caps import SMALLEST, Caps
+from vkchi.target.cell_lists import LEAST_SCALE
 from vkchi.target.options import Options
-from vkchi.target.shader import SERIAL, Grid, GridAxis
+from vkchi.target.shader import SERIAL, Grid, GridAxis, row_grid
 from vkchi.types import Tensor, i32
 
 MOST_AXES = 3
@@ -79,7 +89,9 @@ def map_grid(fn: Func, caps: Caps = SMALLEST, options: Options | None = None) ->
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if isinstance(op.attr, tuple):
             return None
-        if wants_stride(op, caps):
+        if has_list(op):
+            build_list_grid(b, op, args)
+        elif wants_stride(op, caps):
             share_iterations(b, op, args, caps, options.block_dim)
         elif not build_grid(b, op, args, caps, op.attr or options.block_dim):
             if is_one_row(op):
@@ -240,6 +252,54 @@ def build_digits(
     b.parallel([v for end in ends for v in (zero, end)], body, tile)
 
 
+# --- active lists --------------------------------------------------------------------------------
+
+
+def has_list(op: Op) -> bool:
+    """True if the slowest axis of a loop is an active list, and the others are constants from 0."""
+    bounds = [constant_int(v) for v in op.args]
+    return (
+        op.attr is None
+        and list_length(op.args[1]) is not None
+        and bounds[0] == 0
+        and all(begin == 0 and end for begin, end in zip(bounds[2::2], bounds[3::2]))
+    )
+
+
+def build_list_grid(b: Builder, op: Op, args: Sequence[Value]) -> None:
+    """Append a loop over one axis with 2**k workgroups per cell, k possibly negative.
+
+    The iterations of a cell are padded to whole workgroups if they exceed one. The loop's test of
+    its index remains valid if a launch has more workgroups than the list needs.
+    """
+    extents = [constant_int(v) or 0 for v in args[3::2]]
+    inner = math.prod(extents)
+    cells, groups = 1, 1
+    while 2 * cells * inner <= tuning.LISTED_BLOCK and cells < 1 << -LEAST_SCALE:
+        cells *= 2
+    while groups * tuning.LISTED_BLOCK < inner:
+        groups *= 2
+    block = cells * -(-inner // groups)
+    padded = block * groups // cells
+    each = b.const(padded, i32)
+    total = b.emit("mul", args[1], each)
+    t = Param(i32, "t")
+    with b.region(t) as region:
+        inside = b.emit("lt", t, total)
+        entry, place = b.emit("truncdiv", t, each), b.emit("rem", t, each)
+        if padded != inner:
+            inside = b.emit("and", inside, b.emit("lt", place, b.const(inner, i32)))
+        with b.when(inside):
+            digits: list[Value] = []
+            for n in reversed(extents[1:]):
+                size = b.const(n, i32)
+                digits.append(b.emit("rem", place, size))
+                place = b.emit("truncdiv", place, size)
+            copy_body(b, op, [entry, *([place] if extents else []), *digits[::-1]], None)
+        b.emit("yield")
+    b.parallel((b.const(0, i32), total), region, block, op.name)
+
+
 # --- workgroups ----------------------------------------------------------------------------------
 
 
@@ -277,6 +337,9 @@ def plan_grid(fn: Func, caps: Caps) -> Grid:
         return SERIAL
     if op.attr is None:
         raise InternalError(f"the loop of {fn.name} is not mapped: run pass `map_grid`")
+    listed = listed_count(op)
+    if listed is not None and isinstance(op.attr, int):
+        return row_grid(listed, op.attr, guard=False)  # the loop tests its index
     axes = axes_of(op)
     sizes = op.attr if isinstance(op.attr, tuple) else (op.attr,)
     found = []

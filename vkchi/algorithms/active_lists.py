@@ -1,0 +1,151 @@
+"""Active lists of sparse blocks, rebuilt on the device by stream compaction.
+
+A list is rebuilt before a command that reads it, if its activity array was written since. The
+recorder does both: it announces writes (`CommandRecorder.guard`), and rebuilds lists that a command
+reads (`CommandRecorder.refresh`). So a program that changes no activity records nothing for lists.
+
+    cells = cell_list(block.activity.numbers)
+    cells.memory.to_numpy()[:1]         # the number of active cells
+
+See also: `target.cell_lists` (memory layout), `opt.loops.listing` (loops over lists).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+from vkchi.algorithms.array_kernels import on_arrays
+from vkchi.fields.storage import Storage
+from vkchi.interrupts.weak import Finalizer
+from vkchi.launch.commands import CommandList
+from vkchi.ndarray import ScalarNdarray
+from vkchi.target.cell_lists import (
+    ENTRIES_AT,
+    GROUPS_AT,
+    LEAST_SCALE,
+    MOST_SCALE,
+)
+from vkchi.target.shader import MAX_GROUPS
+from vkchi.types import i32
+from vkchi.vk.sequence import Command
+
+# (CPU, GPU): least cells of a chunk, most chunks.
+CHUNK = (256, 32)
+CHUNKS = (256, 4096)
+ROWS = MOST_SCALE - LEAST_SCALE + 1
+
+
+@on_arrays(n=i32, chunk=i32, chunks=i32)
+def count_cells(numbers: Any, counts: Any, n: Any, chunk: Any, chunks: Any) -> None:
+    """Set counts[c] to the number of active cells in the c-th chunk."""
+    for c in range(chunks):
+        total = 0
+        for i in range(c * chunk, min(n, c * chunk + chunk)):
+            if numbers[i] != 0:
+                total += 1
+        counts[c] = total
+
+
+@on_arrays(n=i32, chunk=i32, chunks=i32)
+def list_cells(numbers: Any, counts: Any, cells: Any, n: Any, chunk: Any, chunks: Any) -> None:
+    """Write the list `cells`. Each chunk adds up the counts of those before it."""
+    for c in range(chunks):
+        to = ENTRIES_AT
+        for k in range(c):
+            to += counts[k]
+        for i in range(c * chunk, min(n, c * chunk + chunk)):
+            if numbers[i] != 0:
+                cells[to] = i
+                to += 1
+        if c == chunks - 1:
+            count = to - ENTRIES_AT
+            cells[0] = count
+            for row in range(ROWS):
+                scale = row + LEAST_SCALE
+                groups = 0
+                if scale < 0:
+                    cells_per_group = 1 << -scale
+                    groups = (count + cells_per_group - 1) // cells_per_group
+                else:
+                    groups = min(count, (1 << 30) >> scale) << scale
+                y = (groups + MAX_GROUPS - 1) // MAX_GROUPS
+                x = groups
+                if y > 1:
+                    x = (groups + y - 1) // y
+                cells[GROUPS_AT + 3 * row] = x
+                cells[GROUPS_AT + 3 * row + 1] = y
+                cells[GROUPS_AT + 3 * row + 2] = 1
+
+
+class FlatActivity(ScalarNdarray):
+    """An activity array as an ndarray with one axis, in the same memory."""
+
+    def __init__(self, numbers: Storage) -> None:
+        self.buffer = numbers.buffer
+        super().__init__(numbers.runtime, i32, (math.prod(numbers.shape),))
+
+    def _allocate(self) -> None:
+        self.attach(self.buffer, is_own=False)
+
+
+class CellList:
+    """The active list of an activity array, in `memory`.
+
+    - key: key of its buffer; `source`: that of the activity array.
+    - commands: the commands that rebuild it.
+    """
+
+    def __init__(self, numbers: Storage) -> None:
+        runtime = numbers.runtime
+        self.device = runtime.device
+        flat = FlatActivity(numbers)
+        (n,) = flat.shape
+        self.memory = ScalarNdarray(runtime, i32, (ENTRIES_AT + n,))
+        choose = self.device.caps.choose
+        chunk = max(choose(CHUNK), -(-n // choose(CHUNKS)))
+        chunks = -(-n // chunk)
+        counts = ScalarNdarray(runtime, i32, (chunks,))
+        self._held = counts  # commands keep no arrays alive
+        self.commands: list[Command] = [
+            *commands_of(count_cells, flat, counts, n, chunk, chunks),
+            *commands_of(list_cells, flat, counts, self.memory, n, chunk, chunks),
+        ]
+        self.key, self.source = self.memory.buffer.key, numbers.buffer.key
+        reference = Finalizer(self, self.device.finalizers.append)
+        reference.act = partial(self.device.drop_derived, self.key, self.source)
+        self.device.add_derived(self.key, reference)
+
+    def count(self) -> int:
+        """Return the number of active cells; waits for the device."""
+        self.device.refresh((self.key,))
+        return int(self.memory.read((0,)))
+
+    def save(self) -> None:
+        """Mark the list as out of date, before its activity array is written."""
+        self.device.mark_stale(self.key)
+
+
+def commands_of(function: Any, *args: Any) -> list[Command]:
+    """Return the commands of a launch of an ArrayKernel with ndarrays."""
+    key = (True,) * len(function.arrays)
+    kernel = function.kernels.get(key)
+    if kernel is None:
+        kernel = function.kernels[key] = function.make(key)
+    made: CommandList = kernel.inspect(bound_commands, *args)
+    made.refresh()
+    return [c._replace(args=bytes(c.args)) for c in made.commands if not isinstance(c.args, int)]
+
+
+def bound_commands(kernel: Any, args: tuple[Any, ...]) -> CommandList:
+    bound = kernel.bind(args)
+    return CommandList(kernel.steps, bound.flat, bound.arrays)
+
+
+def cell_list(numbers: Storage) -> CellList:
+    """Return the active list of an activity array, made at the first call."""
+    found = vars(numbers).get("cells")
+    if found is None:
+        found = vars(numbers)["cells"] = CellList(numbers)
+    return found

@@ -1,0 +1,33 @@
+"""Memory layout of active lists: the active cells of a sparse block, in row-major order.
+
+A list is an i32 array. Its words are:
+
+- word 0: the number of active cells;
+- from `groups_at(scale)`: workgroups along x, y and z for 2**scale workgroups per active cell, as
+  an indirect dispatch reads them, for each scale from LEAST_SCALE to MOST_SCALE;
+- from ENTRIES_AT: the linear index of each active cell in the activity array.
+
+In IR, a list is an array parameter called `list_name(activity)`, after the parameter of the
+activity array.
+"""
+
+from __future__ import annotations
+
+LIST_PREFIX = ".active."  # user names never begin with a dot
+LEAST_SCALE, MOST_SCALE = -8, 22
+GROUPS_AT, ENTRIES_AT = 4, 128
+MOST_LISTED = 1 << 24  # cells of a block with a list
+
+
+def list_name(activity: str) -> str:
+    return LIST_PREFIX + activity
+
+
+def listed_activity(name: str) -> str:
+    """Return the name of the activity array of a list; "" for other parameters."""
+    return name.removeprefix(LIST_PREFIX) if name.startswith(LIST_PREFIX) else ""
+
+
+def groups_at(scale: int) -> int:
+    """Return the word at which the workgroup counts for 2**scale workgroups per cell begin."""
+    return GROUPS_AT + 3 * (scale - LEAST_SCALE)
