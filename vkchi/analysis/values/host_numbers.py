@@ -243,7 +243,8 @@ def listed_count(op: Op) -> Count | None:
     else None."""
     end, factor = op.args[-1], 1
     if isinstance(end, Op) and end.kind == "mul":
-        end, factor = end.args[0], constant_int(end.args[1]) or 0
+        end, by = end.args
+        factor = constant_int(by) or 0
     cells = list_length(end)
     if cells is None or factor < 1 or len(op.args) > 2 or constant_int(op.args[0]) != 0:
         return None
