@@ -329,9 +329,12 @@ class CommandRecorder:
             self.require_open()
             if self._derived:
                 commands = self._with_derived(commands)
-            is_counted = any(c.is_counted for c in commands)
+            if like is None:
+                is_counted = any([c.indirect or c.pipeline.counts for c in commands])
+            else:
+                is_counted = like.is_counted
             order = self._count_info if is_counted else self._order_info
-            return CommandSequence(self._logical, commands, order, like)
+            return CommandSequence(self._logical, commands, order, like, is_counted=is_counted)
 
     def execute(self, sequence: CommandSequence) -> None:
         """Record the execution of a sequence; submit if the batch is full. Its dispatches are not

@@ -45,17 +45,13 @@ class Command(NamedTuple):
     writes: frozenset[int]
     indirect: tuple[Any, int] | None = None
 
-    @property
-    def is_counted(self) -> bool:
-        """True if the device reads the workgroup counts."""
-        return bool(self.indirect or self.pipeline.counts)
-
 
 class CommandSequence:
     """`count` commands in the secondary command buffer at the pointer `cell`.
 
     `reads`, `writes`: keys of all buffers that they access. `like`: a sequence whose commands
-    differ only in their arguments. `order`: a VkDependencyInfo that makes earlier writes visible.
+    differ only in their arguments. `is_counted`: the device reads workgroup counts. `order`: a
+    VkDependencyInfo that makes earlier writes visible.
     The constructor raises DeviceError if the driver fails, such as out of memory.
     """
 
@@ -65,6 +61,8 @@ class CommandSequence:
         commands: SequenceOf[Command],
         order: Any,
         like: CommandSequence | None = None,
+        *,
+        is_counted: bool = False,
     ) -> None:
         self.count = len(commands)
         if like is None:
@@ -80,8 +78,8 @@ class CommandSequence:
         self._blocks, self._offset = self._make_blocks(commands), 0
         self._bound: Pipeline | None = None
         self._record(commands)
-        self.is_counted = any(c.is_counted for c in commands)
-        if self.is_counted:  # reads of the counts are not tracked later
+        self.is_counted = is_counted
+        if is_counted:  # reads of the counts are not tracked later
             logical.calls.vkCmdPipelineBarrier2(self.cell[0], order)
         result = logical.calls.vkEndCommandBuffer(self.cell[0])
         logical.vk.check(result, "recording a graph")
