@@ -163,10 +163,15 @@ def is_worth_hoisting_loads(repeated: RepeatedLoads, caps: Caps) -> bool:
     return caps.scalar_lanes and not (repeated.is_alike and repeated.rounds >= cooperative)
 
 
-def reduction_threads(count: Count | None, caps: Caps) -> int | None:
+def reduction_threads(
+    count: Count | None, caps: Caps, *, is_listed: bool = False
+) -> int | None:  # fmt: skip
     """Return the number of invocations that partition a reduction loop, a power of two; None for a
-    constant count below REDUCTION_ITERATIONS."""
+    constant count below REDUCTION_ITERATIONS. `is_listed`: the loop iterates over an active list,
+    which is usually short."""
     most = most_threads(caps)
+    if is_listed:
+        return min(most, caps.choose(tuning.LISTED_THREADS))
     if count is None or count[0] != "const":
         return most
     n: int = count[1]

@@ -18,6 +18,7 @@ LEAST_EXACT_BLOCK = 32  # a smaller workgroup costs more than the guard that it 
 MOST_EXACT_BLOCK = 256
 GROUPS = (64, 512)  # workgroups that saturate a device
 SPARE = 8  # a CPU is saturated by 1 / SPARE of the invocations if they run long
+LISTED_THREADS = (1024, 8192)  # most invocations of a reduction over an active list
 LISTED_BLOCK = 64  # most invocations of a workgroup of a loop over an active list
 TILE_ROW, TILE_SIDE = BLOCK, 16  # invocations along x; along both axes of a square tile
 TILE_GUARD = 0.02  # cost of a guard, as a share of invocations

@@ -32,7 +32,7 @@ from collections.abc import Container, Iterator, Sequence
 from vkchi.analysis.dataflow import made_inside
 from vkchi.analysis.memory.alias import EXITS, reducible
 from vkchi.analysis.parallel_loops import is_private, may_partition
-from vkchi.analysis.values.host_numbers import host_count
+from vkchi.analysis.values.host_numbers import host_count, list_length
 from vkchi.analysis.values.iterations import invariant_path
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, base_memory, is_constant, used_in
@@ -154,7 +154,8 @@ class _Reducer:
         None if it has too few iterations, if results may depend on the invocation that runs an
         iteration, or if it takes no atomic.
         """
-        threads = reduction_threads(host_count(op), self.caps)
+        is_listed = list_length(op.args[1]) is not None
+        threads = reduction_threads(host_count(op), self.caps, is_listed=is_listed)
         if threads is None or not may_partition(op):
             if self.log is not None:
                 self.note(find_claims(op, self.used, self.locals), FEW)
