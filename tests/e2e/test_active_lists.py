@@ -276,6 +276,27 @@ def test_lists_die_with_their_tree() -> None:
     assert not device._derived and not device.stale and not device.guards
 
 
+def test_a_destroyed_tree_frees_its_list() -> None:
+    ti.init()
+    device = current_runtime().device
+
+    @ti.kernel
+    def step(x: ti.template()):
+        for i in x:
+            x[i] += 1
+
+    for _ in range(3):
+        builder = ti.FieldsBuilder()
+        x = ti.field(ti.i32)
+        builder.pointer(ti.i, 8).dense(ti.i, 8).place(x)
+        tree = builder.finalize()
+        x[3] = 1
+        step(x)
+        assert x.to_numpy().sum() == 9 and len(device._derived) == 1
+        tree.destroy()
+        assert not device._derived and not device.stale
+
+
 def test_a_list_of_a_kernel_that_changes_activity_behind_its_loop() -> None:
     x, y, block = blocks()
 

@@ -122,6 +122,12 @@ class CellList:
         self.device.refresh((self.key,))
         return int(self.memory.read((0,)))
 
+    def free(self) -> None:
+        """Free the memory, once the device has finished with it. Kernels must not use it later."""
+        self.device.drop_derived(self.key, self.source)
+        self.memory.buffer.free()
+        self._held.buffer.free()
+
     def save(self) -> None:
         """Mark the list as out of date, before its activity array is written."""
         self.device.mark_stale(self.key)
@@ -145,7 +151,7 @@ def bound_commands(kernel: Any, args: tuple[Any, ...]) -> CommandList:
 
 def cell_list(numbers: Storage) -> CellList:
     """Return the active list of an activity array, made at the first call."""
-    found = vars(numbers).get("cells")
+    found = vars(numbers).get("active_list")
     if found is None:
-        found = vars(numbers)["cells"] = CellList(numbers)
+        found = vars(numbers)["active_list"] = CellList(numbers)
     return found

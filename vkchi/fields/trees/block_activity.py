@@ -121,7 +121,10 @@ class BlockActivity:
             Storage.fill(part.array, 0)
 
     def destroy(self) -> None:
-        """Free the memory of `numbers` and `chosen`."""
+        """Free the memory of `numbers`, of its active list and of `chosen`."""
+        cells = vars(self.numbers).pop("active_list", None)
+        if cells is not None:
+            cells.free()
         for made in (self.numbers, self._chosen):
             if made is not None and made.tree is not None:
                 made.tree.destroy()
