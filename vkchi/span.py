@@ -54,6 +54,9 @@ class Span(NamedTuple):
 
 def cell_name(file: str) -> str:
     """`Cell In[4]` for the file name of an IPython cell; "" for other files."""
+    shown, mark, _ = file.partition(MARK)
+    if mark:
+        return shown if shown.startswith("Cell In[") else ""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     named = getattr(getattr(shell, "compile", None), "format_code_name", lambda file: None)(file)
     return " ".join(named) if named else ""

@@ -18,7 +18,7 @@ import pytest
 import vkchi as ti
 from vkchi.errors import KernelFieldError, KernelSyntaxError
 from vkchi.runtime import RuntimeState
-from vkchi.span import MARK
+from vkchi.span import MARK, Span
 
 cloudpickle = pytest.importorskip("cloudpickle")
 HERE = Path(__file__).parent
@@ -170,6 +170,11 @@ def test_messages_name_the_line_of_the_user() -> None:
         again = pickle.loads(pickle.dumps(caught.value))
         assert str(again) == str(caught.value)
     assert texts[0] == texts[1] and "test_pickled_kernels.py:" in texts[0]
+
+
+def test_cells_of_notebooks_keep_their_names() -> None:
+    assert Span(f"Cell In[2]{MARK}12345678", 3, 1, 3, 2).place == "Cell In[2], line 3"
+    assert Span(f"a.py{MARK}12345678", 3, 1, 3, 2).place == "a.py:3:1"
 
 
 def test_a_file_that_was_changed_is_an_error(tmp_path: Path) -> None:
