@@ -526,6 +526,10 @@ def wrong_particles_are_refused(_: Path) -> None:
     raises(error, lambda: dist.Particles(grid, 9, x=vec2, s=cell), "scalars")
     if dist.size() > 1:
         raises(ti.DistributedError, lambda: dist.Particles(grid, 9 + rank, x=vec2), "capacity=9")
+    other = {"y": ti.f32} if rank else {"y": ti.i32}
+    if dist.size() > 1:
+        raises(ti.DistributedError, lambda: dist.Particles(grid, 9, x=vec2, **other), "'y': 'i32'")
+    assert dist.Particles(grid, 9, x=vec2, operation=ti.f32, facts=ti.f32).facts.shape == (9,)
     p = dist.Particles(grid, 50, x=vec2, k=ti.i32)
     raises(AttributeError, lambda: p.velocity, "velocity")
     raises(error, lambda: setattr(p, "x", p.k), "cannot be set")

@@ -119,7 +119,7 @@ class Particles:
                                 f"axis of the grid, not {elems['x']}")  # fmt: skip
         grid.group.agree(
             "Particles()", grid=grid, capacity=int(capacity), cell=float(cell),
-            **{name: str(elem) for name, elem in elems.items()},
+            fields={name: str(elem) for name, elem in elems.items()},
         )  # fmt: skip
         vars(self).update(grid=grid, capacity=int(capacity), cell=float(cell), n=field(i32, ()))
         vars(self).update(made, _fields=made)
