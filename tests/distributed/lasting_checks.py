@@ -362,8 +362,41 @@ def kernels_of_other_sources_are_errors(folder: Path) -> None:
     dist.init(timeout=60.0)
 
 
+def contiguous_faces_are_sent_in_place(_: Path) -> None:
+    """Without copies, also if other ranks overlap; not while kernels may change the field."""
+    for shape, halo in ((29,), 3), ((17, 6), 1), ((9, 4, 5), 1):
+        ranks = (dist.size(), *(1 for _ in shape[1:]))
+        grid = dist.Grid(shape, halo, ranks=ranks)
+        whole = np.arange(int(np.prod(shape)), dtype=np.float32).reshape(shape)
+        u, full = grid.field(ti.f32), grid.field(ti.f32)
+        grid.scatter(whole, full)
+        cells = owned_part(grid, whole)
+        inner = tuple(slice(halo, n - halo) for n in u.shape)
+        begin, end = grid.owned.bounds[0]
+        for turn in range(4):
+            values = np.zeros(u.shape, np.float32)
+            values[inner] = cells + turn
+            u.from_numpy(values)
+            overlaps = turn == 1 or (turn == 2 and dist.rank() == 1)
+            pending = grid.exchange(u, wait=not overlaps)
+            if overlaps:
+                u.fill(-1)  # the values that were sent are those of the call
+                u.from_numpy(values)
+            pending.wait()
+            want = np.zeros(u.shape, np.float32)
+            first, last = max(begin - halo, 0), min(end + halo, shape[0])
+            rows = slice(first - begin + halo, last - begin + halo)
+            want[(rows, *inner[1:])] = whole[first:last] + turn
+            assert (u.to_numpy() == want).all(), (shape, turn)
+        plan = grid._plans[(id(u),)]
+        is_direct = not plan.sent.direct_copies and not plan.received.direct_copies
+        assert is_direct == (len(shape) < 3 or dist.size() == 1)
+        assert plan.sent.size_bytes == sum(4 * cells[:halo].size for _ in plan.sent.buffers)
+
+
 LASTING = [
     "start", "gradients_of_reductions", "losses_that_are_ambiguous_are_refused",
     "checkpoints_are_read_by_other_ranks", "fields_without_names_are_saved",
+    "contiguous_faces_are_sent_in_place",
     "kernels_of_other_sources_are_errors",
 ]  # fmt: skip

@@ -12,11 +12,13 @@ Boxes are copied by numpy if the host can address the memory of a field, otherwi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vkchi.distributed.decomposition import Box, Decomposition, box_shape, box_size
-from vkchi.distributed.group import Group, tag_of
+from vkchi.distributed.group import Group, salt_of
 from vkchi.errors import ArgumentError, GradientError
 from vkchi.fields.storage import Storage
 from vkchi.ndarray import ndarray
@@ -26,6 +28,10 @@ from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from vkchi.distributed.group import Post
+
+    Copy = tuple[NDArray[Any], NDArray[Any]]  # cells, and their place in a message
 
 ALIGNMENT = 8  # bytes, of the boxes in a message
 
@@ -42,23 +48,54 @@ class Messages:
     """The messages of one direction, sent or received: a buffer of bytes per peer, and its pieces.
 
     The boxes of one peer are in order of field, then of the sender's direction.
+
+    - `copies`: with each peer, the cells of a box in the memory of its field, and its place in the
+      message. Boxes in memory that the host cannot address are in `apart`.
+    - `posts`: peer, tensor and salt of the tag, for messages between ranks.
+    - `direct_copies`, `direct_posts`: the same, with messages of one contiguous box in the field's
+      own memory.
     """
 
-    def __init__(self, fields: Sequence[Storage], boxes: dict[int, list[Box]]) -> None:
+    def __init__(self, own: int, fields: Sequence[Storage], boxes: dict[int, list[Box]]) -> None:
         self.buffers: dict[int, NDArray[Any]] = {}
         self.pieces: list[Piece] = []
+        self.apart: list[Piece] = []
+        self.copies: list[Copy] = []
+        self.direct_copies: list[Copy] = []
+        self.posts: list[Post] = []
+        self.direct_posts: list[Post] = []
+        views = [host_view(x) for x in fields]
         for peer, ours in boxes.items():
             places, end = [], 0
             for k, x in enumerate(fields):
                 for box in ours:
+                    start = -(-end // ALIGNMENT) * ALIGNMENT
                     shape = (*box_shape(box), *shape_of(x.elem))
-                    places.append((k, box, shape, end))
-                    size_bytes = math.prod(shape) * x.number.dtype.itemsize
-                    end += -(-size_bytes // ALIGNMENT) * ALIGNMENT
+                    places.append((k, box, shape, start))
+                    end = start + math.prod(shape) * x.number.dtype.itemsize
             buffer = self.buffers[peer] = np.zeros(end, np.uint8)
+            copies = []
             for k, box, shape, start in places:
                 view: NDArray[Any] = np.ndarray(shape, fields[k].number.dtype, buffer, start)
-                self.pieces.append(Piece(k, box, view))
+                piece, memory = Piece(k, box, view), views[k]
+                self.pieces.append(piece)
+                if memory is None:
+                    self.apart.append(piece)
+                else:
+                    copies.append((memory[local_slices(fields[k], box)], view))
+            self.copies += copies
+            if peer == own:
+                self.direct_copies += copies
+                continue
+            salt = salt_of(own, peer, end)
+            post = (peer, tensor_of(buffer), salt)
+            self.posts.append(post)
+            cells = copies[0][0] if len(copies) == len(places) == 1 else None
+            if cells is not None and cells.flags.c_contiguous and cells.nbytes == end:
+                self.direct_posts.append((peer, tensor_of(cells.reshape(-1).view(np.uint8)), salt))
+            else:
+                self.direct_copies += copies
+                self.direct_posts.append(post)
 
     @property
     def size_bytes(self) -> int:
@@ -69,90 +106,102 @@ class Plan:
     """Buffers of an exchange of these fields. Precondition: the fields have the rank's block.
 
     With `is_reversed`, the boxes that an exchange receives are sent, and those that it sends are
-    received. `buffers` are arrays for the boxes sent and received, in tapes.
+    received. With `is_direct`, contiguous boxes are sent from the field and received there.
+    `buffers` are arrays for the boxes sent and received, in tapes. `given` keeps the objects alive
+    by which the plan is found.
     """
 
     buffers: tuple[Any, ...] | None = None
 
-    def __init__(self, rank: int, layout: Decomposition, fields: Sequence[Storage]) -> None:
-        self.rank, self.fields = rank, tuple(fields)
+    def __init__(
+        self, rank: int, layout: Decomposition, fields: Sequence[Storage], given: Sequence[Any] = ()
+    ) -> None:
+        self.rank, self.fields, self.given = rank, tuple(fields), given
         self.tokens = [x.token for x in fields]
+        self.device = fields[0].device
         peers = layout.peers(rank)
-        self.sent = Messages(fields, {p: layout.sent(rank, p) for p in peers})
-        self.received = Messages(fields, {p: layout.received(rank, p) for p in peers})
-        self.facts = f"{[(str(x.elem), x.has_grad()) for x in fields]} {layout}"
+        self.sent = Messages(rank, fields, {p: layout.sent(rank, p) for p in peers})
+        self.received = Messages(rank, fields, {p: layout.received(rank, p) for p in peers})
+        facts = f"{[(str(x.elem), x.has_grad()) for x in fields]} {layout}"
+        self.facts = str(zlib.crc32(facts.encode()))
+
+    def is_current(self, runtime: Any) -> bool:
+        """True if the fields have the same memory as before, on this runtime."""
+        for x, token in zip(self.fields, self.tokens):
+            if x.token is not token or x.runtime is not runtime:
+                return False
+            x.check_alive()
+        return True
 
     def messages(self, *, is_reversed: bool) -> tuple[Messages, Messages]:
         """The messages to send and to receive."""
         return (self.received, self.sent) if is_reversed else (self.sent, self.received)
 
-    def pack(self, *, is_reversed: bool = False) -> None:
+    def pack(self, *, is_reversed: bool = False, is_direct: bool = False) -> None:
         """Copy the owned boxes into the messages, after a wait for the device. With `is_reversed`,
         move the halos: they become 0."""
         given, _ = self.messages(is_reversed=is_reversed)
-        for k, x in enumerate(self.fields):
-            pieces = [piece for piece in given.pieces if piece.field == k]
-            source = host_view(x)
-            if source is not None:
-                (x.ready_to_write if is_reversed else x.ready)()
-                for piece in pieces:
-                    cells = source[local_slices(x, piece.box)]
-                    np.copyto(piece.view, cells)
-                    if is_reversed:
-                        cells[...] = 0
-            elif pieces:
-                from vkchi.distributed.kernels import pack  # devices without mapped memory
+        self._await_device(is_written=is_reversed or is_direct)
+        for cells, view in given.direct_copies if is_direct else given.copies:
+            np.copyto(view, cells)
+            if is_reversed:
+                cells[...] = 0
+        for x, pieces in self._apart(given):
+            from vkchi.distributed.kernels import pack  # devices without mapped memory
 
-                boxes, count = numbered(pieces)
-                buffer = ndarray(x.elem, count)
-                pack(x, buffer, boxes, is_reversed)
-                values = buffer.to_numpy()
-                for (start, box), piece in zip(boxes, pieces):
-                    piece.view[...] = values[start : start + box_size(box)].reshape(
-                        piece.view.shape
-                    )
+            boxes, count = numbered(pieces)
+            buffer = ndarray(x.elem, count)
+            pack(x, buffer, boxes, is_reversed)
+            values = buffer.to_numpy()
+            for (start, box), piece in zip(boxes, pieces):
+                piece.view[...] = values[start : start + box_size(box)].reshape(piece.view.shape)
 
-    def unpack(self, *, is_reversed: bool = False) -> None:
+    def unpack(self, *, is_reversed: bool = False, is_direct: bool = False) -> None:
         """Copy the messages into the halos. With `is_reversed`, add them to the owned boxes."""
         _, taken = self.messages(is_reversed=is_reversed)
-        for k, x in enumerate(self.fields):
-            pieces = [piece for piece in taken.pieces if piece.field == k]
-            target = host_view(x)
-            if target is not None:
-                x.ready_to_write()
-                for piece in pieces:
-                    cells = target[local_slices(x, piece.box)]
-                    if is_reversed:
-                        cells += piece.view
-                    else:
-                        np.copyto(cells, piece.view)
-            elif pieces:
-                from vkchi.distributed.kernels import unpack  # devices without mapped memory
+        self._await_device(is_written=True)
+        for cells, view in taken.direct_copies if is_direct else taken.copies:
+            if is_reversed:
+                cells += view
+            else:
+                np.copyto(cells, view)
+        for x, pieces in self._apart(taken):
+            from vkchi.distributed.kernels import unpack  # devices without mapped memory
 
-                boxes, count = numbered(pieces)
-                inner = shape_of(x.elem)
-                values = [piece.view.reshape(-1, *inner) for piece in pieces]
-                buffer = ndarray(x.elem, count)
-                buffer.from_numpy(np.concatenate(values))
-                unpack(x, buffer, boxes, is_reversed)
+            boxes, count = numbered(pieces)
+            inner = shape_of(x.elem)
+            values = [piece.view.reshape(-1, *inner) for piece in pieces]
+            buffer = ndarray(x.elem, count)
+            buffer.from_numpy(np.concatenate(values))
+            unpack(x, buffer, boxes, is_reversed)
+
+    def _await_device(self, *, is_written: bool) -> None:
+        """Wait until the fields' memory can be read, or written by the host."""
+        device = self.device
+        if device.busy or (is_written and device.guards):
+            for x in self.fields:
+                (x.ready_to_write if is_written else x.ready)()
+
+    def _apart(self, messages: Messages) -> Iterator[tuple[Storage, list[Piece]]]:
+        """Fields whose memory the host cannot address, with their boxes."""
+        for k in sorted({piece.field for piece in messages.apart}):
+            yield self.fields[k], [piece for piece in messages.apart if piece.field == k]
 
     def post(
-        self, group: Group, digest: int, *, is_reversed: bool = False
+        self, group: Group, digest: int, *, is_reversed: bool = False, is_direct: bool = False
     ) -> list[tuple[int, Any]]:
         """Post all receives, then all sends; return torch's work objects with their peers."""
-        own, works = self.rank, []
-        given, taken = (m.buffers for m in self.messages(is_reversed=is_reversed))
-        for peer, buffer in taken.items():
-            if peer == own:
-                np.copyto(buffer, given[own])
-            else:
-                tag = tag_of(digest, peer, own, buffer.nbytes)
-                works.append((peer, group.receive(buffer, peer, tag)))
-        for peer, buffer in given.items():
-            if peer != own:
-                tag = tag_of(digest, own, peer, buffer.nbytes)
-                works.append((peer, group.send(buffer, peer, tag)))
-        return works
+        given, taken = self.messages(is_reversed=is_reversed)
+        if self.rank in given.buffers:
+            np.copyto(taken.buffers[self.rank], given.buffers[self.rank])
+        if is_direct:
+            return group.post(digest, taken.direct_posts, given.direct_posts)
+        return group.post(digest, taken.posts, given.posts)
+
+
+def tensor_of(data: NDArray[Any]) -> Any:
+    """A torch tensor in the memory of a numpy array."""
+    return sys.modules["torch"].from_numpy(data)
 
 
 def host_view(x: Storage) -> NDArray[Any] | None:
@@ -182,16 +231,17 @@ class Exchange:
     _works: list[tuple[int, Any]] | None = None
 
     def __init__(
-        self, group: Group, plan: Plan | None, operation: str, *, is_reversed: bool = False
-    ) -> None:
+        self, group: Group, plan: Plan | None, operation: str, *, is_reversed: bool = False,
+        is_direct: bool = False,
+    ) -> None:  # fmt: skip
         if plan is None:
             return
         self._group, self._plan, self._operation = group, plan, operation
-        self._is_reversed = is_reversed
+        self._form = {"is_reversed": is_reversed, "is_direct": is_direct}
         digest = group.begin(operation, plan.facts)
-        plan.pack(is_reversed=is_reversed)
+        plan.pack(**self._form)
         group.in_flight.append(self)
-        self._works = plan.post(group, digest, is_reversed=is_reversed)
+        self._works = plan.post(group, digest, **self._form)
 
     def wait(self) -> None:
         """Wait for the neighbours' messages, and copy them into the halos. Idempotent.
@@ -201,17 +251,18 @@ class Exchange:
         """
         if self._works is None:
             return
-        if self._plan.fields[0].runtime.tape is not None:
+        plan = self._plan
+        if plan.fields[0].runtime.tape is not None:
             raise GradientError(
                 "Exchange.wait() inside a recording: halos that are filled there are not recorded. "
                 "Call wait() before it, or exchange() inside it"
             )
         works, self._works = self._works, None
         self._group.in_flight.remove(self)
-        for x in self._plan.fields[:1]:
-            x.device.flush()
+        if plan.device.busy:
+            plan.device.flush()
         self._group.wait(self._operation, works)
-        self._plan.unpack(is_reversed=self._is_reversed)
+        plan.unpack(**self._form)
 
     def holds(self, x: Storage) -> bool:
         return any(x is one for one in self._plan.fields)

@@ -52,10 +52,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vkchi.fields.struct_arrays import StructField
+    from vkchi.runtime import Runtime
     from vkchi.types.hints import DType, Numbers
     from vkchi.types.struct_types import StructType
 
-MOST_PLANS = 64  # kept, by fields
+MOST_PLANS = 16  # kept, by fields
 
 
 @python_scope
@@ -190,7 +191,7 @@ class Grid:
             GradientError: in forward mode, and inside functions that a tape does not differentiate.
             KernelRuntimeError: inside `ti.record()`.
         """
-        made = self._move_halos("exchange", fields)
+        made = self._move_halos("exchange", fields, is_direct=wait)
         if wait:
             made.wait()
         return made
@@ -213,32 +214,37 @@ class Grid:
         self._move_halos("reduce", fields, is_reversed=True).wait()
 
     def _move_halos(
-        self, who: str, fields: Sequence[Any], *, is_reversed: bool = False
-    ) -> Exchange:
-        """Begin an exchange or reduction of halos; inside a tape, also end it."""
-        members, operation = self._members(who, fields), f"{who}()"
-        if is_reversed and any(x.number is u1 for x in members):
+        self, who: str, fields: Sequence[Any], *, is_reversed: bool = False,
+        is_direct: bool = False,
+    ) -> Exchange:  # fmt: skip
+        """Begin an exchange or reduction of halos; inside a tape, also end it. With `is_direct`,
+        the fields are not changed before the end."""
+        operation, runtime = f"{who}()", current_runtime()
+        plan = self._plan(who, fields, runtime)
+        if is_reversed and any(x.number is u1 for x in plan.fields):
             raise ArgumentError(f"{who}: bools are not added: use a field of ti.i32")
-        self._check_recorded_graph(who)
         if self.group.sources is not None:
             self.group.sources.compare(operation)
-        tape = current_runtime().tape
+        tape = runtime.tape
         if tape is None:
-            plan = self._plan(members)
-            return Exchange(self.group, plan, operation, is_reversed=is_reversed)
+            form = {"is_reversed": is_reversed, "is_direct": is_direct}
+            return Exchange(self.group, plan, operation, **form)
+        self._check_recorded_graph(who)
         from vkchi.distributed.recorded import run_in_tape  # imports the tape
 
-        plans = [self._plan([x]) for x in members]
+        plans = [self._plan(who, [x], runtime) for x in plan.fields]
         run_in_tape(self.group, plans, tape, who, is_reversed=is_reversed)
         return Exchange(self.group, None, operation)
 
-    def _plan(self, members: Sequence[Storage]) -> Plan:
+    def _plan(self, who: str, given: Sequence[Any], runtime: Runtime) -> Plan:
         """The plan of an exchange of fields, made once while they have the same memory."""
-        key = tuple([id(x.token) for x in members])
+        key = tuple([id(x) for x in given])
         plan = self._plans.get(key)
-        if plan is None or plan.tokens != [x.token for x in members]:
-            plan = Plan(self.group.rank, self.blocks, members)
-            insert_bounded(self._plans, key, plan, MOST_PLANS)
+        if plan is not None and plan.is_current(runtime):
+            check_not_in_flight(self.group, who, plan.fields)
+            return plan
+        plan = Plan(self.group.rank, self.blocks, self._members(who, given), given)
+        insert_bounded(self._plans, key, plan, MOST_PLANS)
         return plan
 
     # --- whole arrays ----------------------------------------------------------------------------

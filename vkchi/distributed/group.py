@@ -35,8 +35,11 @@ from vkchi.types.lazy_numpy import np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    Post = tuple[int, Any, int]  # peer, torch tensor, salt of the tag
+
 WORDS = 8  # 64-bit words of a message of fixed size: a digest, and values
 TEXT_BYTES = 256  # of an operation's name, where ranks disagree
+TAGS = 0x7FFF  # bits of tags
 GRACE = 2.0  # seconds in which ranks report to each other which operation timed out
 
 
@@ -88,8 +91,12 @@ class Group:
         except local(RuntimeError) as e:
             if isinstance(e, KernelRuntimeError):
                 raise
-            self.failed = operation
-            raise DistributedError(self._describe(operation, peer, str(e))) from e
+            raise self._failure(operation, peer, e) from e
+
+    def _failure(self, operation: str, peer: int | None, error: BaseException) -> DistributedError:
+        """Mark the group as failed, and return the error to raise for torch's error."""
+        self.failed = operation
+        return DistributedError(self._describe(operation, peer, str(error)))
 
     def _describe(self, operation: str, peer: int | None, text: str) -> str:
         reason = text.strip().partition("\n")[0].partition(". This is")[0].rpartition("] ")[2]
@@ -194,11 +201,29 @@ class Group:
         with self.errors(self.operation, peer):
             return self.process_group.recv([torch.from_numpy(data)], peer, tag)
 
+    def post(
+        self, digest: int, received: Sequence[Post], sent: Sequence[Post]
+    ) -> list[tuple[int, Any]]:
+        """Begin to receive, then to send messages; return torch's work objects with their peers."""
+        works: list[tuple[int, Any]] = []
+        group, peer = self.process_group, None
+        try:
+            for peer, tensor, salt in received:
+                works.append((peer, group.recv([tensor], peer, (digest ^ salt) & TAGS)))
+            for peer, tensor, salt in sent:
+                works.append((peer, group.send([tensor], peer, (digest ^ salt) & TAGS)))
+        except local(RuntimeError) as e:
+            raise self._failure(self.operation, peer, e) from e
+        return works
+
     def wait(self, operation: str, works: Sequence[tuple[int, Any]]) -> None:
         """Wait for messages, given with their peers."""
-        for peer, work in works:
-            with self.errors(operation, peer):
+        peer = None
+        try:
+            for peer, work in works:  # noqa: B007
                 work.wait()
+        except local(RuntimeError) as e:
+            raise self._failure(operation, peer, e) from e
 
     def all_to_all(self, operation: str, rows: NDArray[Any], given: NDArray[Any],
                    taken: NDArray[Any]) -> NDArray[Any]:  # fmt: skip
@@ -267,9 +292,14 @@ class KernelSources:
                     )
 
 
+def salt_of(one: int, other: int, size_bytes: int) -> int:
+    """Part of a message's tag: equal on both sides if they agree on its size."""
+    return zlib.crc32(f"{min(one, other)} {max(one, other)} {size_bytes}".encode())
+
+
 def tag_of(digest: int, sender: int, receiver: int, size_bytes: int) -> int:
     """Tag of a message: equal on both sides if they agree on the operation and its size."""
-    return zlib.crc32(f"{digest} {sender} {receiver} {size_bytes}".encode()) & 0x7FFF
+    return (digest ^ salt_of(sender, receiver, size_bytes)) & TAGS
 
 
 def current_group() -> Group:
