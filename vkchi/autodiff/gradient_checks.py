@@ -126,6 +126,17 @@ def no_derivative_error(
     return GradientError(sentence, op.span, help=help)
 
 
+def phase_error(shared: Op, access: Op) -> GradientError:
+    """The error for a workgroup array with derivatives whose `access` may conflict with another."""
+    notes = () if access is shared else (("this access may conflict with another", access.span),)
+    return GradientError(
+        "a gradient flows through a shared array only if barriers provably separate the accesses "
+        "of different invocations to an element", shared.span, notes=notes,
+        help="give ti.loop_config(block_dim=...) for a loop over one range from 0, take indices "
+        "from block.thread_idx() or i % block_dim, and call block.sync() between writes and reads",
+    )  # fmt: skip
+
+
 def depends_on_order(fn: Func) -> bool:
     """True if a parallel loop of the kernel uses the old value that an atomic returns.
 

@@ -48,7 +48,12 @@ from vkchi.autodiff.emit import (
     trip_count,
     zero,
 )
-from vkchi.autodiff.gradient_checks import check_bits, check_lost, no_derivative_error
+from vkchi.autodiff.gradient_checks import (
+    check_bits,
+    check_lost,
+    no_derivative_error,
+    phase_error,
+)
 from vkchi.autodiff.loops import rotate_loops
 from vkchi.autodiff.primal import PrimalAnalysis
 from vkchi.autodiff.products import (
@@ -153,7 +158,9 @@ class Reverse:
         self.versions = MemoryVersions(self.b, primal)
         self.adjoints: dict[Param, Param] = {}
         self.scopes = ReverseScopes(self.b, primal, kept)
-        # Of the loop being reversed: its accesses, the memory before and after it, its products.
+        self.ordered: set[Op] = set()  # workgroup arrays whose accesses barriers order
+        # The loop being reversed, its accesses, the memory before and after it, its products.
+        self.parallel_op: Op | None = None
         self.accesses: list[Op] = []
         self.memory = SegmentMemory({}, {})
         self.factors: dict[Value, Factors] = {}
@@ -257,22 +264,42 @@ class Reverse:
         return self.adjoints.get(root)
 
     def local_place(self, root: Value) -> Value | None:
-        """The location of the adjoint of a `local`, or None. Raises GradientError for `shared`
-        memory."""
+        """The location of the adjoint of a `local` or `shared` array, or None. Raises GradientError
+        as `check_phases`."""
         if root not in self.primal.active.roots:
             return None
         if isinstance(root, Op) and root.kind == "shared":
-            raise no_derivative_error(root)
+            self.check_phases(root)
         return self.scopes.place(root)
+
+    def check_phases(self, shared: Op) -> None:
+        """Raise GradientError unless barriers separate all conflicting accesses to a workgroup
+        array with derivatives."""
+        if shared in self.ordered:
+            return
+        loop = self.parallel_op
+        if loop is None or self.primal.home[shared] is not loop.regions[0]:
+            raise no_derivative_error(shared)
+        from vkchi.analysis.memory.barrier_phases import find_phase_conflict  # rarely needed
+
+        found = find_phase_conflict(loop, shared)
+        if found is not None:
+            raise phase_error(shared, found)
+        self.ordered.add(shared)
 
     def is_shared(self, ptr: Value) -> bool:
         return self.scopes.is_outside_invocation(base_memory(ptr))
+
+    def is_read_by_others(self, ptr: Value) -> bool:
+        """True if other invocations may add to the adjoint in the same phase."""
+        root = base_memory(ptr)
+        return self.is_shared(ptr) or (isinstance(root, Op) and root.kind == "shared")
 
     def load(self, op: Op) -> None:
         g = self.scopes.adjoint_of(op)
         place = self.adjoint_place(op.args[0]) if g is not None else None
         if g is not None and place is not None:
-            self.scopes.add_to(place, g, is_shared=self.is_shared(op.args[0]))
+            self.scopes.add_to(place, g, is_shared=self.is_read_by_others(op.args[0]))
 
     def store(self, op: Op) -> None:
         """Move the adjoint of the location to the stored value; the overwritten value has none."""
@@ -306,8 +333,11 @@ class Reverse:
                 "no gradient", op.span,
                 help="loop serially: ti.loop_config(serialize=True), or use ti.stop_grad(...)",
             )  # fmt: skip
+        root = base_memory(op.args[0])
         if op.kind == "atomic_add":  # the addend has the adjoint of the sum
             self.scopes.accumulate(op.args[1], self.b.emit("load", place))
+        elif isinstance(root, Op) and root.kind == "shared":
+            raise no_derivative_error(op)
         elif op.kind == "atomic_mul":
             self.product(op, place)
         else:
@@ -432,6 +462,7 @@ class Reverse:
 
     def parallel(self, op: Op, done: SegmentMemory) -> None:
         (region,) = op.regions
+        self.parallel_op = op
         self.accesses, self.memory = [x for x in walk(region) if x.kind in ACCESSES], done
         memory = self.memory_for(op, done)
         outer = self.scope.sweep

@@ -12,7 +12,7 @@ from vkchi.errors import InternalError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import ADJOINT, Op, Param, Region, Result, Value, base_memory, walk
 from vkchi.ir.rebuild import Cloner
-from vkchi.types import Ptr
+from vkchi.types import Array, Ptr, i32
 
 
 class ReverseScope:
@@ -186,6 +186,9 @@ class ReverseScopes:
         For a `local`, it is that of the adjoint of its contents.
         """
         scope = self.stack[self.depth_of(v)]
+        if v not in scope.places and isinstance(v, Op) and v.kind == "shared":
+            with self.b.within(scope.out):
+                scope.places[v] = shared_zeros(self.b, v)
         if v not in scope.places:
             t = v.type.elem if isinstance(v.type, Ptr) else v.type
             name = getattr(v, "name", None) or "value"
@@ -204,6 +207,32 @@ class ReverseScopes:
         place = self.current.places.get(v)
         stored = self.b.emit("load", place) if place is not None else None
         return add_derivatives(self.b, self.current.sums.get(v), stored)
+
+
+def shared_zeros(b: Builder, array: Op) -> Op:
+    """A workgroup array for the adjoints of another one. Each invocation stores all zeros, because
+    not all of a workgroup's invocations have an iteration."""
+    t = array.type
+    assert isinstance(t, Array) and t.shape is not None
+    made = b.insert(Op("shared", (), array.attr, t, array.span, f"{array.name}{ADJOINT}"))
+    clear_elements(b, made, t.shape, ())
+    b.emit("barrier")
+    return made
+
+
+def clear_elements(
+    b: Builder, array: Op, shape: tuple[int, ...], indices: tuple[Value, ...]
+) -> None:
+    if not shape:
+        place = b.emit("elem", array, *indices)
+        assert isinstance(place.type, Ptr)
+        b.emit("store", place, zero(b, place.type.elem))
+        return
+    index = Param(i32, "k")
+    with b.region(index) as body:
+        clear_elements(b, array, shape[1:], (*indices, index))
+        b.emit("yield")
+    b.for_(b.const(0, i32), b.const(shape[0], i32), (), body)
 
 
 class Recomputation(Cloner):

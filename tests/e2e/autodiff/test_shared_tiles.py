@@ -52,21 +52,20 @@ def loss() -> ti.ScalarField:
 
 def test_tiles_of_a_table_in_a_loop(loss: ti.ScalarField) -> None:
     """Each iteration of a loop fills the tile anew, between barriers."""
-    x, c = make(numbers(0), needs_grad=True), make(numbers(1))
+    x, c = make(numbers(0, 40), needs_grad=True), make(numbers(1, 40))
 
     @ti.kernel
     def run():
         ti.loop_config(block_dim=8)
-        for i in range(N):
+        for i in range(40):
             tid = i % 8
             tile = block.SharedArray((8,), ti.f32)
             total = 0.0
-            for t in range((N + 7) // 8):
-                tile[tid] = c[ti.min(t * 8 + tid, N - 1)]
+            for t in range(5):
+                tile[tid] = c[t * 8 + tid]
                 block.sync()
                 for k in range(8):
-                    if t * 8 + k < N:
-                        total += tile[k] * ti.sin(x[i] * tile[k])
+                    total += tile[k] * ti.sin(x[i] * tile[k])
                 block.sync()
             loss[None] += total * total
 
@@ -202,3 +201,170 @@ def test_second_derivatives_and_kernel_grad(loss: ti.ScalarField) -> None:
     loss.grad.fill(1)
     run.grad()
     np.testing.assert_allclose(x.grad.to_numpy(), 3 * a * a * w, rtol=1e-4)
+
+
+# --- tiles of values with derivatives ------------------------------------------------------------
+
+
+def test_products_of_matrices_in_tiles(loss: ti.ScalarField) -> None:
+    """Gradients of both operands, which are loaded in tiles."""
+    n, side = 12, 4
+    a, b, c = (ti.field(ti.f32, (n, n), needs_grad=True) for _ in range(3))
+    random = np.random.default_rng(0)
+    a0, b0 = random.random((2, n, n)).astype(np.float32)
+    a.from_numpy(a0)
+    b.from_numpy(b0)
+
+    @ti.kernel
+    def run():
+        ti.loop_config(block_dim=side * side)
+        for k in range(n * n):
+            tid, group = k % (side * side), k // (side * side)
+            i, j = tid // side, tid % side
+            row, column = group // (n // side) * side + i, group % (n // side) * side + j
+            left = block.SharedArray((side, side), ti.f32)
+            right = block.SharedArray((side, side), ti.f32)
+            total = 0.0
+            for t in range(n // side):
+                left[i, j] = a[row, t * side + j]
+                right[i, j] = b[t * side + i, column]
+                block.sync()
+                for m in range(side):
+                    total += left[i, m] * right[m, j]
+                block.sync()
+            c[row, column] = total
+        for i, j in c:
+            loss[None] += c[i, j] * c[i, j]
+
+    with ti.ad.Tape(loss):
+        run()
+    product = a0 @ b0
+    np.testing.assert_allclose(c.to_numpy(), product, rtol=1e-4)
+    np.testing.assert_allclose(a.grad.to_numpy(), 2 * product @ b0.T, rtol=1e-3)
+    np.testing.assert_allclose(b.grad.to_numpy(), a0.T @ (2 * product), rtol=1e-3)
+
+
+def test_trees_and_histograms(loss: ti.ScalarField) -> None:
+    """A reduction in a `while`, whose iterations read and write other elements, and additions at
+    indices from data. The last workgroup is not full."""
+    x = make(numbers(0), needs_grad=True)
+    bin_of = make(np.random.default_rng(1).integers(0, 4, N).astype(np.int32))
+
+    @ti.kernel
+    def run():
+        ti.loop_config(block_dim=16)
+        for i in range(N):
+            tid = i % 16
+            tree, bins = block.SharedArray((16,), ti.f32), block.SharedArray((4,), ti.math.vec2)
+            tree[tid] = x[i] * x[i]
+            if tid < 4:
+                bins[tid] = [0, 0]
+            block.sync()
+            ti.atomic_add(bins[bin_of[i]], ti.math.vec2(x[i], x[i] * x[i]))
+            step = 8
+            while step > 0:
+                if tid < step and i + step < N:
+                    tree[tid] += tree[tid + step]
+                block.sync()
+                step //= 2
+            loss[None] += x[i] * tree[0] * tree[0] + bins[bin_of[i]].x * bins[bin_of[i]].y
+
+    check(run, x, loss)
+
+    def both() -> None:
+        loss[None] = 0
+        run()
+
+    x0, ends = x.to_numpy(), []
+    found = ti.ad.hvp(both, loss, x, np.ones(N, np.float32))
+    for step in (1e-2, -1e-2):
+        x.from_numpy(x0 + np.float32(step))
+        with ti.ad.Tape(loss):
+            run()
+        ends.append(x.grad.to_numpy())
+    want = (ends[0] - ends[1]) / 2e-2
+    np.testing.assert_allclose(found, want, rtol=2e-2, atol=1e-2 * np.abs(want).max())
+
+
+def test_a_tile_that_is_written_again(loss: ti.ScalarField) -> None:
+    """A branch of the whole workgroup changes the tile, and each iteration fills several
+    elements."""
+    x, c = make(numbers(0, 40), needs_grad=True), make(numbers(1, 40))
+
+    @ti.kernel
+    def run():
+        ti.loop_config(block_dim=8)
+        for i in range(40):
+            tid = i % 8
+            tile = block.SharedArray((32,), ti.f32)
+            for k in range(4):
+                tile[tid + 8 * k] = x[(i + k) % 40] * k
+            block.sync()
+            first = tile[9]
+            block.sync()
+            tile[tid] = first * x[i] * c[i]
+            block.sync()
+            if c[i // 8 * 8] > 1:
+                tile[tid] *= x[i]
+                block.sync()
+            for k in range(4):
+                loss[None] += tile[4 * tid + k] * x[i]
+
+    check(run, x, loss)
+
+
+@pytest.mark.parametrize("case", ["two writers", "no barrier", "no second barrier", "maximum"])
+def test_accesses_without_an_order_raise(case: str, loss: ti.ScalarField) -> None:
+    x = make(numbers(0, 40), needs_grad=True)
+
+    @ti.kernel
+    def run(kind: ti.template()):
+        ti.loop_config(block_dim=8)
+        for i in range(40):
+            tid = i % 8
+            tile = block.SharedArray((8,), ti.f32)
+            tile[tid] = 0.0
+            block.sync()
+            if ti.static(kind == "two writers"):
+                tile[tid // 2] = x[i]
+                block.sync()
+            elif ti.static(kind == "no barrier"):
+                tile[tid] = x[i]
+            elif ti.static(kind == "maximum"):
+                ti.atomic_max(tile[0], x[i])
+                block.sync()
+            else:
+                for t in range(3):
+                    tile[tid] = x[(i + t) % 40]
+                    block.sync()
+                    loss[None] += tile[7 - tid] * x[i]
+            loss[None] += tile[7 - tid] * x[i]
+
+    match = "barriers provably separate" if case != "maximum" else "barriers provably|no gradient"
+    with pytest.raises(ti.ad.GradientError, match=match), ti.ad.Tape(loss):
+        run(case)
+
+
+def test_tiles_before_the_loop_and_without_a_size_raise(loss: ti.ScalarField) -> None:
+    x = make(numbers(0), needs_grad=True)
+
+    @ti.kernel
+    def before():
+        tile = block.SharedArray((8,), ti.f32)
+        ti.loop_config(block_dim=8)
+        for i in range(N):
+            tile[i % 8] = x[i]
+            block.sync()
+            loss[None] += tile[0] * x[i]
+
+    @ti.kernel
+    def sizeless():
+        for i in range(N):
+            tile = block.SharedArray((1024,), ti.f32)
+            tile[block.thread_idx()] = x[i]
+            block.sync()
+            loss[None] += tile[0] * x[i]
+
+    for run, message in ((before, "invocations share"), (sizeless, "barriers provably separate")):
+        with pytest.raises(ti.ad.GradientError, match=message), ti.ad.Tape(loss):
+            run()
