@@ -105,6 +105,7 @@ FEW = {
     "vkchi.opt.pipeline.load_pass": "passes",
     "vkchi.algorithms.radix_sort.digit_kernels": "lengths of digits",
     "vkchi.algorithms.radix_sort.key_kernels": "number types",
+    "vkchi.algorithms.runs.reduce_kernels": "operations",
     "vkchi.operators.fast_path.direct_class": "classes that torch has for operators",
 }
 

@@ -97,10 +97,11 @@ ORDERED = {
 
 
 class KeyKernels(NamedTuple):
-    """Kernels that make pairs of an array's keys, for one type of keys."""
+    """Kernels on an array's keys, for one type of keys. The first two make pairs."""
 
     load: ArrayKernel  # (keys, pairs, at, n): the lower words, in order
     load_upper: ArrayKernel  # (keys, pairs, at, n): the upper words, in the order of the pairs
+    mark: ArrayKernel  # (keys, marks, at, n): 1 where a key differs from the one before, else 0
 
 
 @functools.cache
@@ -118,7 +119,15 @@ def key_kernels(t: Scalar) -> KeyKernels:
             index = pairs[k][1]
             pairs[k] = Vector([u32(ordered(keys[at + i32(index)]) >> u64(32)), index])
 
-    return KeyKernels(load, load_upper)
+    @on_arrays(at=i32, n=i32)
+    def mark(keys: Any, marks: Any, at: Any, n: Any) -> None:
+        for k in range(n):
+            is_new = 1
+            if k > 0:
+                is_new = i32(ordered(keys[at + k]) != ordered(keys[at + k - 1]))
+            marks[k] = is_new
+
+    return KeyKernels(load, load_upper, mark)
 
 
 # --- passes --------------------------------------------------------------------------------------
@@ -191,8 +200,8 @@ class PairSort:
             self.pairs, self._spare = self._spare, self.pairs
 
 
-def store_order(keys: Any, n: int, order: Any) -> None:
-    """Store the stable order of the first n keys: keys[order[k]] ascends."""
+def sort_pairs(keys: Any, n: int) -> PairSort:
+    """Return the pairs of the first n keys in the keys' stable order. Their values are indices."""
     t = keys.seen_elem
     sort, kernels = PairSort(n), key_kernels(t)
     kernels.load(keys, sort.pairs, *keys.origin, n)
@@ -200,7 +209,12 @@ def store_order(keys: Any, n: int, order: Any) -> None:
     if t.bits == 64:
         kernels.load_upper(keys, sort.pairs, *keys.origin, n)
         sort.run(n, 32)
-    store_values(sort.pairs, order, *order.origin, n)
+    return sort
+
+
+def store_order(keys: Any, n: int, order: Any) -> None:
+    """Store the stable order of the first n keys: keys[order[k]] ascends."""
+    store_values(sort_pairs(keys, n).pairs, order, *order.origin, n)
 
 
 # --- arrays --------------------------------------------------------------------------------------
@@ -246,13 +260,23 @@ def permute(arrays: list[Storage], order: Storage, origin: int, n: int) -> None:
         copy_first(made, x, *x.origin, n)
 
 
-def check_keys(who: str, keys: Any) -> int:
+def check_keys(who: str, keys: Any, name: str = "keys") -> int:
     """Return the number of keys. Raises ArgumentError for other arrays than keys."""
-    check_array(who, "keys", keys, 1, takes_views=True)
+    check_array(who, name, keys, 1, takes_views=True)
     if not isinstance(keys.elem, Scalar):
         raise ArgumentError(f"{who}: keys are numbers, not {keys.elem}")
     n: int = keys.shape[0]
     return n
+
+
+def with_values(who: str, keys: Storage, values: Storage | None) -> list[Storage]:
+    """Return the arrays that are permuted. Raises ArgumentError for values that are too short."""
+    if values is None or values is keys:
+        return [keys]
+    check_array(who, "values", values, 1, takes_views=True)
+    if values.shape[0] < keys.shape[0]:
+        raise ArgumentError(f"{who}: {keys.shape[0]} keys, and {values.shape[0]} values")
+    return [keys, values]
 
 
 def parallel_sort(keys: Storage, values: Storage | None = None) -> None:
@@ -269,11 +293,7 @@ def parallel_sort(keys: Storage, values: Storage | None = None) -> None:
     Tapes differentiate the permutation that was found.
     """
     n = check_keys("parallel_sort", keys)
-    if values is not None:
-        check_array("parallel_sort", "values", values, 1, takes_views=True)
-        if values.shape[0] < n:
-            raise ArgumentError(f"parallel_sort: {n} keys, and {values.shape[0]} values")
-    arrays = [keys] if values is None or values is keys else [keys, values]
+    arrays = with_values("parallel_sort", keys, values)
     is_read = current_runtime().tape is None and all(x.host is not None for x in arrays)
     if n == 0:
         return
@@ -309,3 +329,58 @@ def argsort(keys: Storage, order: Storage | None = None) -> Storage:
         )
     store_order(keys, n, order)
     return order
+
+
+# --- segments ------------------------------------------------------------------------------------
+
+
+@on_arrays(at=i32, n=i32, count=i32)
+def count_starts(starts: Any, segments: Any, at: Any, n: Any, count: Any) -> None:
+    """Set segments[k] to the number of starts that are k, for k from 0 to n - 1."""
+    for k in range(n):
+        segments[k] = 0
+    for s in range(count):
+        k = starts[at + s]
+        if 0 <= k < n:
+            segments[k] += 1
+
+
+@on_arrays(n=i32)
+def load_segments(segments: Any, pairs: Any, n: Any) -> None:
+    """Set the key of each pair to the segment of its index."""
+    for k in range(n):
+        index = pairs[k][1]
+        pairs[k] = Vector([u32(segments[i32(index)]), index])
+
+
+def segmented_sort(keys: Storage, starts: Storage, values: Storage | None = None) -> None:
+    """Sort segments of a one-dimensional field or ndarray of scalars in place, each like
+    `parallel_sort`.
+
+    Args:
+        keys: numbers or bools. -0 equals 0, and nan is last.
+        starts: a one-dimensional field or ndarray of ti.i32: a segment begins at each of these
+            indices, and at index 0. Equal starts, and starts outside of the keys, have no effect.
+        values: a one-dimensional array at least as long as `keys`, of numbers, vectors or matrices.
+            It is permuted like the keys.
+
+    Raises:
+        ArgumentError: for other arrays.
+
+    Tapes differentiate the permutation that was found.
+    """
+    n = check_keys("segmented_sort", keys)
+    check_array("segmented_sort", "starts", starts, 1, takes_views=True)
+    if starts.seen_elem is not i32:
+        raise ArgumentError(f"segmented_sort: `starts` must hold ti.i32, not {starts.type_name}")
+    arrays = with_values("segmented_sort", keys, values)
+    if n == 0:
+        return
+    sort, segments, order = sort_pairs(keys, n), ndarray(i32, n), ndarray(i32, n)
+    count = starts.shape[0]
+    count_starts(starts, segments, *starts.origin, n, count)
+    Scan(i32, n).run(segments, segments, is_exclusive=False)
+    load_segments(segments, sort.pairs, n)
+    sort.run(n, count.bit_length())
+    store_values(sort.pairs, order, 0, n)
+    permute(arrays, order, 0, n)
