@@ -15,6 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 import vkchi as ti
+from vkchi.algorithms.radix_sort import PairSort
 
 
 def best_ms(*functions: Callable[[], object], rounds: int = 9) -> list[tuple[float, float]]:
@@ -83,6 +84,8 @@ def grid_build() -> None:
     keys, order = ti.ndarray(ti.u32, n), ti.ndarray(ti.i32, n)
     keys.from_numpy(np.random.default_rng(1).integers(0, 1 << 32, n, dtype=np.uint32))
     count = ti.field(ti.i32, n)
+    pairs = PairSort(n)
+    pairs.pairs.from_numpy(np.random.default_rng(3).integers(0, 1 << 32, (n, 2), dtype=np.uint32))
 
     @ti.kernel
     def neighbours():
@@ -93,10 +96,20 @@ def grid_build() -> None:
                 found += 1
             count[i] = found
 
-    build, one_sort, near = best_ms(
-        grid.build, lambda: ti.algorithms.argsort(keys, order), neighbours, rounds=5
+    one_sort, build, argsort, near = best_ms(
+        lambda: pairs.run(n, 32),
+        grid.build,
+        lambda: ti.algorithms.argsort(keys, order),
+        neighbours,
+        rounds=5,
     )
-    show(f"{n} points in 3-D: build", build=build, argsort=one_sort, neighbours=near)
+    show(
+        f"{n} points in 3-D, pairs of u32",
+        radix_sort=one_sort,
+        build=build,
+        argsort=argsort,
+        neighbours=near,
+    )
     tree, found = best_ms(
         lambda: cKDTree(values),
         lambda: cKDTree(values[:100_000]).query_ball_point(
@@ -171,10 +184,7 @@ def discs() -> None:
     loops = (by_lists, by_grid, by_grid_in_order, make_lists, grid.build)
     lists, near, order, make, build = best_ms(*loops, rounds=60)
     show("8,000 discs", lists=lists, near=near, near_in_order=order, make_lists=make, build=build)
-    order = grid.order.to_numpy()
-    x.from_numpy(places[order])
-    v.from_numpy(speeds[order])
-    grid.build()
+    grid.reorder(v)
     make_lists()
     lists, near, make, build = best_ms(by_lists, by_grid, make_lists, grid.build, rounds=60)
     show("8,000 discs, sorted", lists=lists, near=near, make_lists=make, build=build)

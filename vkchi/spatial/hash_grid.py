@@ -26,7 +26,7 @@ from vkchi.errors import ArgumentError
 from vkchi.fields.constructors import field, vector_field
 from vkchi.fields.storage import Storage
 from vkchi.lang.compile_time import static
-from vkchi.lang.elementwise import floor, select, sqrt
+from vkchi.lang.elementwise import bit_cast, floor, select, sqrt
 from vkchi.lang.elementwise import max as greatest
 from vkchi.lang.math import clamp, isinf, isnan
 from vkchi.lang.matrix import Vector
@@ -70,6 +70,13 @@ def scaled_of(p: Any, inverse: Any) -> Any:
 def cell_of(scaled: Any) -> Any:
     """Integer coordinates of the cell of a point. That of nan is arbitrary."""
     return i32(clamp(floor(scaled), -MOST_CELL, MOST_CELL))
+
+
+@library_func
+def floor_small(x: Any) -> Any:
+    """The floor of a float from 0 to 255, as i32. Mesa's CPU driver executes conversions lane by
+    lane, but not additions."""
+    return bit_cast(f32(floor(x)) + f32(1 << 23), i32) & 0xFF
 
 
 @library_func
@@ -257,8 +264,8 @@ class HashGrid:
         for side, row in static(self.rows):
             reach = reach_beside(inside, side)
             half = FINE * (sqrt(greatest(reach, 0)) + ROUNDING)
-            low = i32(clamp(inside[0] - half + FINE, 0, FINE))
-            high = i32(clamp(inside[0] + half, 0, FINE)) + FINE
+            low = floor_small(clamp(inside[0] - half + FINE, 0, FINE))
+            high = floor_small(clamp(inside[0] + half, 0, FINE)) + FINE
             b = (bucket + row + low) & (self.buckets - 1)
             first = self.starts[b]
             firsts.append(first - count)
