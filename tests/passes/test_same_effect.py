@@ -23,6 +23,7 @@ from vkchi.ir.text import parse, print_program
 from vkchi.ir.verify import verify_program
 from vkchi.opt.pipeline import PASSES
 from vkchi.target import tuning
+from vkchi.target.cell_lists import ENTRIES_AT, list_name
 from vkchi.types import Array, Scalar, Tensor, scalar_of, shape_of
 from vkchi.types.layout import shares_words
 
@@ -76,11 +77,22 @@ def make_arguments(program: Program, seed: int) -> dict[str, Any]:
     params = {p.name: p for fn in program.funcs for p in fn.params}
     arrays = [p.type for p in params.values() if isinstance(p.type, Array)]
     is_slot = any(shares_words(t.layout) for t in arrays)
-    return {
+    made = {
         name: make_array(p.type, seed + k) if isinstance(p.type, Array)
         else make_value(p, seed + k, is_slot=is_slot)
         for k, (name, p) in enumerate(params.items())
     }  # fmt: skip
+    for name in [name for name, p in params.items() if isinstance(p.type, Array)]:
+        made[list_name(name)] = list_of(made[name])
+    return made
+
+
+def list_of(activity: Any) -> np.ndarray:
+    """Return the active list of an activity array, without workgroup counts."""
+    cells = np.flatnonzero(activity).astype(np.int32)
+    made = np.zeros(ENTRIES_AT + np.size(activity), np.int32)
+    made[0], made[ENTRIES_AT : ENTRIES_AT + len(cells)] = len(cells), cells
+    return made
 
 
 def shrink(text: str) -> str:
