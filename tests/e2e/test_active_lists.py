@@ -428,8 +428,15 @@ def test_explain_counts_active_blocks(capsys: Any) -> None:
     assert y.to_numpy().sum() == 9 * 65
 
 
-def test_measured_loops_are_right() -> None:
+@pytest.fixture
+def profiler() -> Iterator[None]:
     ti.init(kernel_profiler=True)
+    yield
+    ti.init()
+
+
+@pytest.mark.usefixtures("profiler")
+def test_measured_loops_are_right() -> None:
     x, _, _ = blocks()
     writing(x)(9)
     add = adding(x)
