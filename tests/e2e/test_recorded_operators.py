@@ -136,6 +136,29 @@ def test_running_means_of_a_norm():
         torch.testing.assert_close(w.grad, b.grad)
 
 
+def test_calls_whose_numbers_and_sizes_decide_what_is_lost():
+    """The first calls overwrite no elements that their gradients read."""
+    mean = ti.field(ti.f32, N)
+    mean.fill(1)
+
+    @ti.torch_op(outputs={"y": "x"})
+    @ti.kernel
+    def norm(x: A(), training: int, y: A()):
+        for i in x:
+            y[i] = x[i] * x[i] * mean[i]
+        for i in mean:
+            if training > 0 and i > 4:
+                mean[i] += 1
+
+    for n, training in ((3, 0), (3, 1), (N, 0), (N, 1), (3, 0), (N, 1)):
+        x = torch.rand(n, requires_grad=True)
+        old = torch.tensor(mean.to_numpy())[:n]
+        y = norm(x, training)
+        norm(torch.rand(N), 1)
+        y.sum().backward()
+        torch.testing.assert_close(x.grad, (2 * x * old).detach())
+
+
 def test_methods_and_vectors():
     @ti.data_oriented
     class Drop:

@@ -45,17 +45,20 @@ T = TypeVar("T")
 AnyKernel: TypeAlias = "Kernel | BoundKernel"
 
 
+MOST_KINDS = 1000  # analyses of an operator that are kept
+
+
 class SavedForGradient(NamedTuple):
     """Outputs and fields whose values a gradient reads; `fields` is None if unknown.
 
     `made`: the Python values for which this holds. `is_lost`: the gradient needs more, which only a
-    recorded call saves.
+    recorded call saves; None if that depends on sizes and numbers among the arguments.
     """
 
     outputs: frozenset[str]
     fields: tuple[Storage, ...] | None
     made: tuple[KernelValues, ...] = ()
-    is_lost: bool = False
+    is_lost: bool | None = False
 
 
 class OperatorSpec(OperatorSignature):
@@ -189,6 +192,8 @@ class OperatorSpec(OperatorSignature):
         if self._known is None or self._known() is not runtime:
             self._known, self._read = weakref.ref(runtime), {}
         found = self._read.get(key)
+        if len(self._read) > MOST_KINDS:
+            self._read.clear()
         if found is None or not are_values_current(found.made):
             made: list[KernelValues] = []
             found = self._read[key] = find(made)._replace(made=tuple(made))
@@ -251,6 +256,13 @@ def parameters_of(kernel: AnyKernel) -> tuple[Parameter, ...]:
 def kind_of(arg: Any) -> Any:
     """Cache key of an argument: the properties that determine a kernel's reads and writes."""
     return (arg.dtype, arg.ndim) if is_tensor(arg) else type(arg)
+
+
+def value_of(arg: Any) -> Any:
+    """Cache key of an argument: what the elements that a kernel reads and writes depend on."""
+    if is_tensor(arg):
+        return arg.dtype, tuple(arg.shape)
+    return type(arg), tuple(arg) if isinstance(arg, list) else arg
 
 
 def is_real(arg: Any) -> bool:

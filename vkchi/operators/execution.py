@@ -30,6 +30,7 @@ from vkchi.operators.description import (
     analyse,
     is_real,
     kind_of,
+    value_of,
 )
 from vkchi.operators.field_snapshots import FieldSnapshots, KernelValues, SnapshotTable
 from vkchi.operators.operator_signature import (
@@ -156,8 +157,11 @@ class KernelOperator(OperatorSpec):
         return TorchFunction(self.kernel, self.outputs, self.parameters)
 
     def loses_values(self, args: Sequence[Any]) -> bool:
-        """True if `kernel.grad` cannot compute the gradient of such calls. Found out by a trial,
-        once per kinds of arguments."""
+        """True if `kernel.grad` cannot compute the gradient of such calls.
+
+        Found out by a trial, once per kinds of arguments. If it may depend on sizes and numbers,
+        also once per these, until it is true for one call.
+        """
         if self.gradient is not None or not all(map(is_real, args)):
             return False
 
@@ -166,12 +170,21 @@ class KernelOperator(OperatorSpec):
             given = {k: detach_tensor(self, k, a) for k, a in given.items()}
             given |= self.make(given, partial(new_zeros, current_runtime()))
             self.check_written(self.arrange(given))
-            is_lost = analyse(self.kernel, may_lose_values, self.arrange(given), values)
+            is_lost: bool | None = analyse(
+                self.kernel, may_lose_values, self.arrange(given), values
+            )
             if is_lost:
-                is_lost = try_gradient(self.kernel, self.arrange(given))
+                is_lost = try_gradient(self.kernel, self.arrange(given)) or None
             return SavedForGradient(frozenset(), (), is_lost=is_lost)
 
-        return self._recall(("lost", *map(kind_of, args)), find).is_lost
+        kinds = ("lost", *map(kind_of, args))
+        found = self._recall(kinds, find)
+        if found.is_lost is None:
+            one = self._recall(("lost in", *map(value_of, args)), find)
+            if one.is_lost:
+                self._read[kinds] = one
+            return bool(one.is_lost)
+        return found.is_lost
 
     def remember(self, args: Sequence[Any], made: Sequence[torch.Tensor], call: Any) -> None:
         if call is None:
@@ -181,7 +194,7 @@ class KernelOperator(OperatorSpec):
 
     def save(self, ctx: Any, args: Sequence[Any], made: Sequence[Any], call: Any) -> None:
         has_recorded = "recorder" in vars(self)
-        if has_recorded and self.loses_values(args):
+        if call is not None or (has_recorded and self.loses_values(args)):
             recorded: Any = call if call is not None else self.memories.find(made[0])
             self.recorder.save(ctx, args, made, recorded)
             return
