@@ -136,7 +136,7 @@ def test_running_means_of_a_norm():
         torch.testing.assert_close(w.grad, b.grad)
 
 
-def test_calls_whose_numbers_and_sizes_decide_what_is_lost():
+def test_numbers_and_sizes_decide():
     """The first calls overwrite no elements that their gradients read."""
     mean = ti.field(ti.f32, N)
     mean.fill(1)

@@ -16,6 +16,7 @@ from vkchi.calls.facts import facts
 from vkchi.errors import DeviceError, KernelRuntimeError
 from vkchi.fields.array_versions import Read
 from vkchi.fields.storage import Storage
+from vkchi.fields.views import base_of
 from vkchi.interrupts.contexts import restoring
 from vkchi.interrupts.weak import insert_bounded
 from vkchi.launch.executable import Executable
@@ -87,26 +88,47 @@ class ElementWrites(State):
     differences along an input.
 
     `before`: the arrays before the writes. Elements that changed count, and those at `cuts`, where
-    a constant replaced a derivative (None: all elements).
+    a constant replaced a derivative (None: all elements). At `sums`, Python added constants, which
+    a repetition adds again.
     """
 
-    def __init__(self, before: State, cuts: Iterable[tuple[Storage, Index | None]]) -> None:
+    def __init__(
+        self, before: State, cuts: Iterable[tuple[Storage, Index | None]],
+        sums: Iterable[tuple[Storage, Index | None]],
+    ) -> None:  # fmt: skip
         super().__init__(before.arrays)
-        self.written = {
-            key: is_changed(old.to_numpy(), self.copies[key][1].to_numpy())
-            for key, (_, old) in before.copies.items()
-        }
-        for array, at in cuts:
-            if id(array) in self.written:  # no view
-                self.written[id(array)][... if at is None else index_at(array, at)] = True
+        self.written: dict[int, np.ndarray[Any, Any]] = {}
+        self.added: dict[int, np.ndarray[Any, Any]] = {}
+        for key, (_, array) in before.copies.items():
+            old, new = array.to_numpy(), self.copies[key][1].to_numpy()
+            is_cut, is_sum = self._mask(key, old, cuts), self._mask(key, old, sums)
+            is_sum &= ~is_cut
+            self.written[key] = (is_cut | is_changed(old, new)) & ~is_sum
+            self.added[key] = np.zeros_like(new)
+            if is_sum.any():
+                self.added[key][is_sum] = new[is_sum] - old[is_sum]
+
+    def _mask(
+        self, key: int, like: np.ndarray[Any, Any], found: Iterable[tuple[Storage, Index | None]]
+    ) -> np.ndarray[Any, Any]:
+        made = np.zeros(like.shape, bool)
+        for array, at in found:
+            base, axes = base_of(array)
+            if id(base) == key:
+                part = tuple([
+                    k if isinstance(k, int) else slice(k.begin, k.begin + k.step * k.length, k.step)
+                    for k in axes
+                ])  # fmt: skip
+                made[part if at is None else index_at(array, at)] = True
+        return made
 
     def repeat(self) -> None:
         for key, (array, saved) in self.copies.items():
-            written = self.written[key]
+            written, added = self.written[key], self.added[key]
             if written.all():
                 restore_array(array, saved)
-            elif written.any():
-                array.from_numpy(np.where(written, saved.to_numpy(), array.to_numpy()))
+            elif written.any() or added.any():
+                array.from_numpy(np.where(written, saved.to_numpy(), array.to_numpy()) + added)
 
 
 def is_changed(old: np.ndarray[Any, Any], new: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -328,6 +328,8 @@ class Recording(SafeContext):
             if self.is_output(array, access) and not (is_ours and access.is_sum):
                 account.last_write = ("Python", user_span()) if is_ours else None
             is_cut = queries.write_by_python(account, array, access, is_ours=is_ours)
+            if is_ours and access.is_sum and self.snapshots.by_elements:
+                self.snapshots.sums.append((array, access.at))
             if not is_ours:
                 self.written_inside(account, array)
             elif is_cut:

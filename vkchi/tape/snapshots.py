@@ -80,7 +80,8 @@ class Snapshots:
     - `is_reversing`: gradients are running; the budget does not apply.
     - `by_elements`: steps repeat writes of Python to single elements, not to whole arrays.
     - `rewritten`: arrays that Python has written; with `by_elements`, `before` is their state
-      before these writes, and `cuts` are elements in which a constant replaced a derivative.
+      before these writes, `cuts` are elements in which a constant replaced a derivative, and `sums`
+      those to which one was added.
     """
 
     by_elements = False
@@ -89,7 +90,9 @@ class Snapshots:
         self.budget_bytes, self.ledger = budget_bytes, ledger
         self.start = State()
         self.rewritten: dict[int, Storage] = {}
-        self.before, self.cuts = State(), list[tuple[Storage, Index | None]]()
+        self.before = State()
+        self.cuts: list[tuple[Storage, Index | None]] = []
+        self.sums: list[tuple[Storage, Index | None]] = []
         self.saved_bytes = 0
         self.is_over = self.is_reversing = False
 
@@ -125,8 +128,8 @@ class Snapshots:
             return []
         found = State(self.rewritten.values())
         if self.by_elements:
-            found = ElementWrites(self.before, self.cuts)
-            self.before, self.cuts = State(), []
+            found = ElementWrites(self.before, self.cuts, self.sums)
+            self.before, self.cuts, self.sums = State(), [], []
         self.rewritten.clear()
         self.count(found.size_bytes)
         return [found]

@@ -57,6 +57,11 @@ def equal_values(y: Any, v: Any) -> None:
     v[2] = [1.0, 1.0]
 
 
+def equal_values_of_a_part(y: Any, v: Any) -> None:
+    y[2:3].fill(1)
+    v[2:].fill(1)
+
+
 def part(y: Any, v: Any) -> None:
     y[1:3].fill(2)
 
@@ -74,11 +79,31 @@ def from_elsewhere(y: Any, v: Any) -> None:
     y[1:3].from_numpy(np.full(2, 0.25, np.float32))
 
 
+def sums(y: Any, v: Any) -> None:
+    y[0] += 1.0
+    y[0] = 2.0 + y[0]
+    y[1] += 1.0
+    y[1] = 3.0
+    y[2] = 0.5
+    y[2] += 1.0
+    v[1][0] += 0.25
+
+
 def everything(y: Any, v: Any) -> None:
     y.fill(1)
 
 
-WRITES = (element, equal_values, part, every_other, component, from_elsewhere, everything)
+WRITES = (
+    element,
+    equal_values,
+    equal_values_of_a_part,
+    part,
+    every_other,
+    component,
+    from_elsewhere,
+    sums,
+    everything,
+)
 
 
 @pytest.mark.parametrize("write", WRITES, ids=lambda write: write.__name__)
