@@ -179,3 +179,22 @@ def test_vectors_in_shared_memory():
     run()
     want = 2 * np.roll(values.reshape(3, block, 3), -1, 1).reshape(-1, 3)
     np.testing.assert_array_equal(x.to_numpy(), want)
+
+
+@pytest.mark.parametrize("n", [1, 40, 64])
+def test_one_workgroup_of_default_size(n: int) -> None:
+    """The index in the workgroup is in range: the workgroup has n invocations."""
+    x, y = ti.field(ti.f32, n), ti.field(ti.f32, n)
+
+    @ti.kernel
+    def reverse():
+        for i in range(n):
+            tile = ti.simt.block.SharedArray((64,), ti.f32)
+            t = ti.simt.block.thread_idx()
+            tile[t] = x[i]
+            ti.simt.block.sync()
+            y[i] = tile[n - 1 - t]
+
+    x.from_numpy(np.arange(n, dtype=np.float32))
+    reverse()
+    assert (y.to_numpy() == np.arange(n)[::-1]).all()

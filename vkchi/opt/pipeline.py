@@ -28,7 +28,7 @@ from vkchi.analysis.memory.must_write import fills_of
 from vkchi.env import is_on, passes_left_out
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.interrupts.local import local
-from vkchi.ir.core import NO_FILLS, NO_SIZES, Func, Op, Param, Program, Region
+from vkchi.ir.core import NO_FILLS, NO_SIZES, Func, Op, Param, Program, Region, has_kind
 from vkchi.ir.op_table.invocation_ops import REPORTS
 from vkchi.ir.ops import ATOMICS, DIVISIONS, LOOPS, PLAIN_ACCESSES, QUOTIENTS, ROUNDED_DOWN, UPDATES
 from vkchi.ir.verify import verify
@@ -626,13 +626,16 @@ def note_changes(old: Func, new: Func, name: str, log: Log) -> None:
 
 def is_mapped_alone(old: Func, new: Func) -> bool:
     """True if the bodies have the same ops, except that `parallel` ops may differ in arguments,
-    attributes and parameters. Their regions must share one list of ops."""
+    attributes and parameters. Their regions must share one list of ops, none of which depends on
+    the workgroup size."""
     if old is new or len(old.body.ops) != len(new.body.ops):
         return old is new
     for a, b in zip(old.body.ops, new.body.ops):
-        if a is not b and not (
-            a.kind == b.kind == "parallel" and a.regions[0].ops is b.regions[0].ops
-        ):
+        if a is b:
+            continue
+        if not (a.kind == b.kind == "parallel" and a.regions[0].ops is b.regions[0].ops):
+            return False
+        if has_kind(a.regions[0], ("local_index",)):
             return False
     return True
 
