@@ -1,12 +1,13 @@
 """Reverse mode of products over iterations of a parallel loop (`atomic_mul`).
 
-The derivative by one factor is the product of the others, which has no division by zero:
+The old value of an element is a factor, too. The derivative by one factor is the product of the
+others, which has no division by zero:
 
-    others(v) = old * (v != 0 ? (zeros == 0 ? product / v : 0) : (zeros == 1 ? product : 0))
+    others(v) = v != 0 ? (zeros == 0 ? product / v : 0) : (zeros == 1 ? product : 0)
 
 `product` is that of the factors that are not 0, and `zeros` is the number of those that are. An
 extra run of the loop computes both per element, before the loop is reversed. The derivative by the
-old value of an element is the product of all factors. It is applied after the loop is reversed.
+old value is applied after the loop is reversed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Param, Value, base_memory, walk
 from vkchi.ir.num import Num
 from vkchi.tuples import NamedTuple
-from vkchi.types import Ptr, Scalar, Tensor
 
 
 class Factors(NamedTuple):
@@ -41,14 +41,15 @@ def find_products(loop: Op, primal: PrimalAnalysis) -> list[Value]:
 
 
 def make_factors(versions: MemoryVersions, root: Value, early: Value) -> Factors:
-    """Memory for a root with the factors of no iteration. `early` is the root before the loop."""
+    """Memory for a root with its old value as only factor. `early` is the root before the loop."""
     b, made = versions.b, Factors(versions.copy(root, early), versions.copy(root, early))
 
-    def reset(*keys: Value) -> None:
-        for place, n in zip((element_at(b, x, keys) for x in made), (1, 0), strict=True):
-            b.emit("store", place, b.const(n, element_type(place)))
+    def begin(*keys: Value) -> None:
+        old = Num(b, b.emit("load", element_at(b, early, keys)))
+        for memory, v in zip(made, as_factor(old), strict=True):
+            b.emit("store", element_at(b, memory, keys), v.v)
 
-    for_each_place(b, root, reset)
+    for_each_place(b, root, begin)
     return made
 
 
@@ -67,38 +68,36 @@ class FactorSweep(ForwardSweep):
         if op.kind != "atomic_mul" or root not in self.factors:
             super().access(op)
             return
-        v = Num(self.b, self.get(op.args[1]))
-        is_zero, given = v == 0, self.factors[root]
-        product, zeros = (place_in(self.b, op.args[0], x, self.get) for x in given)
-        self.b.emit("atomic_mul", product, is_zero.where(v.number(1), v).v)
-        self.b.emit("atomic_add", zeros, is_zero.where(v.number(1), v.zero()).v)
+        by, zero = as_factor(Num(self.b, self.get(op.args[1])))
+        product, zeros = (place_in(self.b, op.args[0], x, self.get) for x in self.factors[root])
+        self.b.emit("atomic_mul", product, by.v)
+        self.b.emit("atomic_add", zeros, zero.v)
 
 
-def adjoint_of_factor(g: Num, v: Num, old: Num, product: Num, zeros: Num) -> Num:
+def as_factor(v: Num) -> tuple[Num, Num]:
+    """A factor's part in the product of those that are not 0, and in the number of zeros."""
+    is_zero = v == 0
+    return is_zero.where(v.number(1), v), is_zero.where(v.number(1), v.zero())
+
+
+def adjoint_of_factor(g: Num, v: Num, product: Num, zeros: Num) -> Num:
     """The adjoint of a factor v, for the adjoint g of the result."""
     zero = v.zero()
     rest = (zeros == 0).where(product / v, zero)
     rest = (v == 0).where((zeros == 1).where(product, zero), rest)
-    return product_with_zero(g, old * rest)
+    return g * (g != 0).where(rest, zero)  # 0 if g is 0 and the rest is infinite or NaN
 
 
-def scale_adjoint(b: Builder, root: Value, adjoint: Value, factors: Factors) -> None:
-    """Multiply the adjoints of a root by the products of all factors."""
+def scale_adjoint(b: Builder, root: Value, early: Value, adjoint: Value, factors: Factors) -> None:
+    """Replace the adjoints of a root by those of its old values."""
 
     def scale(*keys: Value) -> None:
-        place = element_at(b, adjoint, keys)
-        product, zeros, g = (
-            Num(b, b.emit("load", element_at(b, x, keys))) for x in (*factors, adjoint)
-        )
-        by = (zeros == 0).where(product, product.zero())
-        b.emit("store", place, product_with_zero(g, by).v)
+        memory = (adjoint, early, *factors)
+        g, old, product, zeros = (Num(b, b.emit("load", element_at(b, x, keys))) for x in memory)
+        found = adjoint_of_factor(g, old, product, zeros)
+        b.emit("store", element_at(b, adjoint, keys), found.v)
 
     for_each_place(b, root, scale)
-
-
-def product_with_zero(g: Num, slope: Num) -> Num:
-    """The product, 0 if g is 0 and the slope is infinite or NaN."""
-    return g * (g != 0).where(slope, slope.zero())
 
 
 # --- elements of an array, or a variable ---------------------------------------------------------
@@ -113,8 +112,3 @@ def for_each_place(b: Builder, root: Value, put: Callable[..., None]) -> None:
 
 def element_at(b: Builder, memory: Value, keys: tuple[Value, ...]) -> Value:
     return b.emit("elem", memory, *keys) if isinstance(memory, Param) else memory
-
-
-def element_type(place: Value) -> Scalar | Tensor:
-    assert isinstance(place.type, Ptr)
-    return place.type.elem

@@ -352,11 +352,10 @@ class Reverse:
         root, b = base_memory(op.args[0]), self.b
         if root not in self.factors or kinds_at(self.accesses, op.args[0]) != {"atomic_mul"}:
             raise no_derivative_error(op)
-        memory = (self.memory.early.get(root, root), *self.factors[root])
-        places = [place_in(b, op.args[0], x, self.scopes.get) for x in memory]
-        g, old, product, zeros = (Num(b, b.emit("load", p)) for p in (place, *places))
+        places = [place_in(b, op.args[0], x, self.scopes.get) for x in self.factors[root]]
+        g, product, zeros = (Num(b, b.emit("load", p)) for p in (place, *places))
         v = Num(b, self.scopes.get(op.args[1]))
-        self.scopes.accumulate(op.args[1], adjoint_of_factor(g, v, old, product, zeros).v)
+        self.scopes.accumulate(op.args[1], adjoint_of_factor(g, v, product, zeros).v)
 
     def extreme(self, op: Op, place: Value) -> None:
         """Reverse a minimum or maximum over invocations, component by component.
@@ -484,7 +483,7 @@ class Reverse:
                 self.adjoints.get(root) if isinstance(root, Param) else self.scopes.find_place(root)
             )
             if adjoint is not None:
-                scale_adjoint(self.b, root, adjoint, factors)
+                scale_adjoint(self.b, root, done.early.get(root, root), adjoint, factors)
 
     def memory_for(self, loop: Op, done: SegmentMemory) -> SegmentMemory:
         """Memory for another run of a loop."""

@@ -105,6 +105,25 @@ def test_zeros_among_the_factors(
     np.testing.assert_allclose(out.grad[None], np.prod(values), **near)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_factors_whose_product_is_out_of_range(sign: int) -> None:
+    """The old value brings the result back into range."""
+    x, out, loss = (ti.field(ti.f32, n, needs_grad=True) for n in (2, (), ()))
+    x.from_numpy(np.array([10.0 ** (20 * sign), 10.0 ** (25 * sign)], np.float32))
+
+    @ti.kernel
+    def run(start: float):
+        out[None] = start
+        for i in x:
+            ti.atomic_mul(out[None], x[i])
+        loss[None] += out[None]
+
+    with ti.ad.Tape(loss):
+        run(10.0 ** (-30 * sign))
+    want = [10.0 ** (-5 * sign), 10.0 ** (-10 * sign)]
+    np.testing.assert_allclose(x.grad.to_numpy(), want, rtol=1e-4)
+
+
 def test_a_product_in_a_variable_of_the_kernel() -> None:
     x, loss = ti.field(ti.f32, 4, needs_grad=True), ti.field(ti.f32, (), needs_grad=True)
     x.from_numpy(np.array([1.5, 2, 0, 4], np.float32))
