@@ -21,6 +21,7 @@ from vkchi.fields.array_versions import lock_writers
 from vkchi.fields.storage import Storage
 from vkchi.interop.in_place import host_arrays
 from vkchi.interop.tensors import new_tensor, new_zeros
+from vkchi.interrupts.contexts import restoring
 from vkchi.kernel import launch_or_record
 from vkchi.launch.compiled_kernel import NOTHING_SHARED, CompiledKernel
 from vkchi.operators.description import (
@@ -135,9 +136,13 @@ class KernelOperator(OperatorSpec):
     """A kernel as an operator of torch."""
 
     memories: SnapshotTable[FieldSnapshots | RecordedCall]  # type: ignore[assignment]
+    only_once = (
+        "it draws numbers, reads or writes other arrays than its arguments, or has a gradient= of "
+        "its own"
+    )
     second_derivative_help = (
-        "for a second derivative make the first a kernel with a ti.torch_op of its own, and call "
-        "both from a torch.autograd.Function"
+        "for a second derivative pass these arrays as tensors; or make the first a kernel with a "
+        "ti.torch_op of its own, and call both from a torch.autograd.Function"
     )
 
     def run(self, args: Sequence[Any]) -> tuple[list[torch.Tensor], RecordedCall | None]:
@@ -213,6 +218,34 @@ class KernelOperator(OperatorSpec):
         if not isinstance(memory, FieldSnapshots):
             return self.recorder.differentiate(args, slopes, kept, wanted, memory)
         return run_gradient(self, args, slopes, kept, wanted, memory)
+
+    def second_derivative(
+        self, args: Sequence[Any], slopes: Tensors, directions: Tensors,
+        memory: FieldSnapshots | RecordedCall,
+    ) -> tuple[Tensors, Tensors]:  # fmt: skip
+        """As for any operator, for kernels that depend on their arguments alone."""
+        is_known = isinstance(memory, FieldSnapshots) and memory.made
+        if not is_known or self.gradient is not None or not self.is_pure(args):
+            return super().second_derivative(args, slopes, directions, memory)
+        assert isinstance(memory, FieldSnapshots)
+        memory.check_values()
+        return run_second_derivative(self, args, slopes, directions)
+
+    def is_pure(self, args: Sequence[Any]) -> bool:
+        """True if calls read and write no arrays but their arguments, and draw no numbers."""
+
+        def find(made: list[KernelValues]) -> SavedForGradient:
+            given = self.name_arguments(move_tensors(args, "cpu"))
+            given = {k: detach_tensor(self, k, a) for k, a in given.items()}
+            given |= self.make(given, partial(new_zeros, current_runtime()))
+            is_other = analyse(self.kernel, depends_on_others, self.arrange(given), made)
+            return SavedForGradient(frozenset(), (), is_lost=is_other)
+
+        return not self._recall(("pure", *map(kind_of, args)), find).is_lost
+
+
+def depends_on_others(compiled: CompiledKernel, args: tuple[Any, ...]) -> bool:
+    return bool(compiled.draws or compiled.state(args) or not compiled.is_recordable)
 
 
 def may_lose_values(compiled: CompiledKernel, args: object) -> bool:
@@ -351,6 +384,59 @@ def _run_own(
 
 def _slope(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.new_zeros(tensor.shape) if tensor.grad is None else tensor.grad
+
+
+def run_second_derivative(
+    spec: OperatorSpec, args: Sequence[Any], slopes: Tensors, directions: Tensors
+) -> tuple[Tensors, Tensors]:
+    """Run the kernel along the directions, and its gradient: `OperatorSignature.second_derivative`.
+    The arrays are copied to ndarrays and back."""
+    from vkchi.operators.function_operator import (  # slow to import
+        LOCK,
+        describe_output,
+        make_array,
+        to_ndarray,
+        to_numpy,
+    )
+    from vkchi.tape.arguments import check_alone
+    from vkchi.tape.forward import HvpRecording
+
+    runtime, given = current_runtime(), spec.name_arguments(args)
+    recorder = HvpRecording(runtime)
+    recorder.title = f"the second derivative of {spec.name}()"
+    with restoring(LOCK), LOCK:
+        check_alone(runtime, recorder.title)
+        found: dict[str, Any] = dict(given)
+        for name in spec.tensors:
+            is_float = given[name].is_floating_point()
+            axes = spec.element_axes[name]
+            found[name] = to_ndarray(to_numpy(given[name]), axes, needs_grad=is_float)
+        types: dict[str, Any] = spec.make(given, describe_output)
+        outputs = {
+            y: make_array(t.elem, t.shape, spec.element_axes[y], needs_grad=t.elem.kind == "f")
+            for y, t in types.items()
+        }
+        inputs = {x: found[x] for x in spec.tensors if found[x].grad is not None}
+        smooth = {y: array for y, array in outputs.items() if array.grad is not None}
+        gradients = {y: array.grad for y, array in smooth.items() if array.grad is not None}
+
+        def seed() -> None:
+            for y, slope in gradients.items():
+                slope.from_numpy(to_numpy(slopes[y]))
+
+        along = {array: to_numpy(directions[x]) for x, array in inputs.items()}
+        arguments = spec.arrange({**found, **outputs})
+        recorder.differentiate(lambda: spec.kernel(*arguments), along, list(smooth.values()), seed)
+        made = {
+            **{x: recorder.dual(array.grad) for x, array in inputs.items()},
+            **{y: recorder.dual(array) for y, array in smooth.items()},
+        }
+    like = {**{x: given[x] for x in spec.tensors}, **slopes}
+    results = {
+        name: made[name].to_torch(one.device) if name in made else one.new_zeros(one.shape)
+        for name, one in like.items()
+    }
+    return {x: results[x] for x in spec.tensors}, {y: results[y] for y in slopes}
 
 
 def wait_for_device() -> None:

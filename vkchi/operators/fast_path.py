@@ -28,7 +28,12 @@ from vkchi.interop.torch_library import (
 )
 from vkchi.interop.torch_writes import forward_mode, has_tangent, may_have_tangent
 from vkchi.operators.field_snapshots import current_snapshots
-from vkchi.operators.operator_signature import OperatorSignature, check_arguments
+from vkchi.operators.operator_signature import (
+    OperatorSignature,
+    check_arguments,
+    is_tensor,
+    slope_of,
+)
 from vkchi.signature import ArrayParameter, Parameter, ScalarParameter
 
 NUMBERS = {"f": (float, int), "i": (int,), "u": (int,), "b": (bool,)}  # Python types by scalar kind
@@ -206,6 +211,43 @@ def run_backward(
         found[name] if name in found and given[name].is_floating_point() else None
         for name in spec.names
     )
+
+
+def save_for_second(spec: OperatorSignature, ctx: Any, args: Sequence[Any]) -> None:
+    """Save the arguments of the backward operator, and the snapshot that it uses."""
+    ctx.memory = spec.find_memory(None)
+    ctx.places = [k for k, a in enumerate(args) if is_tensor(a)]
+    ctx.args = [None if is_tensor(a) else a for a in args]
+    ctx.save_for_backward(*[args[k] for k in ctx.places])
+
+
+def run_second(
+    spec: OperatorSignature, second: Any, ctx: Any, directions: Sequence[Any]
+) -> tuple[Any, ...]:
+    """Gradients of the backward operator's arguments, by the operator of second derivatives."""
+    args = list(ctx.args)
+    for k, tensor in zip(ctx.places, ctx.saved_tensors, strict=True):
+        args[k] = tensor
+    count = len(spec.inputs) + len(spec.outputs)
+    with current_snapshots(ctx.memory):
+        found = second(*args[:count], *directions)
+    named = dict(zip((*spec.tensors, *map(slope_of, spec.outputs)), found, strict=True))
+    names = (*spec.names, *map(slope_of, spec.outputs))
+    results = [
+        named.get(name) if is_tensor(a) and a.is_floating_point() else None
+        for name, a in zip(names, args)
+    ]
+    return (*results, *[None] * len(spec.outputs))
+
+
+def split_second(
+    spec: OperatorSignature, args: Sequence[Any]
+) -> tuple[Sequence[Any], dict[str, Any], dict[str, Any]]:
+    """The inputs, the gradients of the outputs, and the directions of the inputs' gradients, among
+    the arguments of the operator of second derivatives."""
+    n, m = len(spec.inputs), len(spec.outputs)
+    slopes = dict(zip(spec.outputs, args[n : n + m], strict=True))
+    return args[:n], slopes, dict(zip(spec.tensors, args[n + m :], strict=True))
 
 
 def check_tangents(who: str, args: Sequence[Any]) -> None:

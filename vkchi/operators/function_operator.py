@@ -236,7 +236,8 @@ def make_array(
     elements."""
     if 0 in shape:
         raise ArgumentError(
-            f"an array of shape {tuple(shape)}: operators of Python functions take no empty arrays"
+            f"an array of shape {tuple(shape)}: operators of Python functions, recorded calls and "
+            "second derivatives take no empty arrays"
         )
     split = len(shape) - element_axes
     dtype: Any = Tensor.of(elem, tuple(shape[split:])) if element_axes else elem
@@ -264,6 +265,7 @@ class TorchFunction(FunctionSpec):
 
     hidden = (ScalarParameter(RECORDED, i32),)
     default = "=-1"  # of the last input: calls by other names record all gradients
+    only_once = "its gradient is that of a recorded call"
     second_derivative_help = "compute products with the Hessian by ti.ad.hvp, outside torch"
 
     def __init__(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from vkchi.errors import ArgumentError, DeclarationError
+from vkchi.errors import ArgumentError, DeclarationError, TensorGradientError
 from vkchi.interop.host_views import check_storage, short_repr
 from vkchi.interop.torch_library import integers_of_torch, is_dtype, is_recorded
 from vkchi.interrupts.local import local
@@ -46,7 +46,8 @@ class OperatorSignature:
     # --- calls by torch ---------------------------------------------------------------------------
 
     default = ""  # of the last input, in torch's schema
-    second_derivative_help: str  # advice in an error
+    only_once: str  # reason in an error
+    second_derivative_help: str  # advice in it
 
     def complete(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -83,6 +84,16 @@ class OperatorSignature:
         """Gradients of the tensors `wanted`, by name, from those of the outputs (`slopes`), the
         saved outputs (`kept`) and what the call saved (`memory`)."""
         raise NotImplementedError
+
+    def second_derivative(
+        self, args: Sequence[Any], slopes: Tensors, directions: Tensors, memory: Any
+    ) -> tuple[Tensors, Tensors]:
+        """Derivatives of the sum of products of the inputs' gradients with `directions`: by the
+        inputs, and by the gradients of the outputs (`slopes`). Raises TensorGradientError."""
+        raise TensorGradientError(
+            f"{self.name}() can be differentiated once: {self.only_once}",
+            help=self.second_derivative_help,
+        )
 
     # --- checks -----------------------------------------------------------------------------------
 

@@ -32,6 +32,9 @@ from vkchi.operators.fast_path import (
     one_or_all,
     refuse_transforms,
     run_backward,
+    run_second,
+    save_for_second,
+    split_second,
 )
 from vkchi.operators.operator_signature import OperatorSignature, Rule, slope_of
 
@@ -69,10 +72,10 @@ def torch_op(
     """A torch operator (`torch.library.CustomOpDef`) that runs a kernel, or a Python function that
     launches kernels; without either, a decorator.
 
-    Supported: autograd (first derivatives), `torch.compile`, and `torch.func.vmap` (torch 2.5, one
-    call per batch element). Tensors on the CPU, and on a CUDA device that shares memory, are passed
-    as to any kernel. Others are copied to the host and back, and for a generated gradient all CUDA
-    tensors.
+    Supported: autograd (second derivatives for kernels that depend on their arguments alone),
+    `torch.compile`, and `torch.func.vmap` (torch 2.5, one call per batch element). Tensors on the
+    CPU, and on a CUDA device that shares memory, are passed as to any kernel. Others are copied to
+    the host and back, and for a generated gradient all CUDA tensors.
 
     A Python function gets ndarrays. Its gradient is that of a tape, which records the call.
 
@@ -126,7 +129,7 @@ def is_qualified(name: object) -> bool:
 
 
 def _define(spec: OperatorSignature, name: str) -> Any:
-    """Define the operator, and its derivative as a second opaque operator."""
+    """Define the operator, and its first and second derivatives as opaque operators."""
     library = torch_library()
     results = ", ".join(["Tensor"] * len(spec.outputs))
     forward = library.custom_op(
@@ -146,20 +149,28 @@ def _define(spec: OperatorSignature, name: str) -> Any:
         lambda ctx, *slopes: run_backward(spec, backward, ctx, slopes),
         setup_context=lambda ctx, inputs, output: spec.save(ctx, inputs, as_tuple(output), None),
     )
-    backward.register_autograd(lambda ctx, *slopes: raise_second_derivative(spec))
-    for op in (forward, backward):
+    results = ", ".join(["Tensor"] * (len(spec.tensors) + len(spec.outputs)))
+    directions = ", ".join(f"Tensor {name}_direction" for name in spec.tensors)
+    second = library.custom_op(
+        f"{name}_second", lambda *args: one_or_all(_run_second(spec, args)), mutates_args=(),
+        schema=f"({spec.schema()}, {slopes}, {directions}) -> ({results})",
+    )  # fmt: skip
+    second.register_fake(lambda *args: one_or_all(_fake_second(spec, args)))
+    second.register_autograd(lambda ctx, *slopes: raise_third_derivative(spec))
+    backward.register_autograd(
+        lambda ctx, *directions: run_second(spec, second, ctx, directions),
+        setup_context=lambda ctx, inputs, output: save_for_second(spec, ctx, inputs),
+    )
+    for op in (forward, backward, second):
         observe_calls(op, lambda args: refuse_transforms(spec.name, args))
         if hasattr(op, "register_vmap"):  # torch 2.5
             op.register_vmap(_batch(op))
     return call_directly(forward, backward, spec)
 
 
-def raise_second_derivative(spec: OperatorSignature) -> None:
-    """Always raises TensorGradientError: second derivatives do not exist."""
-    raise TensorGradientError(
-        f"{spec.name}() can be differentiated once: its gradient is a kernel without a derivative",
-        help=spec.second_derivative_help,
-    )
+def raise_third_derivative(spec: OperatorSignature) -> None:
+    """Always raises TensorGradientError: third derivatives do not exist."""
+    raise TensorGradientError(f"{spec.name}() can be differentiated twice, not three times")
 
 
 def _run(spec: OperatorSignature, args: Sequence[Any]) -> list[torch.Tensor]:
@@ -175,6 +186,20 @@ def _run_gradient(spec: OperatorSignature, args: Sequence[Any]) -> list[torch.Te
     kept = {k: t for k, t in zip(spec.outputs, rest[len(slopes) :], strict=True) if t is not None}
     memory = spec.find_memory(kept.get(next(iter(spec.outputs))))
     return list(spec.differentiate(inputs, slopes, kept, spec.tensors, memory).values())
+
+
+def _run_second(spec: OperatorSignature, args: Sequence[Any]) -> list[torch.Tensor]:
+    inputs, slopes, directions = split_second(spec, args)
+    memory = spec.find_memory(None)
+    by_inputs, by_slopes = spec.second_derivative(inputs, slopes, directions, memory)
+    return [by_inputs[name] for name in spec.tensors] + [by_slopes[y] for y in spec.outputs]
+
+
+def _fake_second(spec: OperatorSignature, args: Sequence[Any]) -> list[torch.Tensor]:
+    inputs, slopes, _ = split_second(spec, args)
+    given = spec.name_arguments(inputs)
+    like = [*[given[name] for name in spec.tensors], *slopes.values()]
+    return [one.new_empty(one.shape) for one in like]
 
 
 def _fake(spec: OperatorSignature, args: Sequence[Any]) -> list[torch.Tensor]:

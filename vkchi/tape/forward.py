@@ -14,7 +14,7 @@ gradient get a dual when a kernel uses them, and so do their gradients.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vkchi.calls.call import KernelCall, LaunchRequest
@@ -41,6 +41,7 @@ from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
+    from vkchi.calls.call import Values
     from vkchi.types.hints import Numbers
 
 
@@ -281,15 +282,13 @@ def hvp(
     assert gradient is not None
     clear_arrays(runtime.gradients)
     loss.fill(0)
-    recorder = HvpRecording(runtime, loss)
-    recorder.dual(x).from_numpy(direction)
-    with recorder:
-        recorder.ledger.open(x).start = input_at(repr(x), "ti.ad.hvp", (), None, user_span())
-        run()
-        recorder.end([loss])
+
+    def seed() -> None:
         clear_arrays(runtime.gradients)  # values that the program stored there are not seeds
         gradient.fill(1)
-        recorder.reverse()
+
+    recorder = HvpRecording(runtime, loss)
+    recorder.differentiate(run, {x: direction}, [loss], seed)
     return recorder.dual(slopes).to_numpy()
 
 
@@ -324,9 +323,30 @@ class HvpRecording(OwnDuals):
 
     title = "ti.ad.hvp"
 
-    def __init__(self, runtime: Runtime, loss: Storage) -> None:
+    def __init__(self, runtime: Runtime, loss: Storage | None = None) -> None:
         super().__init__(runtime)
         self.loss = loss
+
+    def differentiate(
+        self, run: Callable[[], object], directions: Mapping[Storage, Values],
+        outputs: Sequence[Storage], seed: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Run kernels along directions of inputs, and their gradients for the cotangents of the
+        outputs that `seed` stores.
+
+        `dual(y)` then holds the tangent of y, `dual(x.grad)` that of the gradient of x. Raises
+        GradientError.
+        """
+        for x, direction in directions.items():
+            self.dual(x).from_numpy(direction)
+        with self:
+            for x in directions:
+                start = input_at(repr(x), self.title, (), None, user_span())
+                self.ledger.open(x).start = start
+            run()
+            self.end(outputs)
+            seed()
+            self.reverse()
 
     def launch_noted(self, given: LaunchRequest) -> Any:
         """Run a kernel in forward mode and record it, after saving the contents that it
