@@ -61,7 +61,7 @@ def test_functions_of_gradients(n: int) -> None:
         found = penalties(lambda x, w, s=scale: mix(x, w, s), x, w)
         wanted = penalties(lambda x, w, s=scale: mix_of_torch(x, w, s), x, w)
         for a, b in zip(found, wanted, strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
 
 
 def test_one_output_and_one_input() -> None:
@@ -71,7 +71,7 @@ def test_one_output_and_one_input() -> None:
     (second,) = torch.autograd.grad(slope[2], x)
     want = torch.zeros(6)
     want[2] = -torch.sin(x[2]) * w[2] + 6 * x[2]
-    torch.testing.assert_close(second, want.detach())
+    torch.testing.assert_close(second, want.detach(), rtol=1e-3, atol=1e-3)
 
 
 def test_vectors_and_integers() -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import vkchi as ti
-from vkchi.errors import ArgumentError
 
 CONTENTS = np.random.default_rng(4).random((3, 4, 5)).astype(np.float32)
 
@@ -117,6 +116,25 @@ def test_wrong_layouts() -> None:
     ):
         with pytest.raises(ti.TaichiRuntimeError, match=message):
             make()
+
+
+def test_products_with_vectors() -> None:
     x = ti.ndarray(ti.f32, (2, 3), needs_grad=True, order="ji")
-    with pytest.raises(ArgumentError, match="whole array, and .* has a layout="):
-        ti.ad.jvp(lambda a: a, (x,), (1.0,))
+    y = ti.ndarray(ti.f32, (2, 3), needs_grad=True)
+    i, j = np.mgrid[:2, :3]
+    values, v = i + 3.0 * j, 5.0 - i * j
+    x.from_numpy(values.astype(np.float32))
+
+    @ti.kernel
+    def scale(x: ti.types.ndarray(), y: ti.types.ndarray()):
+        for i, j in x:
+            y[i, j] = x[i, j] ** 2 * (i + 2 * j + 1)
+
+    def run(x: Any) -> Any:
+        scale(x, y)
+        return y
+
+    want = 2 * values * v * (i + 2 * j + 1)
+    np.testing.assert_allclose(ti.ad.jvp(run, (x,), (v,))[1].to_numpy(), want)
+    _, products = ti.ad.vjp(run, x)
+    np.testing.assert_allclose(products(v)[0].to_numpy(), want)
