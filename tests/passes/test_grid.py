@@ -14,10 +14,12 @@ from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Param, Value
 from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func
+from vkchi.launch.executable import BufferRef, counts_of
 from vkchi.opt.cost_model import most_threads
 from vkchi.opt.mapping.map_grid import map_grid, plan_grid
 from vkchi.target import tuning
 from vkchi.target.caps import FULL, SMALLEST
+from vkchi.target.cell_lists import ENTRIES_AT, LEAST_SCALE, MOST_SCALE, groups_at
 from vkchi.target.options import Options
 from vkchi.target.shader import SERIAL, Grid, compile_count, row_grid, split_groups
 from vkchi.types import Array, Tensor, i32, i64, row_major, u32
@@ -162,3 +164,32 @@ def test_counts_agree_with_the_kernel(seed: int) -> None:
         run_reference(stored, {"x": x, "n": n, "v": v, "w": w, "out": out})
         got = count({"x": x.shape, "n": n, "v": v.tolist(), "w": w})
         assert max(0, got) == max(0, int(out[1]) - int(out[0]))
+
+
+# --- active lists ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inner", [1, 8, 65, 1 << 28, (1 << 28) + 1, 1 << 30])
+def test_lists_have_workgroup_counts_for_cells_of_any_size(inner: int) -> None:
+    fn = parse_func(f"""
+func @f(%.active.a: array<i32[129]>) {{
+  %zero = const 0 : i32
+  %inner = const {inner} : i32
+  %first = elem %.active.a, %zero : ptr<i32 global>
+  %n = load %first : i32
+  parallel %zero, %n, %zero, %inner {{
+    ^(%k: i32, %p: i32)
+    yield
+  }}
+  yield
+}}
+""")
+    grid = plan_grid(map_grid(fn, FULL), FULL)
+    buffer = object()
+    found = counts_of(grid, {".active.a": BufferRef(1, buffer, 256)})
+    assert found is not None and found[0] is buffer
+    scale, rest = divmod((found[1] - 256) // 4 - groups_at(LEAST_SCALE), 3)
+    assert rest == 0 and 0 <= scale <= MOST_SCALE - LEAST_SCALE
+    groups, block = 2.0 ** (scale + LEAST_SCALE), grid.axes[0].block
+    assert inner <= groups * block < inner + max(block, groups)
+    assert groups_at(MOST_SCALE + 1) <= ENTRIES_AT

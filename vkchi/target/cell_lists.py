@@ -14,7 +14,7 @@ activity array.
 from __future__ import annotations
 
 LIST_PREFIX = ".active."  # user names never begin with a dot
-LEAST_SCALE, MOST_SCALE = -8, 22
+LEAST_SCALE, MOST_SCALE = -8, 24  # 2**30 iterations per cell, in workgroups of 64
 GROUPS_AT, ENTRIES_AT = 4, 128
 MOST_LISTED = 1 << 24  # cells of a block with a list
 
