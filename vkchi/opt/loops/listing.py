@@ -14,6 +14,7 @@ A loop keeps its form in these cases:
 - the kernel writes the activity array before the end of the loop, so the list may be out of date;
 - the body depends on its invocation or draws random numbers: these depend on the iteration number,
   and derivatives of the kernel are made of the loop on the left;
+- something is done for inactive cells;
 - the block has more than MOST_LISTED cells;
 - cells are small: a list would cost more time than it saves if most cells are active.
 
@@ -126,17 +127,21 @@ def guard_of(op: Op, activities: Collection[str]) -> ActivityGuard | None:
     if op.kind != "parallel" or op.attr is not None:
         return None
     *ops, branch = op.regions[0].ops[:-1] or [op]  # without its `yield`
-    if branch.kind != "if":
+    if branch.kind != "if" or any(not is_pure(x) for x in branch.regions[0].ops[:-1]):
         return None
     activity, load = tested_activity(branch.args[0])
     if activity is None or load is None or activity.name not in activities:
         return None
-    if any(x is not load and effect_of(x.kind) is not Effect.PURE for x in ops):
+    if any(x is not load and not is_pure(x) for x in ops):
         return None
     axes = axes_of_cells(op, activity, load.args[0].args[1:])  # type: ignore[attr-defined]
     if axes is None or depends_on_invocation(op) or has_kind(op.regions[0], TIED):
         return None
     return ActivityGuard(activity, branch, axes)
+
+
+def is_pure(op: Op) -> bool:
+    return effect_of(op.kind) is Effect.PURE and not op.regions
 
 
 def tested_activity(inactive: Value) -> tuple[Param | None, Op | None]:
