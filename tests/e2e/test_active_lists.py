@@ -314,6 +314,44 @@ def test_a_list_of_a_kernel_that_changes_activity_behind_its_loop() -> None:
     assert y.to_numpy()[:32:8].tolist() == [*want, 0]
 
 
+@pytest.mark.parametrize("how", ["element", "copy"])
+def test_a_list_that_another_thread_rebuilds_before_a_write(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y, _ = blocks()
+    ones = ti.field(ti.i32, 512)
+    device = current_runtime().device
+    announce = device.announce
+
+    @ti.kernel
+    def count():
+        for i in x:
+            y[i] += 1
+
+    def run() -> None:
+        count()
+        ti.sync()
+
+    def announce_and_run(keys: Any) -> None:
+        is_meant = not device.guards.keys().isdisjoint(keys)
+        announce(keys)
+        if is_meant and threading.current_thread() is threading.main_thread():
+            other = threading.Thread(target=run)
+            other.start()
+            other.join()
+
+    run()
+    with monkeypatch.context() as patch:
+        patch.setattr(device, "announce", announce_and_run)
+        if how == "element":
+            x[80] = 1
+        else:
+            x.copy_from(ones)
+    y.fill(0)
+    count()
+    assert y.to_numpy().sum() == (8 if how == "element" else 512)
+
+
 # --- recordings ----------------------------------------------------------------------------------
 
 

@@ -199,8 +199,9 @@ class CommandRecorder:
             self.unguard(source)
 
     def mark_stale(self, key: int) -> None:
-        """Note that the source of a derived buffer is about to be written."""
-        self.stale.add(key)
+        """Note that the source of a derived buffer is about to be written, or was just written."""
+        with restoring(self._lock), self._lock:
+            self.stale.add(key)
 
     def refresh(self, keys: Iterable[int]) -> None:
         """Record the computation of the stale buffers among `keys`."""

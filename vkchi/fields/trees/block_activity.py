@@ -186,6 +186,7 @@ def activate_cells_of(node: SNode, index: Sequence[int]) -> None:
         cell = tuple([axis.cell(index) for axis in level.axes])
         if level.place is None:
             level.numbers[cell] = 1
+            note_change(level.numbers)
             continue
         length = level.place.cell(index) % level.cells + 1
         if level.numbers[cell] < length:
@@ -222,3 +223,12 @@ def activate_masked(node: SNode, where: np.ndarray[Any, Any]) -> None:
             lengths = found[level.place.at] // level.place.n % level.cells + 1
             np.maximum.at(numbers, cells, lengths.astype(np.int32))
         level.numbers.from_numpy(numbers)
+        note_change(level.numbers)
+
+
+def note_change(numbers: Any) -> None:
+    """Mark the active list as out of date after a write from Python, since another thread may have
+    rebuilt it between the announcement and the write."""
+    cells = vars(numbers).get("active_list")
+    if cells is not None:
+        cells.save()
