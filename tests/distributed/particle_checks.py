@@ -482,6 +482,25 @@ def particles_on_cells_that_are_not_exact(_: Path) -> None:
             p.migrate()
 
 
+def positions_are_rounded_before_they_are_owned(_: Path) -> None:
+    """Positions of bf16, which numpy holds as f32; cells and radii that numpy made."""
+    grid = dist.Grid((16,), 1, True)
+    try:
+        p = dist.Particles(grid, 10, x=ti.bf16, cell=np.float32(1.0))
+    except ti.DeviceError:
+        return
+    p.add(np.array([7.99, -0.001, 15.99]) if dist.rank() == 0 else None)
+    for _ in range(2):
+        (low, high), x = grid.owned.bounds[0], p.x.to_numpy()[: p.count]
+        assert ((x >= low) & (x < high)).all() and group_sum(p.count) == 3
+        p.ghosts(np.float32(1.0))
+        moved = p.x.to_numpy()
+        moved[: p.count] -= 0.0001 * (x == 0)
+        p.x.from_numpy(moved)
+        p.migrate()
+        assert group_sum(int((p.x.to_numpy()[: p.count] == 0).sum())) == 2
+
+
 def group_sum(number: int) -> int:
     group = dist.group.current_group()
     words = np.array([number], np.int64)
@@ -644,7 +663,8 @@ def particles_in_python_and_debug_mode(folder: Path) -> None:
 SMALL = [
     "begin", "halos_are_added_to_owners", "reductions_in_tapes", "reductions_that_are_errors",
     "particles_walk_at_random", "particles_in_kernels_and_of_all_types",
-    "particles_on_cells_that_are_not_exact", "particles_that_stay_keep_their_order",
+    "particles_on_cells_that_are_not_exact", "positions_are_rounded_before_they_are_owned",
+    "particles_that_stay_keep_their_order",
     "wrong_particles_are_refused", "migrations_after_a_tape_keep_its_values",
     "particles_in_python_and_debug_mode",
 ]  # fmt: skip

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from vkchi.distributed.decomposition import split
@@ -100,7 +101,7 @@ class Particles:
     ) -> None:
         if not isinstance(grid, Grid):
             raise ArgumentError(f"Particles: a Grid is needed, not {type(grid).__name__}")
-        if not isinstance(cell, int | float) or not 0 < cell < math.inf:
+        if not isinstance(cell, Real) or not 0 < cell < math.inf:
             raise ArgumentError(f"Particles: cell is a width above 0, not {cell!r}")
         if not hasattr(capacity, "__index__") or capacity < 1:
             raise ArgumentError(f"Particles: capacity is 1 or more particles, not {capacity!r}")
@@ -229,7 +230,7 @@ class Particles:
         count, problem = self._begin("ghosts")
         axes = zip(grid.shape, grid.ranks, grid.periodic)
         least = min([n // k * cell for n, k, wraps in axes if k > 1 or wraps], default=math.inf)
-        if not isinstance(radius, int | float) or not 0 < radius <= least:
+        if not isinstance(radius, Real) or not 0 < radius <= least:
             raise ArgumentError(f"ghosts: radius is above 0, and at most the width of the least "
                                 f"block, {least:g}, not {radius!r}")  # fmt: skip
         values = self._values(count)
@@ -277,7 +278,7 @@ class Particles:
             outside = np.flatnonzero((column < 0) | (column >= size)) if wraps else ()
             if len(outside):
                 with np.errstate(invalid="ignore"):  # infinite positions become NaN
-                    rounded = np.mod(column[outside], size).astype(x.dtype)
+                    rounded = host_views.cast(np.mod(column[outside], size), self.x.number)
                 rounded[rounded.astype(np.float64) >= size] = 0
                 x, column[outside] = x.copy(), rounded
                 x.reshape(points.shape)[outside, axis] = rounded
@@ -392,7 +393,7 @@ class Particles:
                                     "needed")  # fmt: skip
             target.warn_of_losses(given)
             one = host_views.cast(given, target.compute)
-            found[name] = np.broadcast_to(one, (m, *inner)).astype(target.number.dtype)
+            found[name] = host_views.cast(np.broadcast_to(one, (m, *inner)), target.number)
         return found
 
     def _store(self, first: int, rows: Values, *, is_end: bool = False) -> None:
