@@ -15,16 +15,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def wide_type(dtype: Any) -> Any:
-    """The 64-bit type in which values of a type are reduced."""
-    return {"f": np.float64, "u": np.uint64}.get(np.dtype(dtype).kind, np.int64)
+def wide_type(values: Sequence[NDArray[Any]]) -> Any:
+    """The 64-bit type in which arrays are reduced: integers are exact, modulo 2**64."""
+    kinds = {x.dtype.kind for x in values}
+    return np.float64 if "f" in kinds else np.uint64 if kinds == {"u"} else np.int64
 
 
 def reduce(group: Group, who: str, values: Sequence[NDArray[Any]], axes: int) -> NDArray[Any]:
     """Reduce arrays by "sum", "min" or "max" over their first `axes` axes, or two by "dot", and
     over ranks. NaNs propagate."""
     act: Any = np.minimum if who == "min" else np.maximum if who == "max" else np.add
-    wide = wide_type(np.result_type(*values))
+    wide = wide_type(values)
     if who == "dot":
         part = (values[0].astype(wide) * values[1].astype(wide)).sum()
     else:
