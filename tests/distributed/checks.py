@@ -218,6 +218,9 @@ def arrays_scatter_and_gather(_: Path) -> None:
     raises(ti.TaichiRuntimeTypeError, lambda: grid.scatter(np.zeros((3, 3)), u), "shape")
     wrong = np.zeros((3, 3)) if dist.rank() == 0 else None
     raises(ti.TaichiRuntimeTypeError, lambda: grid.scatter(wrong, u), "shape")
+    no_numbers = "text" if dist.rank() == 0 else None
+    word = "'text'" if dist.rank() == 0 else "rank 0"
+    raises(ti.TaichiRuntimeTypeError, lambda: grid.scatter(no_numbers, u), word)
     nobody = lambda: grid.scatter(None, u)  # noqa: E731
     raises(ti.DistributedError, nobody, "rank 0")
     if dist.size() > 2:
@@ -242,6 +245,11 @@ def reductions_agree(_: Path) -> None:
     )
     assert np.isclose(grid.dot(v, v), (b.astype(float) ** 2).sum(), rtol=1e-13)
     assert np.isclose(grid.dot(u, u), (a.astype(float) ** 2).sum(), rtol=1e-13)
+    if current_runtime().device.caps.can_store("u64"):
+        large, one = grid.field(ti.u64), grid.field(ti.i32)
+        large.fill(2**53 + 1)
+        one.fill(1)
+        assert grid.dot(large, one) == 21 * 18 * (2**53 + 1)  # no sum of floats
     last = tuple(e - 1 for _, e in grid.owned.bounds)
     if dist.rank() == dist.size() - 1:
         u[last] = float("nan")

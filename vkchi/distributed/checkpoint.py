@@ -116,7 +116,7 @@ def on_first_rank(group: Group, operation: str, act: Callable[[], str]) -> str:
     if group.rank == 0:
         try:
             said = ["", act()]
-        except local(OSError, ValueError, KeyError) as e:
+        except local(OSError, ValueError, KeyError, TypeError) as e:
             said = [f"{type(e).__name__}: {e}", ""]
     error, result = json.loads(group.gather_texts(operation, json.dumps(said))[0])
     if error:

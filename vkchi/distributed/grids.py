@@ -258,17 +258,24 @@ class Grid:
             field: the field.
 
         Raises:
-            ArgumentError: for an array of another shape, and for a field of another block.
+            ArgumentError: on all ranks for an array of another shape or of other things than
+                numbers, and for a field of another block.
             DistributedError: if ranks other than 0 have the array and not all, or a rank fails.
         """
         (x,) = self._members("scatter", (field,))
         self._check_not_recording("scatter")
         group, operation = self.group, "scatter()"
         digest = group.begin(operation, str(x.elem))
-        values = None if array is None else host_views.to_number_array(array)
+        values, error = None, None
         want = self.shape + shape_of(x.elem)
-        state = 0 if values is None else 1 if values.shape == want else 2
+        try:
+            values = None if array is None else host_views.to_number_array(array)
+            state = 0 if values is None else 1 if values.shape == want else 2
+        except ArgumentError as e:
+            error, state = e, 2
         states = group.exchange_words(operation, digest, np.array([state], np.int64))[:, 0]
+        if error is not None:
+            raise error
         if (states == 2).any():
             wrong = int(np.flatnonzero(states == 2)[0])
             shape = values.shape if values is not None and state == 2 else f"that of rank {wrong}"
