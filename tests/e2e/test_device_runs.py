@@ -307,3 +307,13 @@ def test_wrong_arguments() -> None:
             call()
     np.testing.assert_array_equal(i.to_numpy(), [3, 1, 2, 1])
     assert short[0] == 0
+
+
+@pytest.mark.parametrize("places", [(0, 6, 0, 6), (0, 3, 2, 6), (3, 6, 0, 4)])
+def test_histogram_of_an_array_that_it_overwrites(places: tuple[int, int, int, int]) -> None:
+    values = np.array([0, 1, 1, 2, 0, 3], np.int32)
+    x, (a, b, c, d) = make(values), places
+    want = values.copy()
+    want[c:d] = np.bincount(values[a:b], minlength=d - c)[: d - c]
+    ti.algorithms.histogram(x[a:b], x[c:d])
+    assert (x.to_numpy() == want).all()

@@ -10,9 +10,10 @@ import math
 from numbers import Real
 from typing import Any
 
-from vkchi.algorithms.array_kernels import check_array, on_arrays
+from vkchi.algorithms.array_kernels import check_array, copy_first, on_arrays
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
+from vkchi.fields.views import overlap
 from vkchi.lang.elementwise import bit_cast
 from vkchi.lang.math import clamp
 from vkchi.ndarray import ndarray
@@ -95,6 +96,11 @@ def histogram(
     t = x.seen_elem
     if not isinstance(t, Scalar):
         raise ArgumentError(f"histogram: numbers are counted, not {t}")
+    if overlap(x, out):
+        counts: Any = ndarray(i32, out.shape[0])
+        histogram(x, counts, low, high)
+        copy_first(counts, out, *out.origin, out.shape[0])
+        return
     where = *x.origin, x.shape[0], *out.origin, out.shape[0]
     if low is None and high is None:
         if t.kind == "f":
