@@ -108,10 +108,34 @@ print([int(k) for k in (*found, s.x[1])])
 """
 
 
-def run(folder: Path, *given: str) -> tuple[list[int], list[str]]:
+NUMBERS = """
+import sys
+import vkchi as ti
+
+ti.init()
+
+class S:
+    def __init__(self):
+        self.x, self.n = ti.ndarray(ti.i32, 2), 1
+
+    @ti.kernel
+    def add(self):
+        for i in self.x:
+            self.x[i] += self.n
+
+S = ti.data_oriented(template_primitives=sys.argv[1] == "constants")(S)
+s = S()
+for k in range(4):
+    s.n = k
+    s.add()
+print([int(s.x[0])])
+"""
+
+
+def run(folder: Path, *given: str, program: str = PROGRAM) -> tuple[list[int], list[str]]:
     """Return the numbers that the program prints, and the kernels that it compiles."""
     file = folder / "program.py"
-    file.write_text(PROGRAM)
+    file.write_text(program)
     more = {"VKCHI_CACHE": "1", "VKCHI_CACHE_DIR": str(folder / "cache"), "VKCHI_TIME": "1"}
     more["VKCHI_DUMP_SPV"] = ""  # would compile all kernels
     done = subprocess.run(
@@ -147,3 +171,8 @@ def test_processes_whose_objects_differ(tmp_path: Path) -> None:
     ):
         assert run(tmp_path, *given)[0] == want, given
     assert run(tmp_path, "how=grad", "n=8")[0][4] == 1
+
+
+def test_numbers_are_constants_or_arguments(tmp_path: Path) -> None:
+    for how, count in (("constants", 4), ("arguments", 1), ("constants", 0), ("arguments", 0)):
+        assert run(tmp_path, how, program=NUMBERS) == ([6], ["add"] * count), how

@@ -564,6 +564,8 @@ class KernelSurvey:
             for name, member in cls.__members__.items():
                 found.append(f"{name} {self.see(member.value, f'{path}.{name}')}".encode())
         found += [f"{x} {text}".encode() for x, text in self._words_of_itself(cls)]
+        if not getattr(cls, "_template_primitives", True):
+            found.append(b"numbers are arguments")
         members = getattr(cls, "__dataclass_fields__", {})  # annotations decide how they are read
         found += [ADDRESS.sub("", f"{x}: {m.type}").encode() for x, m in members.items()]
         return digest(found)
