@@ -49,8 +49,9 @@ def test_snippets_print_documented_output(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    if "import torch" in code:
-        pytest.importorskip("torch")
+    for package in ("torch", "dask", "ray"):
+        if re.search(rf"^(?:import|from) {package}\b", code, re.M):
+            pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)
     path = tmp_path / f"{name}.py"
     path.write_text(code)
