@@ -68,6 +68,7 @@ HANDLERS = {
 }
 # module:name -> why it is no fact of ops
 OTHERS = {
+    "algorithms/runs:OPERATIONS": "operations of `reduce_by_key`, as users name them",
     "frontend/ops/elementwise_calls:call": "Python's `and` and `or`",
     "fields/python_scope:COMPARISONS": "Python's operators",
     "lang/matrix:_COMPARISONS": "Python's operators",
