@@ -113,6 +113,15 @@ class View(Storage):
         return self.base.watch
 
     @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes between adjacent elements, along each axis."""
+        found = [0] * len(self._shape)
+        for axis, stride in zip(self.axes, self.base.steps or (), strict=True):
+            if isinstance(axis, Run):
+                found[axis.axis] = axis.step * stride * self.stored.size_bytes
+        return tuple(found)
+
+    @property
     def form(self) -> tuple[tuple[int, int, bool], ...]:
         """The part of the axes that code of kernels depends on, per axis of the base: the axis of
         the view, or -1 for one index; the step; True if all indices are used."""

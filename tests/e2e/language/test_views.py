@@ -774,3 +774,13 @@ def test_a_gradient_is_needed_where_annotated() -> None:
     x = ti.ndarray(ti.f32, 4)
     with pytest.raises(ArgumentError, match="an array with a gradient is needed"):
         run(x, x[1:])
+
+
+@pytest.mark.parametrize("order", ["ij", "ji"])
+def test_strides_are_those_of_numpy(order: str) -> None:
+    a = np.zeros((6, 8), np.float32, order="C" if order == "ij" else "F")
+    for x in (ti.field(ti.f32, (6, 8), order=order), ti.ndarray(ti.f32, (6, 8), order=order)):
+        for index in (np.s_[1:5:2], np.s_[2], np.s_[:, 3], np.s_[::2, 1:7:3], np.s_[2:3, 8:]):
+            assert x[index].strides == a[index].strides, index
+    v = ti.Vector.ndarray(3, ti.f32, 10)
+    assert v[2:8:2].strides == (24,)
