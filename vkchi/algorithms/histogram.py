@@ -82,7 +82,8 @@ def histogram(
         x: a one-dimensional field or ndarray: of integers or bools without bounds, of floats with
             bounds.
         out: a one-dimensional field or ndarray of ti.i32 for the counts.
-        low, high: numbers, low < high.
+        low: a number, the first bound.
+        high: a larger number, the last one.
 
     Raises:
         ArgumentError: for other arrays or bounds.

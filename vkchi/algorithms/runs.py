@@ -177,8 +177,9 @@ def reduce_by_key(
     Args:
         keys: a one-dimensional field or ndarray of numbers or bools. -0 equals 0, nan equals nan.
         values: a one-dimensional array of as many integers (sums wrap) or floats.
-        out_keys, out_values: one-dimensional arrays of elements of the same types, which get the
-            first key and the result of each run, in order. Other elements of them stay.
+        out_keys: a one-dimensional array of the keys' type, which gets the first key of each run,
+            in order. Other elements of it stay.
+        out_values: a one-dimensional array of the values' type, which gets the results.
         op: "add", "min" or "max".
 
     Returns:
