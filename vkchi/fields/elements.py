@@ -15,7 +15,6 @@ import itertools
 import math
 import struct
 from collections.abc import Callable, Hashable
-from contextlib import suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -327,6 +326,7 @@ class HostView:
     ) -> np.ndarray[Any, Any] | None:
         if array is None:
             raise AttributeError("host")
+        array._is_mapped = True
         found = vars(array)["host"] = array._map()
         return found
 
@@ -358,6 +358,7 @@ class Elements(PythonScope):
     """
 
     host = HostView()
+    _is_mapped = False  # the instance has `host`
     # Scalars by in-range index: `_rank` indices, those of the element, then the component.
     _numbers: Any
     _rank = -1
@@ -417,9 +418,10 @@ class Elements(PythonScope):
         """Set the buffer, which begins with the first element, and a new `token`. `is_own`: no
         elements of other arrays lie among these."""
         self._is_quick = False
-        for name in ("host", "_rank"):  # not by `vars`: reads of attributes would be slower
-            with suppress(AttributeError):
-                delattr(self, name)
+        if self._is_mapped:  # else `vars` would make reads of attributes slower
+            vars(self).pop("host", None)
+            self._is_mapped = False
+        self._rank = -1
         self.buffer, self.is_own, self.token = buffer, is_own, object()
         is_own_type = self.stored is self.number and self.number is not bf16
         is_itself = is_own_type or (self.number is u1 and self.stored is u8)
