@@ -161,7 +161,24 @@ class DeviceError(KernelRuntimeError):
     """Error: no driver, no device, a missing device feature, out of memory, device lost."""
 
 
-class DistributedError(KernelRuntimeError):
+class CallError(KernelRuntimeError):
+    """Base of errors of a call of vkchi: `span` is the user's line. With Python 3.11 and later it
+    is added to the error as a note."""
+
+    span: Span | None = None
+    place_note = ""
+
+    def __init__(self, *args: object, **facts: object) -> None:
+        super().__init__(*args, **facts)
+        if self.span is None:
+            self.span = user_span()
+        if self.span is not None and hasattr(self, "add_note"):
+            lines = [f"called at {self.span.place}", *render_carets(self.span)]
+            self.place_note = "\n".join(lines)
+            self.add_note(self.place_note)
+
+
+class DistributedError(CallError):
     """Error of a group of processes: a rank died, timed out or disagrees, or the group did not
     form."""
 
@@ -182,24 +199,11 @@ class ArrayIndexTypeError(ArrayIndexError, TypeError):
     """Error: an array was indexed in Python with an object that is not an integer."""
 
 
-class ArgumentError(KernelRuntimeError, TypeError, ValueError):
+class ArgumentError(CallError, TypeError, ValueError):
     """Error: an invalid argument of a kernel, an array method, or another function of vkchi.
 
-    Taichi raises TypeError or ValueError, depending on the case. `span` is the user's calling line.
-    With Python 3.11 and later it is added to the error as a note.
+    Taichi raises TypeError or ValueError, depending on the case.
     """
-
-    span: Span | None = None
-    place_note = ""
-
-    def __init__(self, *args: object, **facts: object) -> None:
-        super().__init__(*args, **facts)
-        if self.span is None:
-            self.span = user_span()
-        if self.span is not None and hasattr(self, "add_note"):
-            lines = [f"called at {self.span.place}", *render_carets(self.span)]
-            self.place_note = "\n".join(lines)
-            self.add_note(self.place_note)
 
 
 class DeclarationError(ArgumentError, KernelSyntaxError):

@@ -287,7 +287,8 @@ def fields_without_names_are_saved(folder: Path) -> None:
     grid.load(place, field1=v)
     assert grid.max(u) == 0
     wrong = ti.TaichiRuntimeTypeError
-    raises(wrong, lambda: grid.save(place, -1), "step")
+    for step in (-1, 1.5, "1"):
+        raises(wrong, lambda s=step: grid.save(place, s), "0 or more", repr(step))
     twice = grid.field(ti.f32, name="u")
     raises(wrong, lambda: grid.save(place), "name 'u'")
     del twice

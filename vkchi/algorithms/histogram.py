@@ -14,10 +14,9 @@ from vkchi.algorithms.array_kernels import check_array, copy_first, on_arrays
 from vkchi.errors import ArgumentError
 from vkchi.fields.storage import Storage
 from vkchi.fields.views import overlap
-from vkchi.lang.elementwise import bit_cast
 from vkchi.lang.math import clamp
 from vkchi.ndarray import ndarray
-from vkchi.types import Scalar, f32, i32, i64, u32, u64
+from vkchi.types import Scalar, f32, i32
 from vkchi.types.lazy_numpy import np
 
 
@@ -26,30 +25,8 @@ def count_values(x: Any, out: Any, at: Any, n: Any, to: Any, bins: Any) -> None:
     for b in range(bins):
         out[to + b] = 0
     for k in range(n):
-        v = i32(x[at + k])
+        v = x[at + k]
         if 0 <= v < bins:
-            out[to + v] += 1
-
-
-@on_arrays(at=i32, n=i32, to=i32, bins=i32)
-def count_words(x: Any, out: Any, at: Any, n: Any, to: Any, bins: Any) -> None:
-    """`count_values` of u32."""
-    for b in range(bins):
-        out[to + b] = 0
-    for k in range(n):
-        v = bit_cast(x[at + k], i32)
-        if 0 <= v < bins:
-            out[to + v] += 1
-
-
-@on_arrays(at=i32, n=i32, to=i32, bins=i32)
-def count_long(x: Any, out: Any, at: Any, n: Any, to: Any, bins: Any) -> None:
-    """`count_values` of i64 and u64."""
-    for b in range(bins):
-        out[to + b] = 0
-    for k in range(n):
-        v = bit_cast(x[at + k], i64)
-        if 0 <= v < i64(bins):
             out[to + i32(v)] += 1
 
 
@@ -106,8 +83,7 @@ def histogram(
     if low is None and high is None:
         if t.kind == "f":
             raise ArgumentError(f"histogram: {t} need bounds: histogram(x, out, low, high)")
-        count = count_words if t is u32 else count_long if t in (i64, u64) else count_values
-        count(x, out, *where)
+        count_values(x, out, *where)
         return
     if t.kind != "f":
         raise ArgumentError(f"histogram: bounds are for floats, not {t}")

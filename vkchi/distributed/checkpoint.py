@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FORMAT = 1
-KEPT = 2  # checkpoints in a folder
 
 
 class Block:

@@ -152,9 +152,7 @@ class Plan:
             boxes, count = numbered(pieces)
             buffer = ndarray(x.elem, count)
             pack(x, buffer, boxes, is_reversed)
-            values = buffer.to_numpy()
-            for (start, box), piece in zip(boxes, pieces):
-                piece.view[...] = values[start : start + box_size(box)].reshape(piece.view.shape)
+            store_flat(pieces, buffer.to_numpy())
 
     def unpack(self, *, is_reversed: bool = False, is_direct: bool = False) -> None:
         """Copy the messages into the halos. With `is_reversed`, add them to the owned boxes."""
@@ -169,10 +167,8 @@ class Plan:
             from vkchi.distributed.kernels import unpack  # devices without mapped memory
 
             boxes, count = numbered(pieces)
-            inner = shape_of(x.elem)
-            values = [piece.view.reshape(-1, *inner) for piece in pieces]
             buffer = ndarray(x.elem, count)
-            buffer.from_numpy(np.concatenate(values))
+            buffer.from_numpy(load_flat(pieces))
             unpack(x, buffer, boxes, is_reversed)
 
     def _await_device(self, *, is_written: bool) -> None:
@@ -222,6 +218,18 @@ def numbered(pieces: Sequence[Piece]) -> tuple[tuple[tuple[int, Box], ...], int]
         found.append((end, piece.box))
         end += box_size(piece.box)
     return tuple(found), end
+
+
+def store_flat(pieces: Sequence[Piece], values: NDArray[Any]) -> None:
+    """Copy consecutive boxes into the messages."""
+    for (start, box), piece in zip(numbered(pieces)[0], pieces):
+        piece.view[...] = values[start : start + box_size(box)].reshape(piece.view.shape)
+
+
+def load_flat(pieces: Sequence[Piece]) -> NDArray[Any]:
+    """The boxes in the messages, one after the other."""
+    inner = pieces[0].view.shape[len(pieces[0].box) :]
+    return np.concatenate([piece.view.reshape(-1, *inner) for piece in pieces])
 
 
 class Exchange:

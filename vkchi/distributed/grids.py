@@ -44,7 +44,7 @@ from vkchi.lang.ndrange import ndrange
 from vkchi.runtime import current_runtime
 from vkchi.span import name_in_user_code
 from vkchi.types import Scalar, Tensor, cook, shape_of, u1
-from vkchi.types.lazy_numpy import np
+from vkchi.types.lazy_numpy import is_integer_scalar, np
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -101,10 +101,10 @@ class Grid:
         if self.halo < 0:
             raise ArgumentError(f"Grid: halo is 0 or more cells, not {halo}")
         axes = len(self.shape)
-        given = [periodic] * axes if isinstance(periodic, bool) else list(periodic)
-        if len(given) != axes or not all(isinstance(p, bool) for p in given):
+        given = list(periodic) if hasattr(periodic, "__iter__") else [periodic] * axes
+        if len(given) != axes or not all(isinstance(p, bool | np.bool_) for p in given):
             raise ArgumentError(f"Grid: periodic is a bool, or {axes} of them, not {periodic!r}")
-        self.periodic = tuple(given)
+        self.periodic = tuple(map(bool, given))
         order = tuple(range(group.size))
         if mesh is not None:
             if ranks is not None:
@@ -400,8 +400,8 @@ class Grid:
         """
         members = self._named("save", arrays)
         self._check_recorded_graph("save")
-        if operator.index(step) < 0:
-            raise ArgumentError(f"save: step is 0 or more, not {step}")
+        if not is_integer_scalar(step) or step < 0:
+            raise ArgumentError(f"save: step is an integer, 0 or more, not {step!r}")
         facts, checkpoint = self._facts(members), self._checkpoints()
         self.group.agree("Grid.save()", path=os.fspath(path), step=step, **facts)
         begin = [first for first, _ in self._owned]

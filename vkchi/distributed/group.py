@@ -113,18 +113,19 @@ class Group:
 
     def _late(self) -> str:
         """The operations in which other ranks wait, for the message of a time-out."""
+        prefix = f"late/{self.count}"
+        waiting: dict[int, str] = {}
+        end = time.monotonic() + GRACE
         try:
-            prefix = f"late/{self.count}"
             self.store.set(f"{prefix}/{self.rank}", self.operation)
-            waiting: dict[int, str] = {}
-            end = time.monotonic() + GRACE
             while len(waiting) < self.size and time.monotonic() < end:
                 for rank in set(range(self.size)) - waiting.keys():
                     if self.store.check([f"{prefix}/{rank}"]):
                         waiting[rank] = self.store.get(f"{prefix}/{rank}").decode()
                 time.sleep(0.02)
         except local(RuntimeError):  # the rank with the store has ended
-            return ""
+            if not waiting:
+                return ""
         late = sorted(set(range(self.size)) - waiting.keys())
         if late:
             return f"; rank {', '.join(map(str, late))} did not reach operation {self.count}"

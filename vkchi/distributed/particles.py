@@ -57,7 +57,7 @@ PROBLEMS = {  # of the first rank that has one, as all ranks report it
 
 
 class ParticleProblem(NamedTuple):
-    """What prevents an operation on this rank: a number of particles or the number of one, `at`,
+    """An obstacle to an operation on this rank: a number of particles or the number of one, `at`,
     and its position."""
 
     kind: int = NOTHING

@@ -15,15 +15,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vkchi.distributed.decomposition import box_size
-from vkchi.distributed.exchange import Messages, Plan, numbered
+from vkchi.distributed.exchange import Plan, load_flat, numbered, store_flat
 from vkchi.distributed.group import Group
 from vkchi.distributed.kernels import pack, unpack
 from vkchi.errors import GradientError
 from vkchi.fields.storage import Storage
 from vkchi.ndarray import ndarray
 from vkchi.tape.hosted import HostStep, add_slope, take_slope
-from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,9 +47,9 @@ class HaloMessage:
         group, plan = self.group, self.plan
         digest = group.begin(operation, plan.facts)
         given, taken = plan.messages(is_reversed=is_reversed)
-        store_flat(given, values)
+        store_flat(given.pieces, values)
         group.wait(operation, plan.post(group, digest, is_reversed=is_reversed))
-        return load_flat(taken, values)
+        return load_flat(taken.pieces)
 
 
 class CollectiveStep(HostStep):
@@ -72,17 +70,6 @@ class CollectiveStep(HostStep):
         for x, more in zip(self.inputs, slopes, strict=True):
             if more.any():
                 add_slope(x, more)
-
-
-def store_flat(messages: Messages, values: Values) -> None:
-    """Copy consecutive boxes into the messages."""
-    for (start, box), piece in zip(numbered(messages.pieces)[0], messages.pieces):
-        piece.view[...] = values[start : start + box_size(box)].reshape(piece.view.shape)
-
-
-def load_flat(messages: Messages, like: Values) -> Values:
-    """The boxes of the messages, one after the other."""
-    return np.concatenate([piece.view.reshape(-1, *like.shape[1:]) for piece in messages.pieces])
 
 
 def check_recordable(group: Group, who: str, tape: Any) -> None:

@@ -363,9 +363,8 @@ class Elements(PythonScope):
     _numbers: Any
     _rank = -1
     _length = 0  # of a scalar array of one axis
-    watch: Callable[[Any, ArrayAccess], None] | None = (
-        None  # a tape's callback before Python's accesses
-    )
+    # A tape's callback before Python's accesses.
+    watch: Callable[[Any, ArrayAccess], None] | None = None
     is_encoded = False  # memory holds encoded values
     # Count of recorded overwrites, except writes of single elements.
     overwritten = 0
@@ -417,10 +416,9 @@ class Elements(PythonScope):
     def attach(self, buffer: Buffer, *, is_own: bool) -> None:
         """Set the buffer, which begins with the first element, and a new `token`. `is_own`: no
         elements of other arrays lie among these."""
-        self._is_quick = False
         if self._is_mapped:  # else `vars` would make reads of attributes slower
             vars(self).pop("host", None)
-            self._is_mapped = False
+        self._is_quick = self._is_mapped = False
         self._rank = -1
         self.buffer, self.is_own, self.token = buffer, is_own, object()
         is_own_type = self.stored is self.number and self.number is not bf16

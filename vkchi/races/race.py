@@ -76,7 +76,8 @@ def race_error(race: Race, kind: type[GradientError] = GradientError) -> Gradien
     return kind(
         f"several iterations of one loop store to the same element of `{name}`: which value stays "
         "depends on their order, and so does the gradient", one.span, notes=notes,
-        help="add to it (+=), use ti.atomic_max, store in one iteration only, " + SERIALLY,
+        help="add to it (+=), use ti.atomic_max or ti.atomic_mul, store in one iteration only, "
+        + SERIALLY,
     )  # fmt: skip
 
 
