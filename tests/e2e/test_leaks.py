@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -173,3 +174,25 @@ def test_a_thousand_fields_at_once() -> None:
     assert FIELDS * 4 * N <= held <= FIELDS * (4 * N + 512)
     del fields, x
     assert counts()["bytes of arrays"] == before["bytes of arrays"]
+
+
+def test_classes_and_their_kernels_die() -> None:
+    def made() -> weakref.ref[type]:
+        class Plain:
+            number = 2
+
+        @ti.data_oriented
+        class Model:
+            inner = Plain()
+
+            @ti.kernel
+            def run(self) -> ti.i32:
+                return self.inner.number
+
+        assert Model().run() == 2
+        return weakref.ref(Model)
+
+    model = made()
+    ti.sync()
+    gc.collect()
+    assert model() is None

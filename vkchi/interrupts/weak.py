@@ -75,6 +75,10 @@ class WeakTable(Generic[K, T]):
         """Remove a key, if present."""
         self._refs.pop(key, None)
 
+    def clear(self) -> None:
+        """Remove all keys."""
+        self._refs.clear()
+
     def setdefault(self, key: K, thing: T) -> T:
         """The object of a key, set to `thing` if it is absent or dead. From any thread."""
         with restoring(self._lock), self._lock:

@@ -22,14 +22,15 @@ Python. None is the answer of kinds to which a question does not apply. Terms:
 from __future__ import annotations
 
 import operator
+import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import lru_cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import CompilationError, KernelSyntaxError, KernelTypeError
 from vkchi.frontend.state.captured_values import is_object
 from vkchi.frontend.state.user_code_errors import access_error
+from vkchi.interrupts.weak import WeakTable
 from vkchi.types import Type, scalar_of, shape_of
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Kind:
                 _MARKS[key] = cls()
             else:
                 KINDS[key] = cls()
-        _find_kind.cache_clear()
+        _FOUND.clear()
 
     def of_subclass(self, cls: type) -> Kind:
         """Return the kind of a class that was found by a base class or an attribute."""
@@ -362,13 +363,29 @@ KINDS: dict[type, Kind] = {}  # class -> kind of its objects, and of those of it
 _MARKS: dict[str, Kind] = {}
 
 
-@lru_cache(1024)  # classes of users, too
+class FoundKind(weakref.ref[type]):
+    """A class that is no key of KINDS, and its kind. Classes of users die with their kernels."""
+
+    __slots__ = ("kind",)
+    kind: Kind
+
+
+# By `id` of the class.
+_FOUND: WeakTable[int, type] = WeakTable()
+
+
 def _find_kind(cls: Any) -> Kind:
+    ref = _FOUND.ref(id(cls))
+    if isinstance(ref, FoundKind) and ref() is cls:
+        return ref.kind
     bases = cls.__mro__[:-1]
     found = next((KINDS[base] for base in bases if base in KINDS), None)
     if found is None:
         found = next((made for mark, made in _MARKS.items() if hasattr(cls, mark)), KINDS[object])
-    return found.of_subclass(cls)
+    ref = FoundKind(cls)
+    ref.kind = found.of_subclass(cls)
+    _FOUND.put(id(cls), ref)
+    return ref.kind
 
 
 PLAIN = Kind()
