@@ -80,6 +80,73 @@ def stencil(blocks: int) -> Callable[[Any], Work]:
     return make
 
 
+def masked(ti: Any) -> Work:
+    """A loop over 9 of 4,096 blocks of 8 by 8 single active cells."""
+    x, y = ti.field(ti.f32), ti.field(ti.f32)
+    ti.root.pointer(ti.ij, SIDE).bitmasked(ti.ij, LEAF).place(x, y)
+
+    @ti.kernel
+    def activate():
+        for k, i, j in ti.ndrange(9, LEAF, LEAF):
+            at = k * 1021 % (INNER * INNER)
+            x[at // INNER * LEAF + i, at % INNER * LEAF + j] = 1.0
+
+    @ti.kernel
+    def step():
+        for i, j in x:
+            y[i, j] = 2.0 * x[i, j] + 1.0
+
+    activate()
+    return lambda: [step() for _ in range(LOOPS)]
+
+
+def activating_own(blocks: int) -> Callable[[Any], Work]:
+    """A loop that may activate cells of its own block."""
+
+    def make(ti: Any) -> Work:
+        x, y, _ = grid(ti, blocks)
+
+        @ti.kernel
+        def step():
+            for i, j in x:
+                y[i ^ 1, j] += x[i, j]
+
+        return lambda: [step() for _ in range(LOOPS)]
+
+    return make
+
+
+def items(ti: Any) -> Work:
+    """A loop over the items of 100 of 10^5 lists."""
+    x = ti.field(ti.i32)
+    ti.root.dense(ti.i, LISTS).dynamic(ti.j, ITEMS, chunk_size=ITEMS).place(x)
+
+    @ti.kernel
+    def append():
+        for k in range(100 * ITEMS):
+            x[k % 100 * 799].append(k)
+
+    @ti.kernel
+    def step():
+        for i, j in x:
+            x[i, j] += 1
+
+    append()
+    return lambda: [step() for _ in range(LOOPS)]
+
+
+def drawing(ti: Any) -> Work:
+    """Random numbers in a loop over 9 of 4,096 blocks."""
+    x, y, _ = grid(ti, 9)
+
+    @ti.kernel
+    def step():
+        for i, j in x:
+            y[i, j] = ti.random()
+
+    return lambda: [step() for _ in range(LOOPS)]
+
+
 def changing(ti: Any) -> Work:
     """Activation before each loop."""
     x, y, activate = grid(ti, 9)
@@ -173,6 +240,11 @@ WORKS: dict[str, Callable[[Any], Work]] = {
     "stencil, 400 of 4096 blocks": stencil(400),
     "activation and loop, 9 blocks": changing,
     "sum, 9 of 4096 blocks": summing,
+    "bitmasked leaves, 9 of 4096 blocks": masked,
+    "activation of own block, 9 blocks": activating_own(9),
+    "activation of own block, 400 blocks": activating_own(400),
+    "items of 100 of 10^5 lists": items,
+    "random numbers, 9 of 4096 blocks": drawing,
     "loop, dense field of 400 blocks": dense,
     "10^6 activations, deactivate_all": activating,
     "16 appends to 10^5 lists": appending,

@@ -34,7 +34,7 @@ from vkchi.ir.ops import READS, WRITES
 from vkchi.span import Span
 from vkchi.target.artifact import OWN_SITES, Artifact, Dispatch, Interface
 from vkchi.target.caps import Caps
-from vkchi.target.cell_lists import listed_activity
+from vkchi.target.cell_lists import OuterCells, listed_activity
 from vkchi.target.options import Options
 from vkchi.target.remarks import MOST_SERIAL, STRICT, Caution, Decision, Log, LoopCaution, record
 from vkchi.target.shader import REPORTS as REPORT_ARRAY
@@ -121,12 +121,17 @@ def with_lists(lowered: Lowered, caps: Caps) -> Func:
     from vkchi.opt.pipeline import disabled_passes  # loaded by any compilation
 
     arrays = {name: b[1] for name, b in lowered.bindings.items() if b[0] == "field"}
-    activities = [name for name, array in arrays.items() if array.has_list]
+    activities = {name: x.activity for name, x in arrays.items() if x.activity is not None}
     if not activities or "listing" in disabled_passes():
         return lowered.func
     from vkchi.opt.loops.listing import list_loops  # few kernels need it
 
-    return list_loops(lowered.func, caps, activities)
+    names = {id(array): name for name, array in arrays.items()}
+    outward = {
+        name: [OuterCells(names[id(x)], ways) for x, ways in a.around if id(x) in names]
+        for name, a in activities.items()
+    }
+    return list_loops(lowered.func, caps, outward)
 
 
 def _compiled(

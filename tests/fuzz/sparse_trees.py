@@ -263,6 +263,48 @@ class Tree:
             self.put("x", k, (2 * self.get("x", k) + 1) % 83)
             self.put("y", k, (self.get("y", k) + self.get("x", k)) % 83)
 
+    def do_spread(self) -> None:
+        """Activation of the own block in two loops of one kernel."""
+        step = self.draw.choice([1, self.shape[-1] // 2])
+        self.kernel(spreading, self.shape[-1])(step)
+        for name in ("x", "y"):
+            for k in self.loop():
+                to = (*k[:-1], k[-1] - step)
+                if to[-1] >= 0:
+                    self.put(name, to, self.get(name, to) + 1)
+
+    def do_deactivate_in_loop(self) -> None:
+        """Deactivation of the own cell in a loop over the elements, then a loop over the rest."""
+        level = self.levels[-1]
+        if level.is_list or not level.extents:
+            return
+        self.kernel(pruning, level.block)()
+        for cell in sorted(level.active):
+            if sum(cell) % 2 == 0:
+                self.drop(level, cell)
+        for k in self.loop():
+            self.put("y", k, self.get("y", k) + 3)
+
+    def do_append_in_loop(self) -> None:
+        """Append to the own list in a loop over its items."""
+        level = self.levels[-1]
+        if not level.is_list or any(self.offset):
+            return
+        self.kernel(multiplying, level.block, tuple(level.steps))(7)
+        for k in self.loop():
+            cell = level.cell(k)
+            if level.lengths[cell] < level.room and k[level.at] % level.room == 0:
+                index = list(k)
+                index[level.at] += level.lengths[cell]
+                self.put("x", tuple(index), 7)
+                self.values["y"][tuple(index)] = 8
+
+    def do_draw(self) -> None:
+        """Random numbers below 1."""
+        self.kernel(drawing)()
+        for k in self.loop():
+            self.put("y", k, 5)
+
     def do_copy(self) -> None:
         z, w = self.draw.sample(["x", "y"], 2)
         getattr(self, z).copy_from(getattr(self, w))
@@ -428,6 +470,54 @@ def writing_and_updating(x: Any, y: Any, first: Index) -> Any:
             y[own] = (y[own] + x[own]) % 83
 
     return run
+
+
+def spreading(x: Any, y: Any, first: Index, n: int) -> Any:
+    @ti.kernel
+    def spread(step: ti.i32):
+        for at in ti.grouped(x):
+            to = at
+            to[len(first) - 1] -= step
+            if to[len(first) - 1] >= first[-1]:
+                x[to] += 1
+        for at in ti.grouped(y):
+            to = at
+            to[len(first) - 1] -= step
+            if to[len(first) - 1] >= first[-1]:
+                y[to] += 1
+
+    return spread
+
+
+def pruning(x: Any, y: Any, first: Index, block: Any) -> Any:
+    @ti.kernel
+    def prune():
+        for cell in ti.grouped(block):
+            if cell.sum() % 2 == 0:
+                ti.deactivate(block, cell)
+        for at in ti.grouped(y):
+            y[at] += 3
+
+    return prune
+
+
+def multiplying(x: Any, y: Any, first: Index, block: Any, steps: Any) -> Any:
+    @ti.kernel
+    def multiply(v: ti.i32):
+        for at in ti.grouped(x):
+            if at[ti.static(len(first) - 1)] % ti.static(block.cells[0][1]) == 0:
+                ti.append(block, [at[k] // n for k, n in ti.static(steps)], [v, v + 1])
+
+    return multiply
+
+
+def drawing(x: Any, y: Any, first: Index) -> Any:
+    @ti.kernel
+    def draw():
+        for at in ti.grouped(y):
+            y[at] = 5 + ti.cast(ti.random() * ti.random(), ti.i32)
+
+    return draw
 
 
 def visiting(x: Any, y: Any, first: Index) -> Any:

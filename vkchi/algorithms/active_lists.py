@@ -26,6 +26,7 @@ from vkchi.target.cell_lists import (
     GROUPS_AT,
     LEAST_SCALE,
     MOST_SCALE,
+    chunk_of,
 )
 from vkchi.target.shader import MAX_GROUPS
 from vkchi.types import i32
@@ -37,19 +38,24 @@ CHUNKS = (256, 4096)
 ROWS = MOST_SCALE - LEAST_SCALE + 1
 
 
-@on_arrays(n=i32, chunk=i32, chunks=i32)
-def count_cells(numbers: Any, counts: Any, n: Any, chunk: Any, chunks: Any) -> None:
-    """Set counts[c] to the number of active cells in the c-th chunk."""
+@on_arrays(n=i32, chunk=i32, chunks=i32, places=i32, parts=i32)
+def count_cells(
+    numbers: Any, counts: Any, n: Any, chunk: Any, chunks: Any, places: Any, parts: Any
+) -> None:
+    """Set counts[c] to the number of entries for the c-th chunk of numbers. A list in a dynamic
+    block has `parts` possible entries, of `places` places each; other cells have 1 of 1."""
     for c in range(chunks):
         total = 0
         for i in range(c * chunk, min(n, c * chunk + chunk)):
             if numbers[i] != 0:
-                total += 1
+                total += min((numbers[i] + places - 1) // places, parts)
         counts[c] = total
 
 
-@on_arrays(n=i32, chunk=i32, chunks=i32)
-def list_cells(numbers: Any, counts: Any, cells: Any, n: Any, chunk: Any, chunks: Any) -> None:
+@on_arrays(n=i32, chunk=i32, chunks=i32, places=i32, parts=i32)
+def list_cells(
+    numbers: Any, counts: Any, cells: Any, n: Any, chunk: Any, chunks: Any, places: Any, parts: Any
+) -> None:
     """Write the list `cells`. Each chunk adds up the counts of those before it."""
     for c in range(chunks):
         to = ENTRIES_AT
@@ -57,8 +63,9 @@ def list_cells(numbers: Any, counts: Any, cells: Any, n: Any, chunk: Any, chunks
             to += counts[k]
         for i in range(c * chunk, min(n, c * chunk + chunk)):
             if numbers[i] != 0:
-                cells[to] = i
-                to += 1
+                for part in range(min((numbers[i] + places - 1) // places, parts)):
+                    cells[to] = i * parts + part
+                    to += 1
         if c == chunks - 1:
             count = to - ENTRIES_AT
             cells[0] = count
@@ -102,15 +109,19 @@ class CellList:
         self.device = runtime.device
         flat = FlatActivity(numbers)
         (n,) = flat.shape
-        self.memory = ScalarNdarray(runtime, i32, (ENTRIES_AT + n,))
+        room = numbers.activity.room if numbers.activity is not None else 0
+        places = chunk_of(room) if room else 1
+        parts = room // places if room else 1
+        self.memory = ScalarNdarray(runtime, i32, (ENTRIES_AT + n * parts,))
         choose = self.device.caps.choose
         chunk = max(choose(CHUNK), -(-n // choose(CHUNKS)))
         chunks = -(-n // chunk)
         counts = ScalarNdarray(runtime, i32, (chunks,))
         self._held = counts  # commands keep no arrays alive
+        sizes = (n, chunk, chunks, places, parts)
         self.commands: list[Command] = [
-            *commands_of(count_cells, flat, counts, n, chunk, chunks),
-            *commands_of(list_cells, flat, counts, self.memory, n, chunk, chunks),
+            *commands_of(count_cells, flat, counts, *sizes),
+            *commands_of(list_cells, flat, counts, self.memory, *sizes),
         ]
         self.key, self.source = self.memory.buffer.key, numbers.buffer.key
         reference = Finalizer(self, self.device.finalizers.append)

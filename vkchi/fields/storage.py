@@ -25,6 +25,7 @@ from vkchi.types.losses import PLAIN
 
 if TYPE_CHECKING:
     from vkchi.device import Buffer
+    from vkchi.fields.trees.block_activity import BlockActivity
     from vkchi.types.hints import Numbers
 
 ALIGNMENT = 256  # bytes; guaranteed for buffers
@@ -63,7 +64,7 @@ class Storage(Elements):
         self._allocate()
 
     has_place = True  # fields: True if placed
-    has_list = False  # True for the activity array of a sparse block that has an active list
+    activity: BlockActivity | None = None  # of the sparse block whose activity array this is
     kind_name = "array"  # in messages
     origin_name = ""  # in messages, before `kind_name`, where an array is part of another one
 

@@ -5,7 +5,8 @@ Rules:
 - A location is a base, a tuple of indices and a component; component None is the whole element.
 - Each `local` and `shared` op is a distinct allocation. An array parameter with a layout overlaps
   no other base. Two array parameters without a layout may overlap if they store the same scalar
-  type, unless both have attribute `noalias`.
+  type, unless both have attribute `noalias`. An active list overlaps its activity array, from which
+  launches compute it (`target.cell_lists`).
 - An index is a value plus a constant (`sums.split_offset`). `i + 1` differs from `i`, and unequal
   constants differ; `i` may equal `j`. Index tuples that differ on one axis address distinct
   elements. Out-of-range accesses are harmless but read arbitrary values.
@@ -29,6 +30,7 @@ from vkchi.errors import InternalError
 from vkchi.ir.core import Op, Param, Region, Value, base_memory, walk_ops
 from vkchi.ir.op_table.memory_ops import address_constant
 from vkchi.ir.ops import ACCESSES, ATOMICS, COMPONENTS, READS, SYNCS, WRITES
+from vkchi.target.cell_lists import listed_activity
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, Ptr, Tensor, scalar_of
 
@@ -88,6 +90,8 @@ def bases_may_alias(a: Value, b: Value) -> bool:
         return True
     if not isinstance(a, Param) or not isinstance(b, Param):
         return False
+    if listed_activity(a.name) == b.name or listed_activity(b.name) == a.name:
+        return True
     s, t = a.type, b.type
     assert isinstance(s, Array) and isinstance(t, Array)
     is_noalias = a.attributes.noalias and b.attributes.noalias
@@ -103,6 +107,10 @@ def alias_classes(bases: Collection[Value]) -> dict[Value, object]:
     }
     loose = {stored for b, stored in free.items() if not b.attributes.noalias}
     met: dict[Value, object] = {b: stored for b, stored in free.items() if stored in loose}
+    named = {b.name: met.get(b, b) for b in bases if isinstance(b, Param)}
+    for b in bases:
+        if isinstance(b, Param) and (activity := named.get(listed_activity(b.name))) is not None:
+            met[b] = activity
     return {b: met.get(b, b) for b in bases}
 
 

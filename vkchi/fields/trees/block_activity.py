@@ -76,7 +76,7 @@ class BlockActivity:
         self.block, self.is_list = block, block.kind == "dynamic"
         self.extents = block.above.extents if self.is_list else block.extents
         self.numbers = self._make("active")
-        self.numbers.has_list = not self.is_list
+        self.numbers.activity = self
         self._chosen: ScalarField | None = None
 
     def _make(self, what: str) -> ScalarField:
@@ -99,6 +99,22 @@ class BlockActivity:
         -1 for the position within the list."""
         at = {axis: k for k, axis in enumerate(self.extents)}
         return tuple([at.get(axis, -1) for axis in self.block.extents])
+
+    @property
+    def room(self) -> int:
+        """The places of a list of a dynamic block; 0 for other blocks."""
+        return self.block.cells[0][1] if self.is_list else 0
+
+    @property
+    def around(self) -> tuple[tuple[Any, tuple[tuple[int, int], ...]], ...]:
+        """For each sparse block around this one, the nearest first: its `numbers`, and for each
+        axis of these the own axis, and the own cells per outer cell."""
+        own = list(self.extents)
+        outer = [block.activity for block in self.block.sparse_path[-2::-1]]
+        return tuple([
+            (a.numbers, tuple([(own.index(k), self.extents[k] // n) for k, n in a.extents.items()]))
+            for a in outer
+        ])  # fmt: skip
 
     @property
     def inner(self) -> list[SNode]:

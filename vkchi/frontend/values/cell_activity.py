@@ -262,8 +262,10 @@ class ActivityTest:
         """Return the body of a parallel loop with its final activity test.
 
         If the loop may change the tested numbers, they are copied before it, and the body tests the
-        copy.
+        copy. The loop may iterate over a list of blocks around its own (`opt.loops.listing`).
         """
+        for level in self.node.levels[:-1]:
+            cx.array_of(level.numbers)
         if self.block not in cx.cells.marked:
             return body
         chosen = cx.array_of(self._copied(cx)).value

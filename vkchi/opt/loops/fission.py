@@ -19,12 +19,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from vkchi.analysis.memory.alias import MemoryLocation, alias_classes, location_of
+from vkchi.analysis.memory.alias import (
+    MemoryLocation,
+    alias_classes,
+    kinds_of_writes,
+    location_of,
+)
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Region, Value, walk, walk_ops
-from vkchi.ir.ops import ACCESSES, PER_INVOCATION, TABLE, WRITES, Effect
+from vkchi.ir.core import Func, Op, Param, Region, Value, base_memory, walk, walk_ops
+from vkchi.ir.ops import ACCESSES, PER_INVOCATION, READS, TABLE, WRITES, Effect
 from vkchi.ir.rebuild import Rebuilder, rebuild_loops
 from vkchi.target import tuning
+from vkchi.target.cell_lists import listed_activity
 
 PLAIN = (Effect.PURE, Effect.READ, Effect.WRITE, Effect.ATOMIC, Effect.CONTROL)
 Access = tuple[
@@ -36,7 +42,7 @@ def cut_long_loops(fn: Func) -> Func:
     """Split very long parallel loops; returns `fn` itself if there are none."""
 
     def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
-        if not is_long(op):
+        if not is_long(op) or changes_own_list(op):
             return None
         parts = FissionLoop(op.regions[0]).parts()
         if len(parts) < 2:
@@ -52,6 +58,15 @@ def is_long(loop: Op) -> bool:
     ops = list(walk(loop.regions[0]))
     accesses = sum(op.kind in ACCESSES for op in ops)
     return accesses > tuning.FISSION_ACCESSES and all(is_plain(op) for op in ops)
+
+
+def changes_own_list(loop: Op) -> bool:
+    """True if a loop reads an active list and writes its activity array. Lists are rebuilt between
+    dispatches, so its parts would iterate over different cells."""
+    found = kinds_of_writes(loop.regions[0].ops)
+    written = {base.name for base in found if isinstance(base, Param)}
+    read = {base_memory(op.args[0]) for op in walk(loop.regions[0]) if op.kind in READS}
+    return any(isinstance(x, Param) and listed_activity(x.name) in written for x in read)
 
 
 def is_plain(op: Op) -> bool:

@@ -12,32 +12,44 @@ from collections.abc import Sequence
 
 from vkchi.errors import InternalError
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Region, Value, has_kind
+from vkchi.ir.core import Func, Op, Param, Region, Value, has_kind
 from vkchi.ir.num import Num
 from vkchi.ir.op_table.semantics import INCREMENT, MULTIPLIER, PERMUTER, SPREADER
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.target.shader import SEED
-from vkchi.types import u32
+from vkchi.types import i32, u32
 
 RANDOM = ("random",)
 
 
 def lower_random(fn: Func) -> Func:
     """Lower all `random` ops. Raises InternalError if there are any and no u32 seed parameter."""
-    return Func(fn.name, fn.params, RandomLowering(fn).stream(fn.body), fn.span)
+    return Func(fn.name, fn.params, RandomLowering(fn.params).stream(fn.body), fn.span)
+
+
+def number_iteration(region: Region, params: Sequence[Param]) -> Region:
+    """Return the body of a `parallel` with one more parameter: the number of the iteration, in
+    place of `thread_index`, also for random numbers."""
+    number = Param(i32, "number")
+    lowering = RandomLowering(params, number)
+    return lowering.stream(Region((*region.params, number), region.ops))
 
 
 class RandomLowering(Rebuilder):
-    """Rewrites one Func; `state` is the variable that holds the invocation's state."""
+    """Rewrites a Func with these parameters; `state` is the variable that holds the invocation's
+    state. With a `number`, that replaces `thread_index`."""
 
-    def __init__(self, fn: Func) -> None:
+    def __init__(self, params: Sequence[Param], number: Param | None = None) -> None:
         super().__init__(self.visit_op)
         self.state: Value | None = None
-        self.seed = next((p for p in fn.params if p.name == SEED and p.type is u32), None)
+        self.number = number
+        self.seed = next((p for p in params if p.name == SEED and p.type is u32), None)
 
     def visit_op(self, b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
         if op.kind == "random":
             return (self.draw(b),)
+        if op.kind == "thread_index" and self.number is not None:
+            return (self.number,)
         if op.kind != "parallel" or not has_kind(op.regions[0], RANDOM):
             return None
         outer = self.state
@@ -59,7 +71,8 @@ class RandomLowering(Rebuilder):
         InternalError without a seed parameter."""
         if self.seed is None:
             raise InternalError(f"`random` needs a u32 parameter named `{SEED}`")
-        index = Num(b, b.emit("thread_index")).bits(u32)
+        number = self.number or b.emit("thread_index")
+        index = Num(b, number).bits(u32)
         return _permuted(_advanced(Num(b, self.seed) ^ index * SPREADER)).v
 
     def draw(self, b: Builder) -> Value:

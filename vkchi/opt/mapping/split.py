@@ -29,6 +29,7 @@ from vkchi.ir.core import TEMP, Func, Op, Param, Program, Region, Result, Value,
 from vkchi.ir.ops import LOOPS, PER_INVOCATION, PLACES, TABLE, Effect
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.target import tuning
+from vkchi.target.cell_lists import listed_activity
 from vkchi.target.shader import SEED
 from vkchi.tuples import NamedTuple
 from vkchi.types import (
@@ -248,8 +249,10 @@ class _Costs:
             return
         loads: tuple[tuple[int, Value], ...] = ()
         total = use.size
-        if op.kind == "load" and isinstance(base_memory(op.args[0]), Param):
-            loads = ((k, base_memory(op.args[0])),)
+        base = base_memory(op.args[0]) if op.kind == "load" else None
+        if isinstance(base, Param):
+            is_list = listed_activity(base.name)  # rebuilt before the dispatch that reads it
+            loads = () if is_list else ((k, base),)
         elif not use.kinds <= REPEATABLE:
             total = tuning.SPLIT_RECOMPUTED + 1
         for v in use.values:
