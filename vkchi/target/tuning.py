@@ -110,6 +110,7 @@ DRIVERS_UNROLL, CPUS_UNROLL, MESA_UNROLLS = 8, 4, 32
 COMMONING_CARRIED = 8  # scalars that a loop carries for reuse
 COOPERATIVE_OPS = 64  # of a body, which is emitted three times
 COOPERATIVE_OPS_PER_LOAD = 16  # of a larger body, for each cooperative load
+COOPERATIVE_RATIO = 3  # most scalars that an iteration accesses, per cooperative one
 COOPERATIVE_COMPARED = 4  # values that lanes compare at run time
 COOPERATIVE_LOADS = 2  # uniform loads per lane from which they are cooperative
 SPECULATED_LOADS = 4  # most loads that leave the branches of a loop

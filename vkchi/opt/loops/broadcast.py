@@ -9,7 +9,9 @@
     } else { for u in 0..n { ... } }
 
 CPUs without gathers execute a load once for each lane, whatever the addresses are. Of n loads, this
-leaves n / W. GPUs load uniform values once for all lanes, so this pass skips them.
+leaves n / W. Drivers unroll the loop over q, so the code grows W times. Loops of which most
+accesses differ between lanes are therefore left. GPUs load uniform values once for all lanes, so
+this pass skips them.
 
 The inputs of f are the loop's index and values from outside the loop that are *probably*
 subgroup-uniform. Correctness does not depend on that guess, as the lanes compare the values first.
@@ -25,8 +27,10 @@ from functools import cached_property, reduce
 
 from vkchi.analysis.dataflow import Flow
 from vkchi.analysis.memory.alias import SideEffectTable, bases_may_alias
+from vkchi.analysis.parallel_loops import is_private
 from vkchi.ir.core import Func, Op, Param, Region, Result, Value, base_memory, constant_int, walk
 from vkchi.ir.ops import (
+    ACCESSES,
     COMPARISONS,
     ORDERED,
     PER_INVOCATION,
@@ -45,11 +49,12 @@ from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.target.remarks import Log, Refusal, Verdict, record_refusal
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array, Scalar, i32, scalar_of, u1, u32
+from vkchi.types import Array, Scalar, Tensor, i32, scalar_of, u1, u32
 
 SAME = kinds_with(Trait.UNIFORM)
 WRITTEN = Refusal("it may write the arrays that it loads from")
 LONG = Refusal("its body is too long")
+FEW = Refusal("most of its accesses differ between invocations")
 COSTLY = Refusal("invocations would have to compare too many values first")
 
 
@@ -162,6 +167,8 @@ class CooperativeLoadFinder:
         )
         if not is_short:
             return LONG
+        if tuning.COOPERATIVE_RATIO * sum(map(scalars_of, loads)) < accessed_scalars(body):
+            return FEW
         return CooperativeLoads(loads, asked) if is_cheap else COSTLY
 
     def is_same(self, v: Value) -> bool:
@@ -198,6 +205,16 @@ def is_plain(body: Region) -> bool:
 
 def count_ops(body: Region) -> int:
     return sum(1 for _ in walk(body))
+
+
+def accessed_scalars(body: Region) -> int:
+    """Return the scalars that an iteration loads from and stores to non-private memory."""
+    return sum(scalars_of(op) for op in walk(body) if op.kind in ACCESSES and not is_private(op))
+
+
+def scalars_of(access: Op) -> int:
+    t = access.args[-1].type if access.type is None else access.type
+    return t.size if isinstance(t, Tensor) else 1
 
 
 def is_small(load: Op) -> bool:
