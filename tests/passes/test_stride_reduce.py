@@ -14,7 +14,7 @@ from vkchi.ir.interp import run_reference
 from vkchi.ir.ops import ATOMICS
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
-from vkchi.opt.cost_model import most_threads
+from vkchi.opt.cost_model import sharing_threads
 from vkchi.opt.loops.reduce import reduce
 from vkchi.opt.mapping.map_grid import map_grid
 from vkchi.opt.mapping.share import (
@@ -80,14 +80,15 @@ func @f(%n: array<i32[?]>, %seen: array<i32[?]>) {
     verify(new)
     op = find_parallel(new)
     assert op is not None
-    assert host_count(op) == ("const", most_threads(FEW))
+    assert host_count(op) == ("const", sharing_threads(None, FEW, is_light=True).most)
     n, seen = np.array([begin, end], np.int32), np.zeros(max(1, end - begin), np.int32)
     got = run_on(new, n=n, seen=seen)["seen"]
     assert (got[: end - begin] == 1).all() if end > begin else (got == 0).all()
 
 
-@pytest.mark.parametrize("length", [1, 5, 8191, 8192, 8193, 100_000, 2**31 - 1])
-def test_pieces_of_a_range(length: int) -> None:
+@pytest.mark.parametrize("length", [1, 5, 31, 33, 8191, 8192, 8193, 100_000, 2**31 - 1])
+@pytest.mark.parametrize("grain", [1, 8])
+def test_pieces_of_a_range(length: int, grain: int) -> None:
     """Only how a range is partitioned: the invocations' pieces are the range."""
     b, begin, end, t = Builder(), *(Param(i32, name) for name in ("begin", "end", "t"))
     out = Param(Array.of(i32, 1), "out")
@@ -96,7 +97,8 @@ def test_pieces_of_a_range(length: int) -> None:
             b.emit("yield")
         op = Builder.parallel(b, (begin, end), empty)
         b.ops.clear()
-        share = share_range(b, op, (begin, end), ThreadBudget(8192, 4, has_subgroups=True))
+        crowd = ThreadBudget(8192, 4, has_subgroups=True, grain=grain)
+        share = share_range(b, op, (begin, end), crowd)
         first = first_offset(b, share, t)
         trips = count_trips(b, share, first)
         last = iteration(b, share, first, b.emit("sub", trips, b.const(1, i32)))
@@ -107,7 +109,7 @@ def test_pieces_of_a_range(length: int) -> None:
     fn = Func("f", (out, begin, end, t), body)
     verify(fn)
     low = -(2**30) - 77
-    threads = min(length, 8192)
+    threads = min(length, -(-length // (4 * grain)) * 4 if grain > 1 else length, 8192)
     most = -(-length // threads)
     for k in [*range(0, threads, 61), threads - 1]:
         args = {"out": np.zeros(4, np.int32), "begin": low, "end": low + length, "t": k}
@@ -150,7 +152,7 @@ def test_processors_loop(count: int, known: bool, monkeypatch: pytest.MonkeyPatc
     assert op is not None
     length = host_length(op)
     assert length is not None
-    assert length.hi == 256
+    assert length.hi == 2 * tuning.SHARE_BLOCK
     args = {name: np.zeros(count, np.int32) for name in "xy"} | {"n": count - 7}
     want, got = run_on(fn, **args), run_on(new, **args)
     for name in "xy":

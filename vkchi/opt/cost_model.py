@@ -68,17 +68,38 @@ def is_worth_sharing(most: int, caps: Caps, *, is_light: bool) -> bool:
     return caps.costly_invocations and most >= least
 
 
-def sharing_threads(count: Count | None, caps: Caps) -> tuple[int, int | None]:
-    """Return the number of invocations that partition a loop of `count` iterations, and their
-    workgroup size; None is the default size."""
-    most = most_threads(caps)
-    if count is None or count[0] != "const" or count[1] >= tuning.SHARE_ITERATIONS * most:
-        return most, None
-    block = subgroup_width(caps)
-    while block < tuning.BLOCK and block * tuning.LIGHT_GROUPS * tuning.LIGHT_ITERATIONS < count[1]:
-        block *= 2
-    groups = min(caps.choose(tuning.GROUPS), count[1] // (block * tuning.LIGHT_ITERATIONS))
-    return block * max(1, groups), block
+class Sharing(NamedTuple):
+    """Invocations that partition a loop: at most `most` in workgroups of `block`, None for the
+    default size. If the number of iterations is dynamic, `grain` of them merit an invocation."""
+
+    most: int
+    block: int | None = None
+    grain: int = 1
+
+
+def sharing_threads(
+    count: Count | None, caps: Caps, *, is_light: bool, is_random: bool = False
+) -> Sharing:
+    """Return the invocations that partition a loop of `count` iterations.
+
+    CPUs get workgroups of SHARE_BLOCK at most, so that few iterations still occupy all cores. Light
+    iterations get few invocations: each executes LIGHT_ITERATIONS or more. Loops that draw random
+    numbers (`is_random`) get more, because each invocation has a sequence of its own.
+    """
+    most, block = most_threads(caps), min(tuning.SHARE_BLOCK, caps.workgroup_invocations)
+    if not caps.costly_invocations:
+        return Sharing(most)
+    n = count[1] if count is not None and count[0] == "const" else None
+    if not is_light or (is_random and (n is None or n >= tuning.SHARE_ITERATIONS * most)):
+        return Sharing(most, block)
+    block = tuning.BLOCK if is_random else block
+    groups, least = caps.choose(tuning.GROUPS), tuning.LIGHT_ITERATIONS
+    if n is None:
+        return Sharing(block * groups, block, least)
+    wanted = min(tuning.LIGHT_GROUPS, groups)
+    while block > subgroup_width(caps) and block // 2 * wanted * least >= n:
+        block //= 2
+    return Sharing(block * max(1, min(groups, n // (block * least))), block)
 
 
 def is_worth_splitting(work: int, middle: int, boundary: int, caps: Caps) -> bool:
@@ -223,18 +244,19 @@ def plan_bins(count: Count | None, sizes: Sequence[tuple[int, int]], caps: Caps)
 # --- workgroups of one axis ----------------------------------------------------------------------
 
 
-def choose_block(count: Count, caps: Caps) -> int:
+def choose_block(count: Count, caps: Caps, *, is_tied: bool = True) -> int:
     """Return the workgroup size of a loop over one axis.
 
     It is BLOCK or the device's limit, halved while it is more than a subgroup and half of
-    it holds a constant count. A constant count gets the size of `exact_block` instead, if there is
-    one.
+    it holds a constant count; on CPUs, while LIGHT_GROUPS halves hold it, unless results depend on
+    the size (`is_tied`). A constant count gets the size of `exact_block` instead, if there is one.
     """
     most = min(tuning.BLOCK, caps.workgroup_invocations)
     if count[0] != "const":
         return most
     n: int = count[1]
-    while most > caps.subgroup_size and most // 2 >= n:
+    groups = tuning.LIGHT_GROUPS if caps.costly_invocations and not is_tied else 1
+    while most > caps.subgroup_size and most // 2 * groups >= n:
         most //= 2
     return exact_block(n, most, caps) or most
 

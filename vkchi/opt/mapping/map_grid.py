@@ -43,7 +43,17 @@ from vkchi.analysis.values.host_numbers import (
 )
 from vkchi.errors import DeviceError, InternalError
 from vkchi.ir.builder import Builder
-from vkchi.ir.core import Func, Op, Param, Region, Value, constant_int, find_parallel, walk
+from vkchi.ir.core import (
+    Func,
+    Op,
+    Param,
+    Region,
+    Value,
+    constant_int,
+    find_parallel,
+    has_kind,
+    walk,
+)
 from vkchi.ir.iteration_space import IterationSpace, Order, iteration_count, space_of
 from vkchi.ir.ops import LOOPS, axes_of
 from vkchi.ir.rebuild import rebuild_loops
@@ -154,15 +164,18 @@ def share_iterations(
 ) -> None:
     """Append a `parallel` loop with work distribution."""
     block: int | None = op.attr
-    most = most_threads(caps, block or tuning.BLOCK)
-    if block is None and demand is None:
-        most, block = sharing_threads(host_count(op), caps)
+    most, grain = most_threads(caps, block or tuning.BLOCK), 1
+    if block is None and demand is None and not depends_on_invocation(op):
+        most, block, grain = sharing_threads(
+            host_count(op), caps, is_light=is_light(op),
+            is_random=has_kind(op.regions[0], ("random",)),
+        )  # fmt: skip
 
     def run(shared: WorkDistribution, t: Value) -> None:
         shared.emit(b, t, lambda indices, number: copy_body(b, op, indices, number))
 
     has_subgroups = caps.scalar_lanes and op.attr is None
-    crowd = ThreadBudget(most, op.attr or subgroup_width(caps), has_subgroups)
+    crowd = ThreadBudget(most, op.attr or subgroup_width(caps), has_subgroups, grain=grain)
     build_shared(b, op, args, crowd, run, block)
 
 
@@ -321,7 +334,8 @@ def with_block(op: Op, caps: Caps, options: Options) -> Op:
     count = host_count(op)
     if count is None:
         raise InternalError("a loop was mapped whose iterations the host cannot count")
-    block = options.block_dim or choose_block(count, caps)
+    is_tied = depends_on_neighbours(op)
+    block = options.block_dim or choose_block(count, caps, is_tied=is_tied)
     return Op("parallel", op.args, block, None, op.span, op.name, op.regions, ())
 
 

@@ -61,12 +61,15 @@ class ThreadBudget(NamedTuple):
     - `width`: invocations that run side by side; `has_subgroups` if these are a subgroup of a CPU.
     - `least`: if nonzero, minimum of iterations per invocation, unless their number is a constant.
       The number of invocations is then always `most`, and some may have no iterations.
+    - `grain`: otherwise, iterations per invocation from which another subgroup is used, unless
+      their number is a constant.
     """
 
     most: int
     width: int
     has_subgroups: bool
     least: int = 0
+    grain: int = 1
 
 
 class RowPartition(NamedTuple):
@@ -369,9 +372,20 @@ def share_range(b: Builder, op: Op, args: Sequence[Value], crowd: ThreadBudget) 
         count = b.emit("trip_count", begin, end, b.const(1, i32))
     threads: Value = b.const(limit, i32)
     if known and not crowd.least:
-        threads = b.emit("min", end if first == 0 else as_i32(b, count), threads)
+        wanted = most_useful(b, end if first == 0 else as_i32(b, count), crowd)
+        threads = b.emit("min", wanted, threads)
     shared = share_count(b, begin, count, threads, crowd)
     return shared._replace(may_wrap=False) if known and not crowd.least else shared
+
+
+def most_useful(b: Builder, count: Value, crowd: ThreadBudget) -> Value:
+    """Append the number of invocations for `count` iterations, an i32: one each, or whole subgroups
+    with at most `crowd.grain` each."""
+    if crowd.grain == 1:
+        return count
+    zero, piece = b.const(0, i32), b.const(crowd.grain * crowd.width, i32)
+    subgroups = as_i32(b, b.emit("trip_count", zero, count, piece))
+    return b.emit("min", count, b.emit("mul", subgroups, b.const(crowd.width, i32)))
 
 
 def share_count(
