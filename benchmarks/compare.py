@@ -6,6 +6,9 @@
 Prints two medians per program and A/B (above 1: B is faster). Geometric means of the ratios follow,
 for run times and for first-call (compile + run) times. Each round runs both in turn, so that a
 drift affects both.
+
+First calls compile anew: Mesa's shader cache is off. Python's bytecode is cached in a temporary
+folder, and an untimed run fills it.
 """
 
 import argparse
@@ -15,6 +18,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -30,16 +34,30 @@ ap.add_argument("--script", default="programs.py")
 args = ap.parse_args()
 here = os.path.dirname(os.path.abspath(__file__))
 runs = {"a": [], "b": []}
-for _ in track(range(args.rounds), "rounds"):
-    for key in "ab":
-        py, target, arch = getattr(args, key).split()
-        p = subprocess.run(
-            [py, f"{here}/{args.script}", target, arch, *args.names], capture_output=True, text=True
-        )
-        try:
-            runs[key].append(json.loads(p.stdout.strip().splitlines()[-1]))
-        except Exception:
-            print(p.stdout[-500:], p.stderr[-1500:], file=sys.stderr)
+around = {**os.environ, "MESA_SHADER_CACHE_DISABLE": "true"}
+around.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def execute(key):
+    """The figures of a run of the script for a target; None, with its output shown, if it fails."""
+    py, target, arch = getattr(args, key).split()
+    p = subprocess.run(
+        [py, f"{here}/{args.script}", target, arch, *args.names],
+        capture_output=True, text=True, env=around,
+    )  # fmt: skip
+    try:
+        return json.loads(p.stdout.strip().splitlines()[-1])
+    except Exception:
+        print(p.stdout[-500:], p.stderr[-1500:], file=sys.stderr)
+
+
+with tempfile.TemporaryDirectory() as folder:
+    around["PYTHONPYCACHEPREFIX"] = folder
+    for n in track(range(args.rounds + 1), "rounds"):
+        for key in "ab":
+            found = execute(key)
+            if n > 0 and found is not None:
+                runs[key].append(found)
 names = [k for k in dict.fromkeys(k for r in runs["a"] + runs["b"] for k in r)]
 
 
