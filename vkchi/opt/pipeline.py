@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from vkchi.analysis.cost import size_of, traffic_per_iteration
@@ -28,11 +29,12 @@ from vkchi.analysis.memory.must_write import fills_of
 from vkchi.env import is_on, passes_left_out
 from vkchi.errors import ArgumentError, InternalError
 from vkchi.interrupts.local import local
-from vkchi.ir.core import NO_FILLS, NO_SIZES, Func, Op, Param, Program, Region, has_kind
+from vkchi.ir.core import NO_FILLS, NO_SIZES, Func, Op, Param, Program, Region, has_kind, walk
 from vkchi.ir.op_table.invocation_ops import REPORTS
 from vkchi.ir.ops import ATOMICS, DIVISIONS, LOOPS, PLAIN_ACCESSES, QUOTIENTS, ROUNDED_DOWN, UPDATES
 from vkchi.ir.verify import verify
 from vkchi.opt.memo import Memo
+from vkchi.target import tuning
 from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.target.options import Options
 from vkchi.target.remarks import Decision, Log, record
@@ -74,6 +76,7 @@ class PassEntry(NamedTuple):
     - `needs`: op kinds without which the pass changes nothing.
     - `several`: one such op, outside serial loops, is not enough, unless the Func has a kind of
       `beside`.
+    - `least`: number of ops below which the pass changes nothing.
     """
 
     where: str
@@ -81,6 +84,7 @@ class PassEntry(NamedTuple):
     needs: Collection[str] = ()
     several: bool = False
     beside: Collection[str] = ()
+    least: int = 0
 
 
 class PassStep(NamedTuple):
@@ -116,6 +120,7 @@ REMARKS = {
     "jam_sums": "an invocation sums adjacent iterations together (unroll-and-jam)",
     "peel": "iterations at the borders run apart from the others (index-set splitting)",
     "predicate": "short branches are executed without jumps (if-conversion)",
+    "reroll": "repeated code in it is executed by a serial loop (loop rerolling)",
     "unroll": "a serial loop executes several iterations at once (partial unrolling)",
     "unroll_loads": "a short serial loop is unrolled, so that its loads run once",
     "unroll_sums": "a short serial loop is unrolled, so that each of its sums has one element",
@@ -200,6 +205,7 @@ ENTRIES: dict[str, PassEntry] = {
     "streams": PassEntry("lowering.streams:lower_random", needs=("random",)),
     "roots": PassEntry("rewrite.roots:compare_squares", needs=("sqrt",)),
     "records": PassEntry("lowering.lower_reports:lower_reports", needs=REPORTS),
+    "reroll": PassEntry("loops.reroll:reroll", least=tuning.REROLL_OPS),
     "fission": PassEntry("loops.fission:cut_long_loops", needs=("parallel",)),
     "fusion": PassEntry("loops.fusion:fuse_loops", "log", needs=("parallel",), several=True),
     "shallow": PassEntry("control.shallow:limit_nesting"),  # run by the compiler on frontend output
@@ -210,6 +216,10 @@ TERMS = ("simplify", "licm", "forward")
 
 # On the whole kernel. `split` returns a Program.
 KERNEL: tuple[PassStep | Cleanup, ...] = (
+    PassStep(
+        "reroll",
+        "before simplify, which changes some of the repetitions: those with 0, 1 or equal indices",
+    ),
     Cleanup(
         TIDY,
         "folds static shapes and known branches: fewer dispatches; dead values must not be passed"
@@ -318,8 +328,8 @@ OPTIONAL = frozenset({
     "bases", "bins", "broadcast", "coarsen", "combine", "commoning", "demote", "demote_all",
     "divisions", "fills", "fission", "forward", "fusion", "indices", "inspector", "jam", "jam_sums",
     "jump_threading", "lanes", "licm", "listing", "neighbours", "peel", "predicate", "promote",
-    "reduce", "remainders", "roots", "rounds", "scatter", "speculate", "stores_last", "unroll",
-    "unroll_loads", "unroll_sums",
+    "reduce", "remainders", "reroll", "roots", "rounds", "scatter", "speculate", "stores_last",
+    "unroll", "unroll_loads", "unroll_sums",
 })  # fmt: skip
 
 # Passes that run on loops over arrays without branches and reductions.
@@ -389,9 +399,16 @@ def may_apply(entry: PassEntry, fn: Func, memo: Memo) -> bool:
     """True if a Func contains the ops that a pass needs, as many as it needs (`PassEntry`)."""
     if entry.needs and not memo.has(fn, entry.needs):
         return False
+    if entry.least and not has_ops(fn, entry.least):
+        return False
     if not entry.several or count_up_to_two(fn.body, entry.needs) >= 2:
         return True
     return bool(entry.beside) and memo.has(fn, entry.beside)
+
+
+def has_ops(fn: Func, count: int) -> bool:
+    """True if a Func has at least `count` ops, also nested."""
+    return next(islice(walk(fn.body), count - 1, None), None) is not None
 
 
 def count_up_to_two(region: Region, kinds: Collection[str]) -> int:

@@ -70,6 +70,8 @@ MERGED_LAUNCHES = 16  # most launches per merged dispatch
 
 FUSE_SHARED = 64  # accesses of a fused loop; drivers' compile time grows superlinearly
 FUSE_DISJOINT = 16  # accesses of fused loops without a common array
+REROLL_GROUPS, REROLL_OPS = 32, 512  # least repetitions, and ops that they have together
+REROLL_PRIVATE = 4096  # scalars of private arrays of a rolled loop
 FISSION_ACCESSES, FISSION_PART = 512, 256  # accesses of a loop that is cut, and of a part
 FISSION_RECOMPUTED = 24  # ops
 SPLIT_RECOMPUTED = 64  # ops; a value that takes more is spilled to a temporary
