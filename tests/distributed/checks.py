@@ -432,9 +432,7 @@ def gradients_equal_those_of_one_device(_: Path) -> None:
             report = run() if memory is None else run(memory=memory)
             assert (report.repeated > 0) == (memory is not None and memory < 50_000_000), report
             group = dist.group.current_group()
-            part = np.array([loss[None]], np.float64)
-            parts = group.exchange_words("test", group.begin("test"), part)
-            assert np.isclose(parts.sum(), total, rtol=1e-5)
+            assert np.isclose(sum(group.share("test", loss[None])), total, rtol=1e-5)
             (a, b), (c, d) = owned.bounds
             found = u.grad.to_numpy()
             error = np.abs(found[1:-1, 1:-1] - expected[a:b, c:d]).max() / np.abs(expected).max()

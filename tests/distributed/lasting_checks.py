@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import signal
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from checks import expect_error, raises, start  # noqa: F401
+from particle_checks import Model, group_sum
 
 import vkchi as ti
 from vkchi.runtime import current_runtime
@@ -315,6 +317,92 @@ def fields_without_names_are_saved(folder: Path) -> None:
     assert grid.max(u) == 5, "the group can still be used, and nothing was read"
 
 
+def particles_are_read_by_other_ranks(folder: Path) -> None:
+    """As fields; they go to the owners of their positions, which may have left their blocks."""
+    place, turn = folder.parent / "particles", int(folder.name)
+    model = Model(SHAPE, (True, False), 150)
+    p, u = model.p, model.grid.field(ti.f32)
+    empty = dist.Particles(model.grid, 5, x=ti.math.vec2, k=ti.u8) if has_u8() else None
+    more = {} if empty is None else {"empty": empty}
+    rng = np.random.default_rng(9)
+    x, ids = rng.integers(0, model.size * 64, (100, 2)) / 64, np.arange(100)
+    give = dist.rank() == 0
+    if turn:
+        p.add(x[:5] if give else None)  # which are replaced
+        assert model.grid.load(place, p=p, u=u, **more) == turn - 1
+        model.x, model.id = model.wrapped(x + [2.0 * (turn - 1), 0.0]), ids
+        model.check()
+        p.n[None] = 0
+        assert model.grid.sum(u) == 143 and (empty is None or group_sum(empty.count) == 0)
+    model.x, model.id = x, ids
+    p.add(x if give else None, **(model.values(ids) if give else {}))
+    model.move(np.array([2.0 * turn, 0.0]))  # without migrate
+    if not turn:
+        p.ghosts(0.5)  # are not saved
+    u.fill(1)
+    model.grid.save(place, turn, p=p, u=u, **more)
+    order = p.id.to_numpy()[: p.count]
+    assert model.grid.load(place, p=p) == turn
+    model.x = model.wrapped(model.x)
+    model.check()
+    p.migrate()
+    if not turn:
+        assert (p.id.to_numpy()[: p.count] == order).all()
+    dist.barrier()
+
+
+def has_u8() -> bool:
+    return bool(current_runtime().device.caps.can_store("u8"))
+
+
+def particles_that_do_not_fit_are_refused(folder: Path) -> None:
+    grid, failed, vec2 = dist.Grid((12, 9)), ti.DistributedError, ti.math.vec2
+    u, p = grid.field(ti.f32), dist.Particles(grid, 60, x=vec2, k=ti.i32)
+    x, place = np.random.default_rng(2).random((50, 2)) * [12, 9], folder / "particles"
+    p.add(x if dist.rank() == 0 else None, **({"k": np.arange(50)} if dist.rank() == 0 else {}))
+    u.fill(2)
+    with ti.ad.Tape():
+        grid.save(place)  # field0, particles0
+        raises(error, lambda: grid.load(place), "outside of the tape")
+    u.fill(3)
+
+    def refuse_others() -> None:
+        small, other = (dist.Particles(grid, n, x=vec2, cell=c) for n, c in ((10, 1.0), (60, 0.5)))
+        small.add([[1.0, 1.0]] if dist.rank() == 0 else None)
+        both = {"field0": u, "particles0": small}
+        raises(failed, lambda: grid.load(place, **both), "capacity is 10")
+        assert grid.max(u) == 3 and group_sum(small.count) == 1, "nothing has changed"
+        typed = dist.Particles(grid, 60, x=vec2, k=ti.f32)
+        struct = grid.field(ti.types.struct(x=vec2))
+        for given, *words in (
+            (other, "cells of 0.5", "cells of 1.0"), (struct, "is a field", "cells of 1.0"),
+            (typed, "particles0.k is f32", "k: i32"),
+        ):  # fmt: skip
+            raises(failed, lambda a=given: grid.load(place, particles0=a), *words)
+        raises(failed, lambda: grid.load(place, field0=p), "field0.x")
+        wrong = ti.TaichiRuntimeTypeError
+        raises(wrong, lambda: dist.Grid((12, 9)).save(place, p=p), "another grid")
+        raises(wrong, lambda: grid.save(place, **{"p": p, "p.x": u}), "name 'p.x'")
+        few = dist.Particles(grid, 60, x=vec2)
+        assert grid.load(place, particles0=few) == 0 and group_sum(few.count) == 50
+
+    refuse_others()
+    gc.collect()
+    before = p.k.to_numpy()[: p.count]
+    p.n[None] = 0
+    assert grid.load(place) == 0 and (p.k.to_numpy()[: p.count] == before).all()
+    assert grid.max(u) == 2
+    if dist.rank() == dist.size() - 1:
+        p.n[None] = 61
+    raises(failed, lambda: grid.save(place, 1, p=p), "n[None] is 61")
+    grid.load(place)
+    outside = p.x.to_numpy()
+    outside[: p.count] += 100
+    p.x.from_numpy(outside)
+    raises(failed, lambda: grid.save(place, 1, p=p), "outside the domain")
+    assert sorted(path.name for path in place.iterdir()) == ["latest", "step-0"]
+
+
 def a_rank_is_killed_while_it_saves(folder: Path) -> None:
     grid = dist.Grid((12, 8), periodic=True)
     u = grid.field(ti.f32)
@@ -390,14 +478,16 @@ def contiguous_faces_are_sent_in_place(_: Path) -> None:
             want[(rows, *inner[1:])] = whole[first:last] + turn
             assert (u.to_numpy() == want).all(), (shape, turn)
         plan = grid._plans[(id(u),)]
-        is_direct = not plan.sent.direct_copies and not plan.received.direct_copies
+        is_direct = not plan.sent.copies[True] and not plan.received.copies[True]
         assert is_direct == (len(shape) < 3 or dist.size() == 1)
-        assert plan.sent.size_bytes == sum(4 * cells[:halo].size for _ in plan.sent.buffers)
+        for data in plan.sent.data.values():
+            assert data.nbytes == 4 * cells[:halo].size
 
 
 LASTING = [
     "start", "gradients_of_reductions", "losses_that_are_ambiguous_are_refused",
     "checkpoints_are_read_by_other_ranks", "fields_without_names_are_saved",
+    "particles_are_read_by_other_ranks", "particles_that_do_not_fit_are_refused",
     "contiguous_faces_are_sent_in_place",
     "kernels_of_other_sources_are_errors",
 ]  # fmt: skip

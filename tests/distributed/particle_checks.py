@@ -172,9 +172,7 @@ def reductions_in_tapes(_: Path) -> None:
             report = run() if memory is None else run(memory=memory)
             assert report.repeated > 0 or memory is None or dist.rank() > 0, report
             group = dist.group.current_group()
-            part = np.array([loss[None]], np.float64)
-            parts = group.exchange_words("test", group.begin("test"), part)
-            assert np.isclose(parts.sum(), total, rtol=1e-5)
+            assert np.isclose(sum(group.share("test", loss[None])), total, rtol=1e-5)
             (a, b), (c, d) = owned.bounds
             found = u.grad.to_numpy()[1:-1, 1:-1]
             error = np.abs(found - expected[a:b, c:d]).max() / np.abs(expected).max()
@@ -389,8 +387,7 @@ def exchange_ids(model: Model, keep: int) -> list[Any]:
     """The ids that each rank removes, in order of rank."""
     group = dist.group.current_group()
     mine = model.p.id.to_numpy()[: model.p.count][keep:].astype(np.int64)
-    texts = group.gather_texts("ids", ",".join(map(str, mine)))
-    return [np.array([int(k) for k in text.split(",") if k]) for text in texts]
+    return [np.array(ids, int) for ids in group.share("ids", mine.tolist())]
 
 
 def particles_in_kernels_and_of_all_types(_: Path) -> None:
@@ -502,9 +499,7 @@ def positions_are_rounded_before_they_are_owned(_: Path) -> None:
 
 
 def group_sum(number: int) -> int:
-    group = dist.group.current_group()
-    words = np.array([number], np.int64)
-    return int(group.exchange_words("count", group.begin("count"), words).sum())
+    return int(sum(dist.group.current_group().share("count", int(number))))
 
 
 def particles_that_stay_keep_their_order(_: Path) -> None:

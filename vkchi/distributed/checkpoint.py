@@ -4,12 +4,16 @@ A folder per step has the arrays' owned blocks, a file per rank, and `grid.json`
 them. The file `latest` has the folder's name. Each step is written to a temporary folder, which is
 renamed once all ranks have written: a rank that dies leaves the last checkpoint as it was.
 
+Fields of particles are arrays of the particles of all ranks, in order of rank. Each rank reads an
+equal part, and sends the particles to their owners.
+
 Imports torch.
 """
 
 from __future__ import annotations
 
 import json
+import operator
 import os
 import shutil
 import warnings
@@ -29,13 +33,20 @@ from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, Wri
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
 from vkchi import platform
-from vkchi.distributed.group import Group
-from vkchi.errors import DistributedError
+from vkchi.distributed.decomposition import split
+from vkchi.distributed.exchange import local_slices
+from vkchi.distributed.group import Communication, Group
+from vkchi.distributed.particles import Particles
+from vkchi.errors import ArgumentError, DistributedError
+from vkchi.fields.field import Field
+from vkchi.fields.struct_arrays import StructArrays
 from vkchi.interrupts.local import local
-from vkchi.types.lazy_numpy import np
+from vkchi.types.lazy_numpy import is_integer_scalar, np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from vkchi.distributed.grids import Grid
 
 FORMAT = 1
 
@@ -62,6 +73,8 @@ class BlockSavePlanner(dcp.DefaultSavePlanner):  # type: ignore[misc]
     def create_local_plan(self) -> dcp.SavePlan:
         items = []
         for name, block in self.state_dict.items():
+            if not block.tensor.numel():
+                continue
             properties = TensorProperties.create_from_tensor(block.tensor)
             data = TensorWriteData(block.chunk, properties, block.size)
             index = MetadataIndex(name, block.chunk.offsets)
@@ -85,8 +98,9 @@ class BlockLoadPlanner(dcp.DefaultLoadPlanner):  # type: ignore[misc]
         assert self.metadata is not None
         items = []
         for name, block in self.state_dict.items():
-            saved = self.metadata.state_dict_metadata[name]
-            items += create_read_items_for_chunk_list(name, saved, [block.chunk])
+            if block.tensor.numel():
+                saved = self.metadata.state_dict_metadata[name]
+                items += create_read_items_for_chunk_list(name, saved, [block.chunk])
         return dcp.LoadPlan(items)
 
     def resolve_tensor(self, read_item: dcp.ReadItem) -> torch.Tensor:
@@ -100,7 +114,7 @@ class BlockLoadPlanner(dcp.DefaultLoadPlanner):  # type: ignore[misc]
 def errors(group: Group, operation: str) -> Iterator[None]:
     """Context that turns errors of torch into DistributedError, with those of each rank."""
     try:
-        with group.errors(operation), warnings.catch_warnings():
+        with Communication(group, operation), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "torch.distributed is disabled")
             yield
     except dcp.CheckpointException as e:
@@ -108,56 +122,90 @@ def errors(group: Group, operation: str) -> Iterator[None]:
         raise DistributedError(f"{operation}: {listed}") from e
 
 
-def on_first_rank(group: Group, operation: str, act: Callable[[], str]) -> str:
+def on_first_rank(group: Group, operation: str, act: Callable[[], Any]) -> Any:
     """Run a function on rank 0 while the others wait, and return its result on all ranks. Raises
     DistributedError on all ranks for errors of files."""
-    said = ["", ""]
+    error = result = None
     if group.rank == 0:
         try:
-            said = ["", act()]
+            result = act()
         except local(OSError, ValueError, KeyError, TypeError) as e:
-            said = [f"{type(e).__name__}: {e}", ""]
-    error, result = json.loads(group.gather_texts(operation, json.dumps(said))[0])
-    if error:
+            error = f"{type(e).__name__}: {e}"
+    error, result = group.share(operation, [error, result])[0]
+    if error is not None:
         raise DistributedError(f"{operation}: {error}")
-    return str(result)
+    return result
 
 
-def save(
-    group: Group, path: str, step: int, blocks: Mapping[str, Block], facts: dict[str, Any]
-) -> None:
-    """Write the blocks, and make them the latest checkpoint in the folder `path`. `facts` describe
-    them, for `load`."""
-    operation, root = "save()", Path(path)
+def named(
+    grid: Grid, who: str, given: Mapping[str, Any]
+) -> tuple[dict[str, Field], dict[str, Particles], dict[str, Any]]:
+    """Fields by name, structs by their members; particles by name; facts for `grid.json`. Without
+    names all arrays of the grid."""
+    fields: dict[str, Field] = {}
+    particles: dict[str, Particles] = {}
+    elems: dict[str, str] = {}
+    made = [(name, x) for name, ref in grid._made if (x := ref()) is not None]
+    for name, x in list(given.items()) or made:
+        leaves: list[tuple[tuple[str, ...], Any]] = [((), x)]
+        if isinstance(x, Particles):
+            particles[name] = x
+            leaves = [((key,), one) for key, one in x._fields.items()]
+        elif isinstance(x, StructArrays):
+            leaves = list(x._leaves())
+        for path, leaf in leaves:
+            key = ".".join((name, *path))
+            if key in elems:
+                raise ArgumentError(f"{who}: two arrays have the name {key!r}: give names, "
+                                    f"grid.{who}(path, u=u, v=v)")  # fmt: skip
+            elems[key] = str(getattr(leaf, "elem", ""))
+            if name not in particles:
+                fields[key] = leaf
+    if fields or not particles:
+        grid._members(who, list(fields.values()))
+    if any(x.grid is not grid for x in particles.values()):
+        raise ArgumentError(f"{who}: the particles are those of another grid")
+    cells = {name: x.cell for name, x in particles.items()}
+    return fields, particles, {"shape": list(grid.shape), "arrays": elems, "cells": cells}
+
+
+def save(grid: Grid, path: str, step: int, given: Mapping[str, Any]) -> None:
+    """Write arrays of a grid, and make them the latest checkpoint in the folder `path`."""
+    group, operation, root = grid.group, "save()", Path(path)
+    fields, particles, facts = named(grid, "save", given)
+    if not is_integer_scalar(step) or step < 0:
+        raise ArgumentError(f"save: step is an integer, 0 or more, not {step!r}")
+    step = operator.index(step)
+    group.agree("Grid.save()", path=path, step=step, **facts)
+    begin = [first for first, _ in grid.owned.bounds]
+    blocks = {name: Block(grid._owned_values(x), begin, grid.shape) for name, x in fields.items()}
+    counts = {}
+    for name, x in particles.items():
+        values, before, counts[name] = x._all_values("save")
+        for key, array in values.items():
+            blocks[f"{name}.{key}"] = Block(array, [before], [counts[name]])
     temporary = root / f".step-{step}.tmp"
 
-    def begin() -> str:
+    def begin_step() -> None:
         for old in root.glob(".step-*.tmp"):  # of runs that were ended
             shutil.rmtree(old)
         temporary.mkdir(parents=True)
-        return ""
 
-    def publish() -> str:
-        with open(temporary / "grid.json", "w", encoding="utf-8") as file:
-            json.dump({"format": FORMAT, "step": step, **facts}, file, indent=1)
-            sync(file.fileno())
+    def publish() -> None:
+        known = {"format": FORMAT, "step": step, **facts, "counts": counts}
+        write(temporary / "grid.json", json.dumps(known, indent=1))
         names = (f"step-{step}{more}" for more in ("", *(f".{k}" for k in range(1, 1000))))
         name = next(name for name in names if not (root / name).exists())
-        platform.sync_folder(str(temporary))
         temporary.rename(root / name)
         before = latest_name(root)
-        with open(root / ".latest.tmp", "w", encoding="utf-8") as file:
-            file.write(name)
-            sync(file.fileno())
-        platform.sync_folder(str(root))
+        write(root / ".latest.tmp", name)
         platform.replace(str(root / ".latest.tmp"), str(root / "latest"))
         platform.sync_folder(str(root))
         for old in root.glob("step-*"):
             if old.name not in (name, before) and (old / "grid.json").is_file():
                 shutil.rmtree(old, ignore_errors=True)
-        return ""
 
-    on_first_rank(group, operation, begin)
+    on_first_rank(group, operation, begin_step)
     with errors(group, operation):
         dcp.save(
             dict(blocks), storage_writer=dcp.FileSystemWriter(temporary),
@@ -167,38 +215,79 @@ def save(
     on_first_rank(group, operation, publish)
 
 
-def find(group: Group, path: str) -> tuple[Path, dict[str, Any]]:
-    """The folder of the latest checkpoint, and the facts about it. Raises DistributedError if there
-    is none."""
-    root = Path(path)
+def load(grid: Grid, path: str, given: Mapping[str, Any]) -> int:
+    """Read the latest checkpoint in the folder `path`; return its step. Nothing is changed before
+    all arrays have been read, and all particles have been sent to ranks that have room."""
+    group, operation, root = grid.group, "load()", Path(path)
+    fields, particles, facts = named(grid, "load", given)
+    group.agree("Grid.load()", path=path, **facts)
 
-    def read() -> str:
+    def read() -> list[Any]:
         name = latest_name(root)
         if not name:
             raise FileNotFoundError(f"there is no checkpoint in {path}")
-        facts = json.loads((root / name / "grid.json").read_text(encoding="utf-8"))
-        if facts["format"] != FORMAT:
+        saved = json.loads((root / name / "grid.json").read_text(encoding="utf-8"))
+        if saved["format"] != FORMAT:
             raise ValueError(f"{root / name} was written by another version of vkchi")
-        return json.dumps([name, facts])
+        return [name, saved]
 
-    name, facts = json.loads(on_first_rank(group, "load()", read))
-    return root / name, facts
-
-
-def load(group: Group, folder: Path, blocks: Mapping[str, Block]) -> None:
-    """Fill the blocks from a checkpoint that has their arrays."""
-    with errors(group, "load()"):
+    latest, saved = on_first_rank(group, operation, read)
+    folder, cells = root / latest, saved.get("cells", {})
+    if saved["shape"] != facts["shape"]:
+        raise DistributedError(f"load: {folder} is of a grid of shape {saved['shape']}")
+    for name, elem in facts["arrays"].items():
+        if saved["arrays"].get(name) != elem:
+            listed = ", ".join(f"{k}: {v}" for k, v in saved["arrays"].items())
+            raise DistributedError(f"load: {name} is {elem}, and {folder} has {listed}")
+        top = name.partition(".")[0]
+        if cells.get(top) != facts["cells"].get(top):
+            ours, theirs = (
+                f"particles in cells of {k[top]}" if top in k else "a field"
+                for k in (facts["cells"], cells)
+            )
+            raise DistributedError(f"load: {top} is {ours}, and {theirs} in {folder}")
+    begin = [first for first, _ in grid.owned.bounds]
+    blocks = {
+        name: Block(np.empty_like(grid._owned_values(x)), begin, grid.shape)
+        for name, x in fields.items()
+    }
+    for name, x in particles.items():
+        x._begin("load")
+        total = saved["counts"][name]
+        first, last = split(total, group.size)[group.rank]
+        for key, one in x._values(0).items():
+            part = np.empty((last - first, *one.shape[1:]), one.dtype)
+            blocks[f"{name}.{key}"] = Block(part, [first], [total])
+    with errors(group, operation):
         dcp.load(
             dict(blocks), storage_reader=dcp.FileSystemReader(folder), planner=BlockLoadPlanner(),
             process_group=group.process_group, no_dist=group.process_group is None,
         )  # fmt: skip
+    arrived = {
+        name: x._deliver(operation, {key: blocks[f"{name}.{key}"].values for key in x._fields})
+        for name, x in particles.items()
+    }
+    for name, rows in arrived.items():
+        particles[name]._store(0, rows, is_end=True)
+    for name, field in fields.items():
+        whole = field.to_numpy()
+        whole[local_slices(field, grid.owned.bounds)] = blocks[name].values
+        field.from_numpy(whole)
+    if fields:
+        grid.exchange(*fields.values())
+    return int(saved["step"])
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file, and its folder, to the disk."""
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    platform.sync_folder(str(path.parent))
 
 
 def latest_name(root: Path) -> str:
     """The name of the latest checkpoint; "" if there is none."""
     file = root / "latest"
     return file.read_text(encoding="utf-8").strip() if file.is_file() else ""
-
-
-def sync(descriptor: int) -> None:
-    os.fsync(descriptor)

@@ -26,6 +26,14 @@ def split(extent: int, parts: int) -> list[tuple[int, int]]:
     return list(pairwise(starts))
 
 
+def strip(ends: tuple[int, int], side: int, width: int) -> tuple[int, int]:
+    """The cells next to a side of a range, outside of it for a negative width; all for side 0."""
+    if not side:
+        return ends
+    at = ends[side > 0]
+    return min(at, at - side * width), max(at, at - side * width)
+
+
 def factorizations(size: int, axes: int) -> Iterator[tuple[int, ...]]:
     """All tuples of `axes` positive integers whose product is `size`."""
     if axes == 1:
@@ -93,7 +101,7 @@ class Decomposition(NamedTuple):
         """Owned boxes that are copied to the halo of a neighbour, in order of direction."""
         own = self.owned(rank)
         return [
-            tuple(self._edge(ends, d) for ends, d in zip(own, direction))
+            tuple(strip(ends, d, self.halo) for ends, d in zip(own, direction))
             for direction in self.directions()
             if self.neighbor(rank, direction) == peer
         ]
@@ -102,32 +110,20 @@ class Decomposition(NamedTuple):
         """Halo boxes that the neighbour fills, in the order of its `sent`."""
         own = self.owned(rank)
         return [
-            tuple(self._halo(ends, -d) for ends, d in zip(own, direction))
+            tuple(strip(ends, -d, -self.halo) for ends, d in zip(own, direction))
             for direction in self.directions()
             if self.neighbor(rank, tuple(-d for d in direction)) == peer
         ]
-
-    def _edge(self, ends: tuple[int, int], d: int) -> tuple[int, int]:
-        """The part of an owned range next to the side `d`."""
-        begin, end = ends
-        return ((begin, begin + self.halo), (begin, end), (end - self.halo, end))[d + 1]
-
-    def _halo(self, ends: tuple[int, int], d: int) -> tuple[int, int]:
-        """The range beyond the side `d` of an owned range."""
-        begin, end = ends
-        return ((begin - self.halo, begin), (begin, end), (end, end + self.halo))[d + 1]
 
     def interior(self, rank: int) -> Box:
         """Owned cells with at least `halo` cells between them and each neighbour."""
         found = []
         for axis, (begin, end) in enumerate(self.owned(rank)):
-            low, high = (
-                self.neighbor(rank, tuple(d if k == axis else 0 for k in range(len(self.shape))))
-                for d in (-1, 1)
-            )
-            first = min(end, begin + self.halo) if low is not None else begin
-            last = max(first, end - self.halo) if high is not None else end
-            found.append((first, last))
+            side = [0] * axis + [1] + [0] * (len(self.shape) - axis - 1)
+            has_low = self.neighbor(rank, tuple(-d for d in side)) is not None
+            has_high = self.neighbor(rank, tuple(side)) is not None
+            first = min(end, begin + self.halo * has_low)
+            found.append((first, max(first, end - self.halo * has_high)))
         return tuple(found)
 
     def border(self, rank: int) -> list[Box]:
@@ -147,9 +143,9 @@ def cut_surface(shape: Sequence[int], ranks: Sequence[int], periodic: Sequence[b
     return cuts
 
 
-def most_ranks(extent: int, halo: int) -> int:
-    """The largest number of blocks of one axis that are not narrower than the halo."""
-    return max(1, extent // max(1, halo))
+def most_ranks(shape: Sequence[int], halo: int) -> tuple[int, ...]:
+    """The largest number of blocks of each axis that are not narrower than the halo."""
+    return tuple(max(1, extent // max(1, halo)) for extent in shape)
 
 
 def choose_ranks(
@@ -159,7 +155,7 @@ def choose_ranks(
 
     Raises ArgumentError if none has blocks of at least `halo` cells.
     """
-    most = [most_ranks(extent, halo) for extent in shape]
+    most = most_ranks(shape, halo)
     fitting = [
         ranks for ranks in factorizations(size, len(shape))
         if all(count <= limit for count, limit in zip(ranks, most))
@@ -167,7 +163,7 @@ def choose_ranks(
     if not fitting:
         raise ArgumentError(
             f"Grid: {size} ranks do not fit a grid of shape {tuple(shape)} with halo={halo}: "
-            f"at most ranks={tuple(most)}; start fewer processes or use a smaller halo"
+            f"at most ranks={most}; start fewer processes or use a smaller halo"
         )
     return min(fitting, key=lambda ranks: cut_surface(shape, ranks, periodic))
 
@@ -180,15 +176,12 @@ def check_ranks(
     if math.prod(ranks) != size:
         raise ArgumentError(f"Grid: ranks={tuple(ranks)} has {math.prod(ranks)} blocks, and the "
                             f"group has {size} ranks")  # fmt: skip
+    fix = f"at most ranks={most_ranks(shape, halo)}"
     for axis, (extent, count, wraps) in enumerate(zip(shape, ranks, periodic)):
         if count > extent:
-            raise ArgumentError(
-                f"Grid: axis {axis} has {extent} cells for {count} ranks: at most "
-                f"ranks={tuple(most_ranks(n, halo) for n in shape)}"
-            )
+            raise ArgumentError(f"Grid: axis {axis} has {extent} cells for {count} ranks: {fix}")
         if (count > 1 or wraps) and halo > extent // count:
             raise ArgumentError(
                 f"Grid: halo={halo} is wider than a block of {extent // count} cells on axis "
-                f"{axis}: at most ranks={tuple(most_ranks(n, halo) for n in shape)}, or a smaller "
-                "halo"
+                f"{axis}: {fix}, or a smaller halo"
             )

@@ -3,9 +3,7 @@
 A reduction of halos is the reverse: the halos are sent to the cells' owners, which add them. It is
 the adjoint of an exchange.
 
-A `Plan` has the message buffers of a tuple of fields, and where each box of a field lies in them.
 All receives are posted first, then all sends, then both are waited for: no cycle of waits exists.
-
 Boxes are copied by numpy if the host can address the memory of a field, otherwise by kernels.
 """
 
@@ -14,114 +12,147 @@ from __future__ import annotations
 import math
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vkchi.distributed.decomposition import Box, Decomposition, box_shape, box_size
-from vkchi.distributed.group import Group, salt_of
+from vkchi.distributed.group import Group
 from vkchi.errors import ArgumentError, GradientError
 from vkchi.fields.storage import Storage
 from vkchi.ndarray import ndarray
-from vkchi.tuples import NamedTuple
 from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from vkchi.distributed.group import Post
+    from vkchi.distributed.group import Post, Works
 
-    Copy = tuple[NDArray[Any], NDArray[Any]]  # cells, and their place in a message
-
-ALIGNMENT = 8  # bytes, of the boxes in a message
+    Values = NDArray[Any]
 
 
-class Piece(NamedTuple):
-    """A box of a field, and its `view` in a message: elements of the box, row-major."""
+class Boxes:
+    """The boxes of one field in all messages of one direction. `numbered` has them with their
+    offsets in an array of all elements, and `views` their places in the messages."""
 
-    field: int
-    box: Box
-    view: NDArray[Any]
+    def __init__(self, field: Storage) -> None:
+        self.field, self.memory = field, host_view(field)
+        self.numbered: tuple[tuple[int, Box], ...] = ()
+        self.count = 0
+        self.views: list[Values] = []
+
+    def add(self, box: Box, data: Values, start: int) -> int:
+        """Add a box that begins at a byte of a message; return the byte after it."""
+        shape, dtype = (*box_shape(box), *shape_of(self.field.elem)), self.field.number.dtype
+        view: Values = np.ndarray(shape, dtype, data, start)
+        self.views.append(view)
+        self.numbered += ((self.count, box),)
+        self.count += box_size(box)
+        return start + view.nbytes
+
+    def store(self, values: Values) -> None:
+        """Copy all elements into the messages."""
+        for (start, box), view in zip(self.numbered, self.views):
+            view[...] = values[start : start + box_size(box)].reshape(view.shape)
+
+    def load(self) -> Values:
+        """All elements, from the messages."""
+        inner = shape_of(self.field.elem)
+        return np.concatenate([view.reshape(-1, *inner) for view in self.views])
 
 
-class Messages:
-    """The messages of one direction, sent or received: a buffer of bytes per peer, and its pieces.
+class Side:
+    """The messages that are sent, or those that are received: the boxes of each field in turn, in
+    order of the sender's direction.
 
-    The boxes of one peer are in order of field, then of the sender's direction.
-
-    - `copies`: with each peer, the cells of a box in the memory of its field, and its place in the
-      message. Boxes in memory that the host cannot address are in `apart`.
-    - `posts`: peer, tensor and salt of the tag, for messages between ranks.
-    - `direct_copies`, `direct_posts`: the same, with messages of one contiguous box in the field's
-      own memory.
+    - data: the bytes of messages, by peer.
+    - boxes: those of each field.
+    - copies, posts: cells in the memory of fields and their places in messages; peers and tensors.
+      The first of both is for messages in `data`. In the second, messages of one contiguous box are
+      in the field's own memory.
     """
 
-    def __init__(self, own: int, fields: Sequence[Storage], boxes: dict[int, list[Box]]) -> None:
-        self.buffers: dict[int, NDArray[Any]] = {}
-        self.pieces: list[Piece] = []
-        self.apart: list[Piece] = []
-        self.copies: list[Copy] = []
-        self.direct_copies: list[Copy] = []
-        self.posts: list[Post] = []
-        self.direct_posts: list[Post] = []
-        views = [host_view(x) for x in fields]
+    def __init__(
+        self, own: int, fields: Sequence[Storage], boxes: dict[int, list[Box]],
+        other: Side | None = None,
+    ) -> None:  # fmt: skip
+        self.boxes = [Boxes(x) for x in fields]
+        self.data: dict[int, Values] = {}
+        self.copies: tuple[list[tuple[Values, Values]], ...] = ([], [])
+        self.posts: tuple[list[Post], ...] = ([], [])
         for peer, ours in boxes.items():
-            places, end = [], 0
-            for k, x in enumerate(fields):
+            cell = sum(math.prod(shape_of(x.elem)) * x.number.dtype.itemsize for x in fields)
+            data = np.zeros(cell * sum(map(box_size, ours)), np.uint8)
+            if peer == own and other is not None:
+                data = other.data[own]  # to itself
+            self.data[peer] = data
+            end, copies = 0, []
+            for mine in self.boxes:
                 for box in ours:
-                    start = -(-end // ALIGNMENT) * ALIGNMENT
-                    shape = (*box_shape(box), *shape_of(x.elem))
-                    places.append((k, box, shape, start))
-                    end = start + math.prod(shape) * x.number.dtype.itemsize
-            buffer = self.buffers[peer] = np.zeros(end, np.uint8)
-            copies = []
-            for k, box, shape, start in places:
-                view: NDArray[Any] = np.ndarray(shape, fields[k].number.dtype, buffer, start)
-                piece, memory = Piece(k, box, view), views[k]
-                self.pieces.append(piece)
-                if memory is None:
-                    self.apart.append(piece)
+                    end = mine.add(box, data, end)
+                    if mine.memory is not None:
+                        cells = mine.memory[local_slices(mine.field, box)]
+                        copies.append((cells, mine.views[-1]))
+            face = copies[0][0] if len(copies) == 1 else None
+            is_face = face is not None and face.flags.c_contiguous and face.nbytes == end
+            for is_direct in (False, True):
+                if is_direct and is_face and peer != own:
+                    assert face is not None
+                    data = face.reshape(-1).view(np.uint8)
                 else:
-                    copies.append((memory[local_slices(fields[k], box)], view))
-            self.copies += copies
-            if peer == own:
-                self.direct_copies += copies
-                continue
-            salt = salt_of(own, peer, end)
-            post = (peer, tensor_of(buffer), salt)
-            self.posts.append(post)
-            cells = copies[0][0] if len(copies) == len(places) == 1 else None
-            if cells is not None and cells.flags.c_contiguous and cells.nbytes == end:
-                self.direct_posts.append((peer, tensor_of(cells.reshape(-1).view(np.uint8)), salt))
-            else:
-                self.direct_copies += copies
-                self.direct_posts.append(post)
+                    self.copies[is_direct].extend(copies)
+                if peer != own:
+                    tensor = sys.modules["torch"].from_numpy(data)
+                    self.posts[is_direct].append((peer, tensor))
 
-    @property
-    def size_bytes(self) -> int:
-        return sum(buffer.nbytes for buffer in self.buffers.values())
+    def pack(self, *, is_direct: bool, clears: bool) -> None:
+        """Copy cells into the messages. With `clears`, move them: they become 0."""
+        for cells, view in self.copies[is_direct]:
+            np.copyto(view, cells)
+            if clears:
+                cells[...] = 0
+        for boxes in self.boxes:
+            if boxes.memory is None and boxes.count:
+                from vkchi.distributed.kernels import pack  # devices without mapped memory
+
+                buffer = ndarray(boxes.field.elem, boxes.count)
+                pack(boxes.field, buffer, boxes.numbered, clears)
+                boxes.store(buffer.to_numpy())
+
+    def unpack(self, *, is_direct: bool, adds: bool) -> None:
+        """Copy the messages into the cells, or add them."""
+        for cells, view in self.copies[is_direct]:
+            if adds:
+                cells += view
+            else:
+                np.copyto(cells, view)
+        for boxes in self.boxes:
+            if boxes.memory is None and boxes.count:
+                from vkchi.distributed.kernels import unpack  # devices without mapped memory
+
+                buffer = ndarray(boxes.field.elem, boxes.count)
+                buffer.from_numpy(boxes.load())
+                unpack(boxes.field, buffer, boxes.numbered, adds)
 
 
 class Plan:
-    """Buffers of an exchange of these fields. Precondition: the fields have the rank's block.
+    """Messages of an exchange of these fields. Precondition: the fields have the rank's block.
 
-    With `is_reversed`, the boxes that an exchange receives are sent, and those that it sends are
-    received. With `is_direct`, contiguous boxes are sent from the field and received there.
-    `buffers` are arrays for the boxes sent and received, in tapes. `given` keeps the objects alive
-    by which the plan is found.
+    `facts` imply the sizes of messages. `buffers` are arrays for the boxes sent and received, in
+    tapes. `given` keeps the objects alive by which the plan is found.
     """
 
-    buffers: tuple[Any, ...] | None = None
+    buffers: tuple[Any, ...] = ()
 
     def __init__(
         self, rank: int, layout: Decomposition, fields: Sequence[Storage], given: Sequence[Any] = ()
     ) -> None:
-        self.rank, self.fields, self.given = rank, tuple(fields), given
+        self.fields, self.given, self.device = tuple(fields), given, fields[0].device
         self.tokens = [x.token for x in fields]
-        self.device = fields[0].device
         peers = layout.peers(rank)
-        self.sent = Messages(rank, fields, {p: layout.sent(rank, p) for p in peers})
-        self.received = Messages(rank, fields, {p: layout.received(rank, p) for p in peers})
+        self.sent = Side(rank, fields, {p: layout.sent(rank, p) for p in peers})
+        received = {p: layout.received(rank, p) for p in peers}
+        self.received = Side(rank, fields, received, self.sent)
         facts = f"{[(str(x.elem), x.has_grad()) for x in fields]} {layout}"
         self.facts = str(zlib.crc32(facts.encode()))
 
@@ -133,110 +164,24 @@ class Plan:
             x.check_alive()
         return True
 
-    def messages(self, *, is_reversed: bool) -> tuple[Messages, Messages]:
-        """The messages to send and to receive."""
+    def sides(self, *, is_reversed: bool) -> tuple[Side, Side]:
+        """The messages to send and to receive. An exchange that `is_reversed` sends the boxes that
+        others receive."""
         return (self.received, self.sent) if is_reversed else (self.sent, self.received)
 
-    def pack(self, *, is_reversed: bool = False, is_direct: bool = False) -> None:
-        """Copy the owned boxes into the messages, after a wait for the device. With `is_reversed`,
-        move the halos: they become 0."""
-        given, _ = self.messages(is_reversed=is_reversed)
-        self._await_device(is_written=is_reversed or is_direct)
-        for cells, view in given.direct_copies if is_direct else given.copies:
-            np.copyto(view, cells)
-            if is_reversed:
-                cells[...] = 0
-        for x, pieces in self._apart(given):
-            from vkchi.distributed.kernels import pack  # devices without mapped memory
-
-            boxes, count = numbered(pieces)
-            buffer = ndarray(x.elem, count)
-            pack(x, buffer, boxes, is_reversed)
-            store_flat(pieces, buffer.to_numpy())
-
-    def unpack(self, *, is_reversed: bool = False, is_direct: bool = False) -> None:
-        """Copy the messages into the halos. With `is_reversed`, add them to the owned boxes."""
-        _, taken = self.messages(is_reversed=is_reversed)
-        self._await_device(is_written=True)
-        for cells, view in taken.direct_copies if is_direct else taken.copies:
-            if is_reversed:
-                cells += view
-            else:
-                np.copyto(cells, view)
-        for x, pieces in self._apart(taken):
-            from vkchi.distributed.kernels import unpack  # devices without mapped memory
-
-            boxes, count = numbered(pieces)
-            buffer = ndarray(x.elem, count)
-            buffer.from_numpy(load_flat(pieces))
-            unpack(x, buffer, boxes, is_reversed)
-
-    def _await_device(self, *, is_written: bool) -> None:
+    def await_device(self, *, is_written: bool) -> None:
         """Wait until the fields' memory can be read, or written by the host."""
         device = self.device
         if device.busy or (is_written and device.guards):
             for x in self.fields:
                 (x.ready_to_write if is_written else x.ready)()
 
-    def _apart(self, messages: Messages) -> Iterator[tuple[Storage, list[Piece]]]:
-        """Fields whose memory the host cannot address, with their boxes."""
-        for k in sorted({piece.field for piece in messages.apart}):
-            yield self.fields[k], [piece for piece in messages.apart if piece.field == k]
-
-    def post(
-        self, group: Group, digest: int, *, is_reversed: bool = False, is_direct: bool = False
-    ) -> list[tuple[int, Any]]:
-        """Post all receives, then all sends; return torch's work objects with their peers."""
-        given, taken = self.messages(is_reversed=is_reversed)
-        if self.rank in given.buffers:
-            np.copyto(taken.buffers[self.rank], given.buffers[self.rank])
-        if is_direct:
-            return group.post(digest, taken.direct_posts, given.direct_posts)
-        return group.post(digest, taken.posts, given.posts)
-
-
-def tensor_of(data: NDArray[Any]) -> Any:
-    """A torch tensor in the memory of a numpy array."""
-    return sys.modules["torch"].from_numpy(data)
-
-
-def host_view(x: Storage) -> NDArray[Any] | None:
-    """The memory as a numpy array of the field's shape and type; None if the host cannot address
-    it so."""
-    return None if x.is_encoded else x.in_place()
-
-
-def local_slices(x: Storage, box: Box) -> tuple[slice, ...]:
-    """Slices of `host_view` for a box of global indices."""
-    return tuple(slice(a - first, b - first) for (a, b), first in zip(box, x.origin))
-
-
-def numbered(pieces: Sequence[Piece]) -> tuple[tuple[tuple[int, Box], ...], int]:
-    """Boxes with their offsets in one buffer, and the number of its elements."""
-    found, end = [], 0
-    for piece in pieces:
-        found.append((end, piece.box))
-        end += box_size(piece.box)
-    return tuple(found), end
-
-
-def store_flat(pieces: Sequence[Piece], values: NDArray[Any]) -> None:
-    """Copy consecutive boxes into the messages."""
-    for (start, box), piece in zip(numbered(pieces)[0], pieces):
-        piece.view[...] = values[start : start + box_size(box)].reshape(piece.view.shape)
-
-
-def load_flat(pieces: Sequence[Piece]) -> NDArray[Any]:
-    """The boxes in the messages, one after the other."""
-    inner = pieces[0].view.shape[len(pieces[0].box) :]
-    return np.concatenate([piece.view.reshape(-1, *inner) for piece in pieces])
-
 
 class Exchange:
-    """A running exchange or reduction of halos. Its fields' halos must not be used before `wait`.
-    Without a plan it has ended."""
+    """A running exchange of halos; a reduction if it `is_reversed`. Its fields' halos must not be
+    used before `wait`. If it `is_direct`, neither must the fields. Without a plan it has ended."""
 
-    _works: list[tuple[int, Any]] | None = None
+    _works: Works | None = None
 
     def __init__(
         self, group: Group, plan: Plan | None, operation: str, *, is_reversed: bool = False,
@@ -245,11 +190,14 @@ class Exchange:
         if plan is None:
             return
         self._group, self._plan, self._operation = group, plan, operation
-        self._form = {"is_reversed": is_reversed, "is_direct": is_direct}
+        self._is_reversed, self._is_direct = is_reversed, is_direct
+        given, self._taken = plan.sides(is_reversed=is_reversed)
         digest = group.begin(operation, plan.facts)
-        plan.pack(**self._form)
+        plan.await_device(is_written=is_reversed or is_direct)
+        given.pack(is_direct=is_direct, clears=is_reversed)
         group.in_flight.append(self)
-        self._works = plan.post(group, digest, **self._form)
+        received, sent = self._taken.posts[is_direct], given.posts[is_direct]
+        self._works = group.post(operation, digest, received, sent)
 
     def wait(self) -> None:
         """Wait for the neighbours' messages, and copy them into the halos. Idempotent.
@@ -270,10 +218,22 @@ class Exchange:
         if plan.device.busy:
             plan.device.flush()
         self._group.wait(self._operation, works)
-        plan.unpack(**self._form)
+        plan.await_device(is_written=True)
+        self._taken.unpack(is_direct=self._is_direct, adds=self._is_reversed)
 
     def holds(self, x: Storage) -> bool:
         return any(x is one for one in self._plan.fields)
+
+
+def host_view(x: Storage) -> Values | None:
+    """The memory as a numpy array of the field's shape and type; None if the host cannot address
+    it so."""
+    return None if x.is_encoded else x.in_place()
+
+
+def local_slices(x: Storage, box: Box) -> tuple[slice, ...]:
+    """Slices of `host_view` for a box of global indices."""
+    return tuple(slice(a - first, b - first) for (a, b), first in zip(box, x.origin))
 
 
 def check_not_in_flight(group: Group, who: str, fields: Sequence[Storage]) -> None:

@@ -15,16 +15,18 @@ step()
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 import weakref
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vkchi.distributed import reductions
 from vkchi.distributed.decomposition import Decomposition, box_shape, check_ranks, choose_ranks
 from vkchi.distributed.exchange import Exchange, Plan, check_not_in_flight, local_slices
-from vkchi.distributed.group import current_group, tag_of
+from vkchi.distributed.group import current_group
+from vkchi.distributed.reductions import Reduction
 from vkchi.errors import (
     ArgumentError,
     DistributedError,
@@ -35,7 +37,6 @@ from vkchi.errors import (
 from vkchi.fields.constructors import ComponentOrder, field
 from vkchi.fields.field import Field
 from vkchi.fields.storage import Storage
-from vkchi.fields.struct_arrays import StructArrays
 from vkchi.hooks import python_scope
 from vkchi.interop import host_views
 from vkchi.interrupts.imports import import_uninterrupted
@@ -44,17 +45,20 @@ from vkchi.lang.ndrange import ndrange
 from vkchi.runtime import current_runtime
 from vkchi.span import name_in_user_code
 from vkchi.types import Scalar, Tensor, cook, shape_of, u1
-from vkchi.types.lazy_numpy import is_integer_scalar, np
+from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from numpy.typing import NDArray
 
+    from vkchi.distributed.particles import Particles
     from vkchi.fields.struct_arrays import StructField
     from vkchi.runtime import Runtime
     from vkchi.types.hints import DType, Numbers
     from vkchi.types.struct_types import StructType
+
+    Values = NDArray[Any]
 
 MOST_PLANS = 16  # kept, by fields
 
@@ -124,17 +128,17 @@ class Grid:
             order=order,
         )  # fmt: skip
         self.blocks = Decomposition(self.shape, self.halo, self.periodic, self.ranks, order)
-        self._owned = self.blocks.owned(group.rank)
+        own = self.blocks.owned(group.rank)
         self.position = self.blocks.position(group.rank)
-        self.owned = ndrange(*self._owned)
+        self.owned = ndrange(*own)
         self.interior = ndrange(*self.blocks.interior(group.rank))
         self.border = tuple(ndrange(*box) for box in self.blocks.border(group.rank))
-        self._origin = tuple(begin - self.halo for begin, _ in self._owned)
-        self._extent = tuple(n + 2 * self.halo for n in box_shape(self._owned))
+        self._origin = tuple(begin - self.halo for begin, _ in own)
+        self._extent = tuple(n + 2 * self.halo for n in box_shape(own))
         self._plans: dict[tuple[int, ...], Plan] = {}
-        # Names of the fields that exist, and these, by order.
-        self._made: dict[int, tuple[str, weakref.ref[Any]]] = {}
-        self._made_count = 0
+        # Fields and particles that exist, with names, and how many were made.
+        self._made: list[tuple[str, weakref.ref[Any]]] = []
+        self._counts: Counter[str] = Counter()
 
     def __repr__(self) -> str:
         return f"<Grid of shape {self.shape} on ranks {self.ranks}>"
@@ -163,11 +167,14 @@ class Grid:
         self.group.agree(
             "Grid.field()", dtype=str(cook(dtype)), needs_grad=needs_grad, name=name, layout=layout
         )
-        for k in [k for k, (_, ref) in self._made.items() if ref() is None]:
-            del self._made[k]
-        self._made[self._made_count] = name or f"field{self._made_count}", weakref.ref(made)
-        self._made_count += 1
+        self._remember("field", name, made)
         return made
+
+    def _remember(self, kind: str, name: str, made: Field | StructField | Particles) -> None:
+        """Make an array one of those that `save` writes without names."""
+        self._made = [(known, ref) for known, ref in self._made if ref() is not None]
+        self._made.append((name or f"{kind}{self._counts[kind]}", weakref.ref(made)))
+        self._counts[kind] += 1
 
     # --- halos -----------------------------------------------------------------------------------
 
@@ -264,79 +271,68 @@ class Grid:
         """
         (x,) = self._members("scatter", (field,))
         self._check_not_recording("scatter")
-        group, operation = self.group, "scatter()"
-        digest = group.begin(operation, str(x.elem))
-        values, error = None, None
-        want = self.shape + shape_of(x.elem)
+        group, want = self.group, [*self.shape, *shape_of(x.elem)]
+        values: Values | None = None
+        error: ArgumentError | None = None
         try:
             values = None if array is None else host_views.to_number_array(array)
-            state = 0 if values is None else 1 if values.shape == want else 2
         except ArgumentError as e:
-            error, state = e, 2
-        states = group.exchange_words(operation, digest, np.array([state], np.int64))[:, 0]
+            error = e
+        shape = str(error) if error is not None else None if values is None else list(values.shape)
+        shapes = group.share("scatter()", shape, str(x.elem))
         if error is not None:
             raise error
-        if (states == 2).any():
-            wrong = int(np.flatnonzero(states == 2)[0])
-            shape = values.shape if values is not None and state == 2 else f"that of rank {wrong}"
-            raise ArgumentError(f"scatter: an array of shape {want} is needed, not {shape}")
-        is_first = bool(states[0] and not states[1:].any())
-        if not (is_first or states.all()):
+        for rank, one in enumerate(shapes):
+            if one not in (None, want):
+                given = f"rank {rank}: {one}" if isinstance(one, str) else tuple(one)
+                raise ArgumentError(f"scatter: an array of shape {tuple(want)} is needed, not "
+                                    f"{given}")  # fmt: skip
+        is_first = shapes[0] is not None and not any(shapes[1:])
+        if not (is_first or all(shapes)):
             raise DistributedError(
                 "scatter: the array must be on rank 0 alone (None elsewhere), or on all ranks"
             )
-        if group.size == 1 or not is_first:
-            assert values is not None
-            x.warn_of_losses(values)
-            mine = host_views.cast(values[self._covered(group.rank)], x.compute)
-        else:
-            mine = self._spread(values, x, digest)
-        self._fill_block(x, mine)
-
-    def _covered(self, rank: int) -> tuple[NDArray[Any], ...]:
-        """Index arrays of the cells of a rank's block and halo that are in the domain."""
-        found = []
-        parts = zip(self.blocks.owned(rank), self.shape, self.periodic)
-        for (begin, end), extent, wraps in parts:
-            cells = np.arange(begin - self.halo, end + self.halo)
-            inside = (cells >= 0) & (cells < extent)
-            found.append(cells % extent if wraps else cells[inside])
-        return np.ix_(*found)
-
-    def _spread(self, values: NDArray[Any] | None, x: Storage, digest: int) -> NDArray[Any]:
-        """Send the blocks of rank 0's array, and return this rank's."""
-        group, works = self.group, []
-        inner, dtype = shape_of(x.elem), x.compute.dtype
+        parts: dict[int, Values] = {}
         if values is not None:
             x.warn_of_losses(values)
-            for peer in range(1, group.size):
-                block = host_views.cast(values[self._covered(peer)], x.compute)
-                data = np.ascontiguousarray(block).reshape(-1).view(np.uint8)
-                works.append((peer, group.send(data, peer, tag_of(digest, 0, peer, data.nbytes))))
-            group.wait("scatter()", works)
-            return host_views.cast(values[self._covered(0)], x.compute)
-        shape = np.broadcast_shapes(*(index.shape for index in self._covered(group.rank)))
-        block = np.empty(shape + inner, dtype)
-        data = block.reshape(-1).view(np.uint8)
-        tag = tag_of(digest, 0, group.rank, data.nbytes)
-        group.wait("scatter()", [(0, group.receive(data, 0, tag))])
-        return block
-
-    def _fill_block(self, x: Storage, values: NDArray[Any]) -> None:
-        """Store the cells of block and halo that are in the domain; others keep their values."""
-        if values.shape == x.shape + shape_of(x.elem):
-            x.from_numpy(values)
-            return
-        whole = x.to_numpy()
-        places = []
-        for (begin, end), extent, wraps in zip(self._owned, self.shape, self.periodic):
-            first, last = begin - self.halo, end + self.halo
-            low, high = (first, last) if wraps else (max(first, 0), min(last, extent))
-            places.append(slice(low - first, high - first))
-        whole[tuple(places)] = values
+            for rank in range(group.size) if is_first else [group.rank]:
+                parts[rank] = host_views.cast(values[self._covered(rank)[0]], x.compute)
+        cells, places = self._covered(group.rank)
+        if is_first:
+            mine = np.broadcast_shapes(*(index.shape for index in cells)) + shape_of(x.elem)
+            parts[group.rank] = self._deliver("scatter()", x, parts, {0: mine})[0]
+        whole = x.to_numpy()  # cells outside of the domain keep their values
+        whole[places] = parts[group.rank]
         x.from_numpy(whole)
 
-    def gather(self, field: Field) -> NDArray[Any] | None:
+    def _covered(self, rank: int) -> tuple[tuple[Values, ...], tuple[slice, ...]]:
+        """The cells of a rank's block and halo that are in the domain: index arrays of the grid,
+        and slices of the block."""
+        found, places = [], []
+        parts = zip(self.blocks.owned(rank), self.shape, self.periodic)
+        for (begin, end), extent, wraps in parts:
+            first, last = begin - self.halo, end + self.halo
+            low, high = (first, last) if wraps else (max(first, 0), min(last, extent))
+            found.append(np.arange(low, high) % extent)
+            places.append(slice(low - first, high - first))
+        return np.ix_(*found), tuple(places)
+
+    def _deliver(
+        self, operation: str, x: Storage, sent: Mapping[int, Values],
+        shapes: Mapping[int, tuple[int, ...]],
+    ) -> dict[int, Values]:  # fmt: skip
+        """Send arrays of a field's type to ranks; return those of these shapes, by sender."""
+        dtype, ranks = x.compute.dtype, range(self.group.size)
+        rows = [sent[k].reshape(-1) for k in sorted(sent)] or [np.empty(0, dtype)]
+        taken = [dtype.itemsize * math.prod(shapes[k]) if k in shapes else 0 for k in ranks]
+        given = [sent[k].nbytes if k in sent else 0 for k in ranks]
+        data = np.concatenate(rows).view(np.uint8)
+        found = self.group.all_to_all(operation, data, given, taken).view(dtype)
+        ends = np.cumsum(taken)[:-1] // dtype.itemsize
+        parts = np.split(found, ends)
+        return {k: parts[k].reshape(shape) for k, shape in shapes.items()}
+
+    def gather(self, field: Field) -> Values | None:
         """Return the whole array of a field on rank 0, and None on the other ranks.
 
         Args:
@@ -351,38 +347,30 @@ class Grid:
         """
         (x,) = self._members("gather", (field,))
         self._check_recorded_graph("gather")
-        group, operation = self.group, "gather()"
-        digest = group.begin(operation, str(x.elem))
-        mine = np.ascontiguousarray(self._owned_values(x))
+        group, blocks = self.group, self.blocks
+        group.share("gather()", facts=str(x.elem))
+        ranks, inner = () if group.rank else range(group.size), shape_of(x.elem)
+        shapes = {k: box_shape(blocks.owned(k)) + inner for k in ranks}
+        found = self._deliver("gather()", x, {0: self._owned_values(x)}, shapes)
         if group.rank:
-            data = mine.reshape(-1).view(np.uint8)
-            tag = tag_of(digest, group.rank, 0, data.nbytes)
-            group.wait(operation, [(0, group.send(data, 0, tag))])
             return None
-        inner = shape_of(x.elem)
-        whole = np.empty(self.shape + inner, mine.dtype)
-        blocks = {0: mine}
-        works = []
-        for peer in range(1, group.size):
-            block = blocks[peer] = np.empty(box_shape(self.blocks.owned(peer)) + inner, mine.dtype)
-            data = block.reshape(-1).view(np.uint8)
-            works.append((peer, group.receive(data, peer, tag_of(digest, peer, 0, data.nbytes))))
-        group.wait(operation, works)
-        for peer, block in blocks.items():
-            whole[tuple(slice(*ends) for ends in self.blocks.owned(peer))] = block
+        whole = np.empty(self.shape + inner, x.compute.dtype)
+        for rank, block in found.items():
+            whole[tuple(slice(*ends) for ends in blocks.owned(rank))] = block
         return whole
 
-    def _owned_values(self, x: Storage) -> NDArray[Any]:
+    def _owned_values(self, x: Storage) -> Values:
         """The values of the owned cells, perhaps a view of the memory."""
-        found: NDArray[Any] = x.seen()[local_slices(x, self._owned)]
+        found: Values = x.seen()[local_slices(x, self.owned.bounds)]
         return found
 
     # --- checkpoints -----------------------------------------------------------------------------
 
     def save(
-        self, path: str | os.PathLike[str], step: int = 0, **arrays: Field | StructField
+        self, path: str | os.PathLike[str], step: int = 0, **arrays: Field | StructField | Particles
     ) -> None:
-        """Write the owned cells of fields to a folder, for `load` on any number of ranks.
+        """Write the owned cells of fields, and particles, to a folder, for `load` on any number of
+        ranks.
 
         All ranks must reach the folder. A rank that dies meanwhile leaves the last checkpoint as it
         was; the last two are kept.
@@ -390,31 +378,24 @@ class Grid:
         Args:
             path: the folder; it is made if there is none.
             step: a number that `load` returns.
-            **arrays: fields by name. By default all fields of the grid, by their `name=`, or
-                "field0", "field1" in the order in which they were made.
+            **arrays: fields and particles by name. By default all of the grid: fields by their
+                `name=`, or "field0", "field1" in the order in which they were made, and particles
+                as "particles0", "particles1".
 
         Raises:
             ArgumentError: for fields of another block, equal names, and a negative step.
-            DistributedError: if a rank fails or cannot write, or ranks give other arguments.
+            DistributedError: if a rank fails or cannot write, ranks give other arguments, or a
+                particle is outside the domain or NaN.
             MissingPackageError: without torch.
         """
-        members = self._named("save", arrays)
         self._check_recorded_graph("save")
-        if not is_integer_scalar(step) or step < 0:
-            raise ArgumentError(f"save: step is an integer, 0 or more, not {step!r}")
-        facts, checkpoint = self._facts(members), self._checkpoints()
-        self.group.agree("Grid.save()", path=os.fspath(path), step=step, **facts)
-        begin = [first for first, _ in self._owned]
-        blocks = {
-            name: checkpoint.Block(self._owned_values(x), begin, self.shape)
-            for name, x in members.items()
-        }
-        checkpoint.save(self.group, os.fspath(path), operator.index(step), blocks, facts)
+        self._checkpoints().save(self, os.fspath(path), step, arrays)
 
-    def load(self, path: str | os.PathLike[str], **arrays: Field | StructField) -> int:
+    def load(self, path: str | os.PathLike[str], **arrays: Field | StructField | Particles) -> int:
         """Read the latest checkpoint in a folder, exchange halos, and return its `step`.
 
-        Halos outside a domain that is not periodic keep their values.
+        Halos outside a domain that is not periodic keep their values. Particles replace those that
+        were there; each is sent to the owner of its position.
 
         Args:
             path: the folder given to `save`.
@@ -422,56 +403,14 @@ class Grid:
 
         Raises:
             ArgumentError: for fields of another block, and equal names.
-            DistributedError: if there is no checkpoint, it cannot be read, or has another shape or
-                other arrays. No field has changed then.
+            DistributedError: if there is no checkpoint, it cannot be read, has another shape or
+                other arrays, or a rank has no room for its particles. Nothing has changed then.
             GradientError: inside a tape.
             MissingPackageError: without torch.
         """
-        members = self._named("load", arrays)
         self._check_not_recording("load")
-        facts, checkpoint = self._facts(members), self._checkpoints()
-        self.group.agree("Grid.load()", path=os.fspath(path), **facts)
-        folder, saved = checkpoint.find(self.group, os.fspath(path))
-        if saved["shape"] != facts["shape"]:
-            raise DistributedError(f"load: {folder} is of a grid of shape {saved['shape']}")
-        for name, elem in facts["arrays"].items():
-            if saved["arrays"].get(name) != elem:
-                listed = ", ".join(f"{k}: {v}" for k, v in saved["arrays"].items())
-                raise DistributedError(f"load: {name} is {elem}, and {folder} has {listed}")
-        begin = [first for first, _ in self._owned]
-        blocks = {
-            name: checkpoint.Block(np.empty_like(self._owned_values(x)), begin, self.shape)
-            for name, x in members.items()
-        }
-        checkpoint.load(self.group, folder, blocks)
-        for name, x in members.items():
-            whole = x.to_numpy()
-            whole[local_slices(x, self._owned)] = blocks[name].values
-            x.from_numpy(whole)
-        self.exchange(*members.values())
-        return int(saved["step"])
-
-    def _named(self, who: str, arrays: Mapping[str, Field | StructField]) -> dict[str, Field]:
-        """Fields by name, structs by their members; without names all fields of the grid."""
-        found: dict[str, Field] = {}
-        given = list(arrays.items()) or [
-            (name, x) for name, ref in self._made.values() if (x := ref()) is not None
-        ]
-        for name, x in given:
-            leaves = x._leaves() if isinstance(x, StructArrays) else [((), x)]
-            for path, leaf in leaves:
-                key = ".".join((name, *path))
-                if key in found:
-                    raise ArgumentError(f"{who}: two fields have the name {key!r}: give names, "
-                                        f"grid.{who}(path, u=u, v=v)")  # fmt: skip
-                found[key] = leaf
-        self._members(who, list(found.values()))
-        return found
-
-    def _facts(self, members: Mapping[str, Field]) -> dict[str, Any]:
-        """Description of a checkpoint of fields."""
-        arrays = {name: str(x.elem) for name, x in members.items()}
-        return {"shape": list(self.shape), "arrays": arrays}
+        step: int = self._checkpoints().load(self, os.fspath(path), arrays)
+        return step
 
     def _checkpoints(self) -> ModuleType:
         """The module `checkpoint`. Raises MissingPackageError without torch."""
@@ -536,15 +475,17 @@ class Grid:
                 elements = f"elements of shape {inner}" if inner else "scalar elements"
                 raise ArgumentError(f"{who}: out= is an array of shape () with {elements}")
             out.check_alive()
-        tape = current_runtime().tape
+        tape, function = (
+            current_runtime().tape,
+            Reduction(self.group, who, members, self.owned.bounds),
+        )
         if tape is None:
-            values = [self._owned_values(x) for x in members]
-            result = reductions.reduce(self.group, who, values, len(self.shape))
+            result = function.value(*[x.seen() for x in members])
             shown: Any = result if result.ndim else result.item()
         else:
-            from vkchi.distributed.recorded_reductions import reduce_in_tape  # imports the tape
+            from vkchi.distributed.recorded import reduce_in_tape  # imports the tape
 
-            result, shown = reduce_in_tape(self.group, who, members, self._owned, tape, out)
+            result, shown = reduce_in_tape(function, tape, out)
         if out is None:
             return shown
         out.from_numpy(result)

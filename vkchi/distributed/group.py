@@ -3,24 +3,24 @@
 `torch.distributed` starts the group and carries the messages. Without a launcher, the group has one
 rank and torch is not imported. Messages use gloo: it never blocks the device.
 
-Every operation on a grid has a number and a digest, equal on all ranks if they issue the same
-operations in the same order. Messages of fixed size carry the digest; the tags of others depend on
-it. So ranks that disagree raise an error, or time out, and never mix messages.
+Every operation has a number and a digest, equal on all ranks if they issue the same operations in
+the same order. It is part of `Group.share`'s messages, and the tag of others. So ranks that
+disagree raise an error, or time out, and never mix messages.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+import struct
 import sys
 import time
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import timedelta
-from itertools import zip_longest
 from threading import get_ident
-from types import FunctionType
+from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from vkchi import env, platform, runtime
@@ -29,16 +29,16 @@ from vkchi.errors import ArgumentError, DistributedError, KernelRuntimeError, Mi
 from vkchi.frontend.syntax.source import read_block
 from vkchi.hooks import python_scope
 from vkchi.interrupts.imports import import_uninterrupted
-from vkchi.interrupts.local import local
+from vkchi.interrupts.local import is_raised_by_handler, local
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Post = tuple[int, Any, int]  # peer, torch tensor, salt of the tag
+    Post = tuple[int, Any]  # peer, torch tensor
+    Works = list[tuple[int, Any]]  # peers, and torch's work objects
 
-WORDS = 8  # 64-bit words of a message of fixed size: a digest, and values
-TEXT_BYTES = 256  # of an operation's name, where ranks disagree
+HEADER = struct.Struct("<qq64s176s")  # digest, size of the text, operation, beginning of the text
 TAGS = 0x7FFF  # bits of tags
 GRACE = 2.0  # seconds in which ranks report to each other which operation timed out
 
@@ -63,7 +63,6 @@ class Group:
         self.process_group: Any = None
         self.store: Any = None
         self.thread, self.count, self.failed = get_ident(), 0, ""
-        self.operation = ""
         self.in_flight: list[Any] = []  # exchanges that have not been waited for
         self.sources: KernelSources | None = None  # in debug mode
 
@@ -80,168 +79,147 @@ class Group:
                 "ti.distributed.init(); ranks must issue them in the same order"
             )
         self.count += 1
-        self.operation = operation
         return zlib.crc32(f"{self.count} {operation} {facts}".encode())
 
-    @contextmanager
-    def errors(self, operation: str, peer: int | None = None) -> Iterator[None]:
-        """Context that turns torch's errors of communication into DistributedError."""
-        try:
-            yield
-        except local(RuntimeError) as e:
-            if isinstance(e, KernelRuntimeError):
-                raise
-            raise self._failure(operation, peer, e) from e
+    # --- collective operations -------------------------------------------------------------------
 
-    def _failure(self, operation: str, peer: int | None, error: BaseException) -> DistributedError:
-        """Mark the group as failed, and return the error to raise for torch's error."""
-        self.failed = operation
-        return DistributedError(self._describe(operation, peer, str(error)))
-
-    def _describe(self, operation: str, peer: int | None, text: str) -> str:
-        reason = text.strip().partition("\n")[0].partition(". This is")[0].rpartition("] ")[2]
-        who = "another rank" if peer is None else f"rank {peer}"
-        if "timed out" in text.lower() or "timeout" in text.lower():
-            return (
-                f"{operation} on rank {self.rank} timed out after {self.timeout:g} s waiting for "
-                f"{who}{self._late()}"
-            )
-        return (
-            f"{operation} on rank {self.rank} failed: {who} died, timed out or raised an error; "
-            f"see its own message ({reason})"
-        )
-
-    def _late(self) -> str:
-        """The operations in which other ranks wait, for the message of a time-out."""
-        prefix = f"late/{self.count}"
-        waiting: dict[int, str] = {}
-        end = time.monotonic() + GRACE
-        try:
-            self.store.set(f"{prefix}/{self.rank}", self.operation)
-            while len(waiting) < self.size and time.monotonic() < end:
-                for rank in set(range(self.size)) - waiting.keys():
-                    if self.store.check([f"{prefix}/{rank}"]):
-                        waiting[rank] = self.store.get(f"{prefix}/{rank}").decode()
-                time.sleep(0.02)
-        except local(RuntimeError):  # the rank with the store has ended
-            if not waiting:
-                return ""
-        late = sorted(set(range(self.size)) - waiting.keys())
-        if late:
-            return f"; rank {', '.join(map(str, late))} did not reach operation {self.count}"
-        return "; ranks wait in " + ", ".join(f"{k}: {op}" for k, op in sorted(waiting.items()))
-
-    # --- messages ------------------------------------------------------------------------------
-
-    def exchange_words(self, operation: str, digest: int, words: NDArray[Any]) -> NDArray[Any]:
-        """The `words` (at most WORDS - 1, of 8 bytes) of all ranks, by rank. Raises
-        DistributedError if their digests differ."""
-        row = np.zeros(WORDS, np.int64)
-        row[0] = digest
-        row[1 : 1 + len(words)] = words.view(np.int64)
-        rows = self._gather_rows(operation, row)
-        if (rows[:, 0] != digest).any():
-            text = np.zeros(TEXT_BYTES, np.uint8)
-            name = operation.encode()[:TEXT_BYTES]
-            text[: len(name)] = np.frombuffer(name, np.uint8)
-            names = [bytes(t).rstrip(b"\0").decode() for t in self._gather_rows(operation, text)]
+    def share(self, operation: str, value: object = None, facts: str = "") -> list[Any]:
+        """The values of all ranks, by rank, through JSON. Raises DistributedError if ranks call
+        other operations, or with other `facts`, which are equal on all ranks."""
+        digest, text = self.begin(operation, facts), json.dumps(value).encode()
+        row = HEADER.pack(digest, len(text), operation.encode(), text[:176])
+        rows = [HEADER.unpack(one) for one in self._gather(operation, row)]
+        if any(one[0] != digest for one in rows):
             self.failed = operation
-            listed = ", ".join(f"{k}: {name}" for k, name in enumerate(names))
+            names = [name.rstrip(b"\0").decode(errors="ignore") for _, _, name, _ in rows]
             raise DistributedError(
                 f"ranks call different operations, or in different order; operation {self.count} "
-                f"is on rank {listed}"
+                "is on rank " + ", ".join(f"{k}: {name}" for k, name in enumerate(names))
             )
-        found: NDArray[Any] = rows[:, 1 : 1 + len(words)].copy().view(words.dtype)
-        return found
+        sizes, texts = [size for _, size, _, _ in rows], [part for _, _, _, part in rows]
+        if max(sizes) > len(texts[0]):
+            texts = self._gather(operation, text.ljust(max(sizes)))
+        return [json.loads(text[:size]) for text, size in zip(texts, sizes)]
 
-    def _gather_rows(self, operation: str, row: NDArray[Any]) -> NDArray[Any]:
+    def _gather(self, operation: str, row: bytes) -> list[bytes]:
         """The rows of all ranks. Precondition: they have the same size."""
         if self.size == 1:
-            return row[None]
+            return [row]
         torch = sys.modules["torch"]
-        rows = np.zeros((self.size, *row.shape), row.dtype)
-        with self.errors(operation):
-            work = self.process_group.allgather(
-                [[torch.from_numpy(one) for one in rows]], [torch.from_numpy(row)]
-            )
-            work.wait()
-        return rows
-
-    def gather_texts(self, operation: str, text: str) -> list[str]:
-        """The strings of all ranks, by rank."""
-        data = np.frombuffer(text.encode(), np.uint8)
-        digest = self.begin(operation)
-        sizes = self.exchange_words(operation, digest, np.array([len(data)], np.int64))[:, 0]
-        row = np.zeros(max(1, int(sizes.max())), np.uint8)
-        row[: len(data)] = data
-        rows = self._gather_rows(operation, row)
-        return [bytes(r[:n]).decode() for r, n in zip(rows, sizes)]
+        mine = torch.frombuffer(bytearray(row), dtype=torch.uint8)
+        rows = torch.empty((self.size, len(row)), dtype=torch.uint8)
+        with Communication(self, operation):
+            self.process_group.allgather([list(rows)], [mine]).wait()
+        return [one.numpy().tobytes() for one in rows]
 
     def agree(self, operation: str, **facts: object) -> None:
         """Compare facts with those of the other ranks. Raises DistributedError on all ranks if any
         differs."""
-        lines = [f"{name}={value!r}".replace("\n", " ") for name, value in facts.items()]
-        texts = self.gather_texts(operation, "\n".join(lines))
-        for rank, text in enumerate(texts):
-            both = texts[0].split("\n"), text.split("\n")
-            for ours, theirs in zip_longest(*both, fillvalue="nothing"):
-                if ours != theirs:
+        first, *others = self.share(operation, {name: repr(value) for name, value in facts.items()})
+        for rank, row in enumerate(others, 1):
+            for name in {**first, **row}:
+                if first.get(name) != row.get(name):
+                    ours, theirs = (f"{name}={k[name]}" if name in k else f"no {name}"
+                                    for k in (first, row))  # fmt: skip
                     raise DistributedError(
                         f"{operation}: ranks disagree: {ours} on rank 0, {theirs} on rank {rank}"
                     )
 
-    def send(self, data: NDArray[Any], peer: int, tag: int) -> Any:
-        """Begin to send a contiguous array of bytes; return torch's work object."""
-        torch = sys.modules["torch"]
-        with self.errors(self.operation, peer):
-            return self.process_group.send([torch.from_numpy(data)], peer, tag)
-
-    def receive(self, data: NDArray[Any], peer: int, tag: int) -> Any:
-        """Begin to receive into a contiguous array of bytes; return torch's work object."""
-        torch = sys.modules["torch"]
-        with self.errors(self.operation, peer):
-            return self.process_group.recv([torch.from_numpy(data)], peer, tag)
-
-    def post(
-        self, digest: int, received: Sequence[Post], sent: Sequence[Post]
-    ) -> list[tuple[int, Any]]:
-        """Begin to receive, then to send messages; return torch's work objects with their peers."""
-        works: list[tuple[int, Any]] = []
-        group, peer = self.process_group, None
-        try:
-            for peer, tensor, salt in received:
-                works.append((peer, group.recv([tensor], peer, (digest ^ salt) & TAGS)))
-            for peer, tensor, salt in sent:
-                works.append((peer, group.send([tensor], peer, (digest ^ salt) & TAGS)))
-        except local(RuntimeError) as e:
-            raise self._failure(self.operation, peer, e) from e
-        return works
-
-    def wait(self, operation: str, works: Sequence[tuple[int, Any]]) -> None:
-        """Wait for messages, given with their peers."""
-        peer = None
-        try:
-            for peer, work in works:  # noqa: B007
-                work.wait()
-        except local(RuntimeError) as e:
-            raise self._failure(operation, peer, e) from e
-
-    def all_to_all(self, operation: str, rows: NDArray[Any], given: NDArray[Any],
-                   taken: NDArray[Any]) -> NDArray[Any]:  # fmt: skip
+    def all_to_all(
+        self, operation: str, rows: NDArray[Any], given: Sequence[int], taken: Sequence[int]
+    ) -> NDArray[Any]:
         """Send `given[k]` consecutive rows to rank k each; return `taken[k]` rows of each, by rank.
 
-        Precondition: the ranks agree on these counts, and have raised an error if not on the
-        operation.
+        Precondition: `share` has shown that the ranks agree on these counts.
         """
         if self.size == 1:
             return rows
-        torch, found = sys.modules["torch"], np.empty((taken.sum(), *rows.shape[1:]), rows.dtype)
-        with self.errors(operation):
+        torch, found = sys.modules["torch"], np.empty((sum(taken), *rows.shape[1:]), rows.dtype)
+        with Communication(self, operation):
             torch.distributed.all_to_all_single(
-                torch.from_numpy(found), torch.from_numpy(rows), taken.tolist(), given.tolist(),
+                torch.from_numpy(found), torch.from_numpy(rows), list(taken), list(given),
                 group=self.process_group,
             )  # fmt: skip
         return found
+
+    # --- messages between two ranks --------------------------------------------------------------
+
+    def post(
+        self, operation: str, digest: int, received: Sequence[Post], sent: Sequence[Post]
+    ) -> Works:
+        """Begin to receive, then to send messages of an operation whose facts imply their sizes."""
+        tag, group, works = digest & TAGS, self.process_group, []
+        with Communication(self, operation) as at:
+            for at.peer, tensor in received:
+                works.append((at.peer, group.recv([tensor], at.peer, tag)))
+            for at.peer, tensor in sent:
+                works.append((at.peer, group.send([tensor], at.peer, tag)))
+        return works
+
+    def wait(self, operation: str, works: Works) -> None:
+        """Wait for messages."""
+        with Communication(self, operation) as at:
+            for at.peer, work in works:
+                work.wait()
+
+
+class Communication:
+    """Context that turns torch's errors into DistributedError, and marks the group as failed.
+    `peer` is the rank at hand, or None for all."""
+
+    __slots__ = ("group", "operation", "peer")
+    peer: int | None
+
+    def __init__(self, group: Group, operation: str) -> None:
+        self.group, self.operation, self.peer = group, operation, None
+
+    def __enter__(self) -> Communication:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None
+    ) -> None:
+        if kind is None or not issubclass(kind, RuntimeError) or is_raised_by_handler(traceback):
+            return
+        if not issubclass(kind, KernelRuntimeError):
+            assert isinstance(error, RuntimeError)
+            self.group.failed = self.operation
+            raise DistributedError(self._describe(str(error))) from error
+
+    def _describe(self, text: str) -> str:
+        group = self.group
+        reason = text.strip().partition("\n")[0].partition(". This is")[0].rpartition("] ")[2]
+        who = "another rank" if self.peer is None else f"rank {self.peer}"
+        if "timed out" in text.lower() or "timeout" in text.lower():
+            return (
+                f"{self.operation} on rank {group.rank} timed out after {group.timeout:g} s "
+                f"waiting for {who}{self._late()}"
+            )
+        return (
+            f"{self.operation} on rank {group.rank} failed: {who} died, timed out or raised an "
+            f"error; see its own message ({reason})"
+        )
+
+    def _late(self) -> str:
+        """The operations in which other ranks wait, for the message of a time-out."""
+        group, waiting = self.group, {}
+        end, missing = time.monotonic() + GRACE, set(range(group.size))
+        try:
+            group.store.set(f"late/{group.count}/{group.rank}", self.operation)
+            while missing and time.monotonic() < end:
+                for rank in missing:
+                    if group.store.check([f"late/{group.count}/{rank}"]):
+                        waiting[rank] = group.store.get(f"late/{group.count}/{rank}").decode()
+                missing -= waiting.keys()
+                time.sleep(0.02)
+        except local(RuntimeError):  # the rank with the store has ended
+            missing -= waiting.keys()
+            if not waiting:
+                return ""
+        if missing:
+            late = ", ".join(map(str, sorted(missing)))
+            return f"; rank {late} did not reach operation {group.count}"
+        return "; ranks wait in " + ", ".join(f"{k}: {op}" for k, op in sorted(waiting.items()))
 
 
 class KernelSources:
@@ -254,7 +232,7 @@ class KernelSources:
     def __init__(self, group: Group) -> None:
         self.group = group
         self.new: set[tuple[str, int]] = set()
-        self.known: dict[str, dict[int, set[str]]] = {}
+        self.known: dict[str, dict[int, set[int]]] = {}
 
     def note(self, kernel: FunctionType) -> None:
         """Record a compiled kernel and the `ti.func`s that it can reach."""
@@ -273,15 +251,10 @@ class KernelSources:
     def compare(self, operation: str) -> None:
         """Compare the sources that are new on any rank. Raises DistributedError on all ranks if
         they differ."""
-        group, new = self.group, sorted(self.new)
-        count = np.array([len(new)], np.int64)
-        if not group.exchange_words(operation, group.begin("kernels()"), count).any():
-            return
+        new = sorted(self.new)
         self.new.difference_update(new)
-        lines = group.gather_texts("kernels()", "\n".join(f"{name} {k}" for name, k in new))
-        for rank, text in enumerate(lines):
-            for line in text.splitlines():
-                name, _, checksum = line.rpartition(" ")
+        for rank, rows in enumerate(self.group.share("kernels()", new)):
+            for name, checksum in rows:
                 self.known.setdefault(name, {}).setdefault(rank, set()).add(checksum)
         for name, by_rank in self.known.items():
             first = min(by_rank)
@@ -291,16 +264,6 @@ class KernelSources:
                         f"{operation}: {name}() has other source code on rank {rank} than on rank "
                         f"{first}: start all ranks from the same files"
                     )
-
-
-def salt_of(one: int, other: int, size_bytes: int) -> int:
-    """Part of a message's tag: equal on both sides if they agree on its size."""
-    return zlib.crc32(f"{min(one, other)} {max(one, other)} {size_bytes}".encode())
-
-
-def tag_of(digest: int, sender: int, receiver: int, size_bytes: int) -> int:
-    """Tag of a message: equal on both sides if they agree on the operation and its size."""
-    return (digest ^ salt_of(sender, receiver, size_bytes)) & TAGS
 
 
 def current_group() -> Group:
@@ -325,9 +288,7 @@ def size() -> int:
 @python_scope
 def barrier() -> None:
     """Wait until all ranks have called this."""
-    group = current_group()
-    operation = "barrier()"
-    group.exchange_words(operation, group.begin(operation), np.zeros(0, np.int64))
+    current_group().share("barrier()")
 
 
 @python_scope
@@ -369,7 +330,7 @@ def init(
     group = GroupState.group
     if group is None:
         group = GroupState.group = join(backend, float(timeout))
-    hosts = group.gather_texts("init()", socket.gethostname())
+    hosts = group.share("init()", socket.gethostname())
     local_ranks = [k for k, host in enumerate(hosts) if host == hosts[group.rank]]
     chosen = choose_device(group, local_ranks, device, options)
     shared = {k: v for k, v in options.items() if k not in ("cache_dir", "random_seed")}
@@ -428,22 +389,23 @@ def join(backend: str | None, timeout: float) -> Group:
         raise MissingPackageError("this build of torch has no torch.distributed: install another")
     limit = timedelta(seconds=timeout)
     if is_made:
-        group = Group(distributed.get_rank(), distributed.get_world_size(), timeout)
-        with group.errors("init()"):
-            group.process_group = distributed.new_group(backend="gloo", timeout=limit)
-            group.store = distributed.distributed_c10d._get_default_store()
-        return group
-    assert place is not None
-    platform.end_with_parent()
-    store = open_store(distributed, *place, timeout)
-    group = Group(*place, timeout, owns_torch=True)
-    with group.errors("init()"):
-        distributed.init_process_group(
-            backend or "gloo", store=store, rank=group.rank, world_size=group.size, timeout=limit
-        )
-        is_gloo = backend in (None, "gloo")
-        made = distributed.group.WORLD if is_gloo else distributed.new_group(backend="gloo")
-        group.process_group, group.store = made, store
+        place = distributed.get_rank(), distributed.get_world_size()
+        store = distributed.distributed_c10d._get_default_store()
+    else:
+        assert place is not None
+        platform.end_with_parent()
+        store = open_store(distributed, *place, timeout)
+    group = Group(*place, timeout, owns_torch=not is_made)
+    group.store = store
+    with Communication(group, "init()"):
+        if not is_made:
+            distributed.init_process_group(
+                backend or "gloo", store=store, rank=group.rank, world_size=group.size,
+                timeout=limit,
+            )  # fmt: skip
+        is_gloo = not is_made and backend in (None, "gloo")
+        new = None if is_gloo else distributed.new_group(backend="gloo", timeout=limit)
+        group.process_group = distributed.group.WORLD if is_gloo else new
     return group
 
 
@@ -495,9 +457,10 @@ def open_store(distributed: Any, rank: int, size: int, timeout: float) -> Any:
             joined = [k for k in range(size) if store.check([f"joined/{k}"])]
             time.sleep(0.0 if len(joined) == size else 0.01)
     except local(RuntimeError) as e:
+        reason = str(e).strip().partition("\n")[0]
         raise DistributedError(
             f"rank {rank} cannot reach the group's store at {where} within {timeout:g} s: is rank "
-            f"0 running there, and MASTER_ADDR the same on all ranks? ({first_line(e)})"
+            f"0 running there, and MASTER_ADDR the same on all ranks? ({reason})"
         ) from e
     if len(joined) < size:
         missing = ", ".join(str(k) for k in range(size) if k not in joined)
@@ -506,7 +469,3 @@ def open_store(distributed: Any, rank: int, size: int, timeout: float) -> Any:
             f"ranks joined, rank {missing} is missing"
         )
     return store
-
-
-def first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]

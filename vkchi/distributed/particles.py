@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,6 @@ from vkchi.fields.python_scope import missing_member
 from vkchi.hooks import python_scope
 from vkchi.interop import host_views
 from vkchi.runtime import current_runtime
-from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, cook, i32, shape_of
 from vkchi.types.lazy_numpy import np
 
@@ -46,23 +45,6 @@ if TYPE_CHECKING:
 
 ATTRIBUTES = ("grid", "capacity", "cell", "n")
 MOST_LISTED = 8  # ranks in a message
-NOTHING, REFUSED, MISCOUNTED, OUTSIDE, STRAYED = range(5)
-PROBLEMS = {  # of the first rank that has one, as all ranks report it
-    REFUSED: "rank {rank} was given invalid arguments; see its own message",
-    MISCOUNTED: "n[None] is {at} on rank {rank}, not 0 to {capacity}",
-    OUTSIDE: "particle {at} of rank {rank} is at {place}, outside the domain or NaN; no particle "
-    "has been moved",
-    STRAYED: "particle {at} of rank {rank} is at {place}, outside its block: call migrate() first",
-}
-
-
-class ParticleProblem(NamedTuple):
-    """An obstacle to an operation on this rank: a number of particles or the number of one, `at`,
-    and its position."""
-
-    kind: int = NOTHING
-    at: int = 0
-    place: Sequence[float] = ()
 
 
 @python_scope
@@ -124,6 +106,7 @@ class Particles:
         )  # fmt: skip
         vars(self).update(grid=grid, capacity=int(capacity), cell=float(cell), n=field(i32, ()))
         vars(self).update(made, _fields=made)
+        grid._remember("particles", "", self)
 
     def __repr__(self) -> str:
         return f"<Particles {', '.join(self._fields)} of {self.grid}>"
@@ -165,13 +148,11 @@ class Particles:
         try:
             given = self._arrays_of(x, values)
         except ArgumentError as e:
-            error, given = e, self._arrays_of(np.zeros((0, *shape_of(self.x.elem))), {})
-            problem = ParticleProblem(REFUSED)
-        given["x"], points = self._wrapped(given["x"])
-        targets, problem = self._owners(points, problem, np.arange(len(points)))
-        rows = packed(given, np.arange(len(points)))
+            error, given = e, self._values(0)
+            rank = self.grid.group.rank
+            problem = f"rank {rank} was given invalid arguments; see its own message"
         try:
-            arrived = self._send("add()", problem, rows, targets, count)
+            arrived = self._deliver("add()", given, problem, count, is_new=True)
         except DistributedError:
             if error is not None:
                 raise error from None
@@ -198,7 +179,7 @@ class Particles:
         leaving = np.flatnonzero(~stays)
         targets, problem = self._owners(points[leaving], problem, leaving)
         rows = packed(values, leaving)
-        arrived = self._send("migrate()", problem, rows, targets, count - len(leaving))
+        arrived = self._send("migrate()", problem, count - len(leaving), rows, targets)
         is_wrapped = (before != values["x"]).reshape(points.shape).any(1)
         touched = np.flatnonzero(is_wrapped | ~stays)
         first = int(touched[0]) if touched.size else count
@@ -237,7 +218,7 @@ class Particles:
         x = self._points(values["x"])
         strays = np.flatnonzero(~self._is_own(x))
         if strays.size:
-            problem = ParticleProblem(STRAYED, int(strays[0]), x[strays[0]])
+            problem = self._misplaced(strays[0], x[strays[0]], "its block: call migrate() first")
         which, moved, targets = [np.zeros(0, np.int64)], [x[:0]], [np.zeros(0, np.int64)]
         for direction in grid.blocks.directions():
             peer = grid.blocks.neighbor(grid.group.rank, direction)
@@ -259,7 +240,7 @@ class Particles:
         copies = {name: array[chosen] for name, array in values.items()}
         copies["x"] = np.concatenate(moved).reshape(copies["x"].shape).astype(copies["x"].dtype)
         rows = packed(copies, np.arange(len(chosen)))
-        arrived = self._send(f"ghosts({radius:g})", problem, rows, np.concatenate(targets), count)
+        arrived = self._send(f"ghosts({radius:g})", problem, count, rows, np.concatenate(targets))
         self._store(count, arrived)
         return len(arrived)
 
@@ -291,17 +272,16 @@ class Particles:
         found: Values = ((points >= begin) & (points < end)).all(1)
         return found
 
-    def _owners(
-        self, points: Values, problem: ParticleProblem, numbers: Values
-    ) -> tuple[Values, ParticleProblem]:
+    def _owners(self, points: Values, problem: str, numbers: Values) -> tuple[Values, str]:
         """The ranks of wrapped positions, and the given problem, or a position outside. `numbers`
         are those of the particles."""
         blocks = self.grid.blocks
         size = np.array(blocks.shape) * self.cell
         is_inside = ((points >= 0) & (points < size)).all(1)
-        if not is_inside.all() and problem.kind == NOTHING:
+        if not is_inside.all() and not problem:
             at = np.argmin(is_inside)
-            problem = ParticleProblem(OUTSIDE, int(numbers[at]), points[at])
+            where = "the domain or NaN; no particle has been moved"
+            problem = self._misplaced(numbers[at], points[at], where)
         found = np.zeros(len(points), np.int64)
         for axis, (extent, count) in enumerate(zip(blocks.shape, blocks.ranks)):
             starts = np.array([begin for begin, _ in split(extent, count)]) * self.cell
@@ -309,9 +289,14 @@ class Particles:
             found = found * count + np.searchsorted(starts, column, "right") - 1
         return np.array(blocks.order)[found], problem
 
+    def _misplaced(self, at: int, point: Values, where: str) -> str:
+        """The problem of a particle on this rank."""
+        rank, place = self.grid.group.rank, point.tolist()
+        return f"particle {at} of rank {rank} is at {place}, outside {where}"
+
     # --- messages --------------------------------------------------------------------------------
 
-    def _begin(self, who: str) -> tuple[int, ParticleProblem]:
+    def _begin(self, who: str) -> tuple[int, str]:
         """`count`, or 0 and a problem if it is out of range. Raises an error in a recording, and
         for fields that were freed."""
         runtime = current_runtime()
@@ -319,54 +304,76 @@ class Particles:
             x.check_alive()
             if x.runtime is not runtime:
                 raise ArgumentError(f"{who}: the particles are on another device")
-        if runtime.tape is not None:
+        if runtime.tape is not None and who != "save":
             raise GradientError(f"particles.{who}() is not recorded, nor differentiated: call it "
                                 "outside of tapes and ti.record()")  # fmt: skip
-        count = self.count
-        is_valid = 0 <= count <= self.capacity
-        return (count, ParticleProblem()) if is_valid else (0, ParticleProblem(MISCOUNTED, count))
+        count, capacity = self.count, self.capacity
+        if 0 <= count <= capacity:
+            return count, ""
+        return 0, f"n[None] is {count} on rank {self.grid.group.rank}, not 0 to {capacity}"
+
+    def _compare(self, operation: str, problem: str, *facts: Any) -> list[Any]:
+        """The facts of all ranks. Raises DistributedError on all ranks if any has a problem."""
+        rows = self.grid.group.share(operation, [problem, *facts], repr(self))
+        for text, *_ in rows:
+            if text:
+                raise DistributedError(f"{operation}: {text}")
+        return [row[1:] for row in rows]
 
     def _send(
-        self, operation: str, problem: ParticleProblem, rows: Values, targets: Values, staying: int
-    ) -> Values:
+        self, operation: str, problem: str, staying: int, rows: Values, targets: Values,
+        checksum: int = 0,
+    ) -> Values:  # fmt: skip
         """Send rows to ranks, and return those that arrive here, by source rank and order there.
 
         Raises DistributedError on all ranks if any has a problem, or no room for them beside
-        `staying` particles.
+        `staying` particles, or if all have the same checksum, not 0.
         """
-        group, moving = self.grid.group, len(rows)
-        digest = group.begin(operation, repr(self))
-        words = np.zeros(7, np.int64)
-        is_added = operation == "add()" and moving > 0
-        words[:4] = problem.kind, problem.at, moving, zlib.crc32(rows.data) if is_added else 0
-        words[4 : 4 + len(problem.place)] = np.array(problem.place, np.float64).view(np.int64)
-        said = group.exchange_words(operation, digest, words)
-        for rank in np.flatnonzero(said[:, 0])[:1]:
-            kind, at = said[rank, :2]
-            place = said[rank, 4 : 4 + len(self.grid.shape)].copy().view(np.float64).tolist()
-            text = PROBLEMS[int(kind)]
-            found = text.format(rank=rank, at=at, place=place, capacity=self.capacity)
-            raise DistributedError(f"{operation}: {found}")
-        if is_added and group.size > 1 and (said == said[0]).all():
+        group, capacity = self.grid.group, self.capacity
+        given = np.bincount(targets, minlength=group.size).tolist()
+        moved = [(k, n) for k, n in enumerate(given) if n]
+        said = self._compare(operation, problem, staying, checksum, moved)
+        if checksum and group.size > 1 and all(row[1:] == said[0][1:] for row in said):
             raise DistributedError(
-                "add(): all ranks give the same particles, which would be added once per rank: "
-                "give them on rank 0, and None on the others"
+                f"{operation}: all ranks give the same particles, which would be added once per "
+                "rank: give them on rank 0, and None on the others"
             )
-        if not said[:, 2].any():
+        needs, taken = [row[0] for row in said], [0] * group.size
+        for source, (_, _, counts) in enumerate(said):
+            for target, n in counts:
+                needs[target] += n
+                taken[source] += n * (target == group.rank)
+        short = [f"rank {k} needs {n}" for k, n in enumerate(needs) if n > capacity]
+        if short:
+            raise DistributedError(
+                f"{operation}: {', '.join(short[:MOST_LISTED])} particles, and capacity is "
+                f"{capacity}: give Particles a larger capacity; no particle has been moved"
+            )
+        if not any(counts for _, _, counts in said):
             return rows
-        given = np.bincount(targets, minlength=group.size)
-        ones = np.ones(group.size, np.int64)
-        taken = group.all_to_all(operation, given.reshape(-1, 1), ones, ones)[:, 0]
-        needed = np.array([staying + taken.sum()], np.int64)
-        needs = group.exchange_words(operation, digest, needed)[:, 0]
-        short = np.flatnonzero(needs > self.capacity)
-        if short.size:
-            listed = ", ".join(f"rank {k} needs {needs[k]}" for k in short[:MOST_LISTED])
-            raise DistributedError(
-                f"{operation}: {listed} particles, and capacity is {self.capacity}: give Particles "
-                "a larger capacity; no particle has been moved"
-            )
         return group.all_to_all(operation, rows[np.argsort(targets, kind="stable")], given, taken)
+
+    def _deliver(
+        self, operation: str, values: dict[str, Values], problem: str = "", staying: int = 0, *,
+        is_new: bool = False,
+    ) -> Values:  # fmt: skip
+        """Send particles with these values to their owners; return the rows that arrive here. If
+        they are new, they must not be the same on all ranks."""
+        values["x"], points = self._wrapped(values["x"])
+        numbers = np.arange(len(points))
+        targets, problem = self._owners(points, problem, numbers)
+        rows = packed(values, numbers)
+        checksum = zlib.crc32(rows.data) if is_new and len(rows) else 0
+        return self._send(operation, problem, staying, rows, targets, checksum)
+
+    def _all_values(self, who: str) -> tuple[dict[str, Values], int, int]:
+        """Values of this rank's particles, the number of those of lower ranks, and of all. Raises
+        DistributedError if one is outside the domain."""
+        count, problem = self._begin(who)
+        values = self._values(count)
+        _, problem = self._owners(self._wrapped(values["x"])[1], problem, np.arange(count))
+        counts = [n for (n,) in self._compare(f"{who}()", problem, count)]
+        return values, sum(counts[: self.grid.group.rank]), sum(counts)
 
     # --- fields ----------------------------------------------------------------------------------
 

@@ -8,37 +8,51 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vkchi.distributed.group import WORDS, Group
+from vkchi.distributed.decomposition import Box
+from vkchi.distributed.exchange import local_slices
+from vkchi.distributed.group import Group
+from vkchi.fields.storage import Storage
+from vkchi.types import shape_of
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
-def wide_type(values: Sequence[NDArray[Any]]) -> Any:
-    """The 64-bit type in which arrays are reduced: integers are exact, modulo 2**64."""
-    kinds = {x.dtype.kind for x in values}
-    return np.float64 if "f" in kinds else np.uint64 if kinds == {"u"} else np.int64
+    Values = NDArray[Any]
 
 
-def reduce(group: Group, who: str, values: Sequence[NDArray[Any]], axes: int) -> NDArray[Any]:
-    """Reduce arrays by "sum", "min" or "max" over their first `axes` axes, or two by "dot", and
-    over ranks. NaNs propagate."""
-    act: Any = np.minimum if who == "min" else np.maximum if who == "max" else np.add
-    wide = wide_type(values)
-    if who == "dot":
-        part = (values[0].astype(wide) * values[1].astype(wide)).sum()
-    else:
-        part = act.reduce(values[0], axis=tuple(range(axes)), dtype=wide)
-    return combine(group, f"{who}()", np.asarray(part), act)
+class Reduction:
+    """The "sum", "min" or "max" of the owned cells of a field, or the "dot" product of two, over
+    all ranks. NaNs propagate. The methods are those of `vkchi.tape.hosted.HostFunction`."""
+
+    def __init__(self, group: Group, name: str, fields: Sequence[Storage], owned: Box) -> None:
+        self.group, self.name, self.who, self.fields = group, name, f"grid.{name}()", fields
+        self.places = [local_slices(x, owned) for x in fields]
+
+    def value(self, *inputs: Values) -> Values:
+        """Reduce whole blocks in a 64-bit type: integers are exact, modulo 2**64."""
+        owned = [x[place] for x, place in zip(inputs, self.places)]
+        kinds = {x.dtype.kind for x in owned}
+        wide: Any = np.float64 if "f" in kinds else np.uint64 if kinds == {"u"} else np.int64
+        act: Any = {"min": np.minimum, "max": np.maximum}.get(self.name, np.add)
+        if self.name == "dot":
+            part = (owned[0].astype(wide) * owned[1].astype(wide)).sum()
+        else:
+            part = act.reduce(owned[0], axis=tuple(range(len(self.places[0]))), dtype=wide)
+        return combine(self.group, f"{self.name}()", np.asarray(part), act)
+
+    def slopes(self, slope: Values, result: Values, inputs: Sequence[Values]) -> Sequence[Values]:
+        """Gradients of whole blocks. `inputs` are the owned cells of "dot", in reverse order."""
+        total = combine(self.group, f"the gradient of {self.name}()", slope)
+        found = []
+        for x, place, factor in zip(self.fields, self.places, inputs or (1.0,)):
+            more = np.zeros(x.shape + shape_of(x.elem), x.compute.dtype)
+            more[place] = total * factor
+            found.append(more)
+        return found
 
 
-def combine(group: Group, operation: str, part: NDArray[Any], act: Any = np.add) -> NDArray[Any]:
+def combine(group: Group, operation: str, part: Values, act: Any = np.add) -> Values:
     """Combine the partial results of all ranks in order of rank."""
-    digest = group.begin(operation, f"{part.shape} {part.dtype}")
-    flat = part.reshape(-1)
-    rows = [
-        group.exchange_words(operation, digest, flat[k : k + WORDS - 1])
-        for k in range(0, flat.size, WORDS - 1)
-    ]
-    return np.asarray(act.reduce(np.concatenate(rows, axis=1), axis=0)).reshape(part.shape)
+    parts = group.share(operation, part.tolist(), f"{part.shape} {part.dtype}")
+    return np.asarray(act.reduce(np.array(parts, part.dtype), axis=0))
