@@ -704,7 +704,7 @@ def a_rank_is_killed(_: Path) -> None:
     grid.exchange(u)
     if dist.rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    expect_error(lambda: grid.exchange(u), "exchange()", "died")
+    expect_error(lambda: grid.exchange(u), "exchange()", "died", within=25.0)
 
 
 def a_rank_is_killed_before_a_reduction(_: Path) -> None:
@@ -712,7 +712,7 @@ def a_rank_is_killed_before_a_reduction(_: Path) -> None:
     u = grid.field(ti.f32)
     if dist.rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    expect_error(lambda: grid.sum(u), "sum()", "died")
+    expect_error(lambda: grid.sum(u), "sum()", "died", within=25.0)
 
 
 def a_rank_hangs(_: Path) -> None:

@@ -403,6 +403,11 @@ def particles_that_do_not_fit_are_refused(folder: Path) -> None:
     assert sorted(path.name for path in place.iterdir()) == ["latest", "step-0"]
 
 
+def start_patient(_: Path) -> None:
+    """A process that is killed may take seconds to end on a busy machine."""
+    dist.init(timeout=20.0)
+
+
 def a_rank_is_killed_while_it_saves(folder: Path) -> None:
     grid = dist.Grid((12, 8), periodic=True)
     u = grid.field(ti.f32)
@@ -413,7 +418,7 @@ def a_rank_is_killed_while_it_saves(folder: Path) -> None:
         from vkchi.distributed import checkpoint
 
         checkpoint.BlockSavePlanner.resolve_data = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-    expect_error(lambda: grid.save(folder / "kept", 2, u=u), "save()", within=20.0)
+    expect_error(lambda: grid.save(folder / "kept", 2, u=u), "save()", within=25.0)
     assert (folder / "kept" / "latest").read_text() == "step-1"
     os.environ.pop("RANK")
     os.environ.pop("WORLD_SIZE")

@@ -66,7 +66,8 @@ def test_halos_are_reduced_and_particles_migrate(tmp_path: Path) -> None:
 def test_failures_of_a_rank_are_errors_on_the_others(tmp_path: Path) -> None:
     """Rank 1 is killed, hangs or raises."""
     names = [*names_of("FAILURES"), "a_rank_is_killed_while_it_saves"]
-    found = groups.run_groups([(3, ["start_short", name]) for name in names], tmp_path, 30)
+    starts = ["start_patient" if "killed" in name else "start_short" for name in names]
+    found = groups.run_groups([(3, list(pair)) for pair in zip(starts, names)], tmp_path, 40)
     assert len(found) == len(names) and not failures_in(found, "1")
 
 
