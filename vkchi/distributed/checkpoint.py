@@ -36,7 +36,6 @@ from vkchi import platform
 from vkchi.distributed.decomposition import split
 from vkchi.distributed.exchange import local_slices
 from vkchi.distributed.group import Communication, Group
-from vkchi.distributed.particles import Particles
 from vkchi.errors import ArgumentError, DistributedError
 from vkchi.fields.field import Field
 from vkchi.fields.struct_arrays import StructArrays
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vkchi.distributed.grids import Grid
+    from vkchi.distributed.particles import Particles
 
 FORMAT = 1
 
@@ -148,7 +148,7 @@ def named(
     made = [(name, x) for name, ref in grid._made if (x := ref()) is not None]
     for name, x in list(given.items()) or made:
         leaves: list[tuple[tuple[str, ...], Any]] = [((), x)]
-        if isinstance(x, Particles):
+        if hasattr(x, "_all_values"):  # Particles, whose module imports that of grids
             particles[name] = x
             leaves = [((key,), one) for key, one in x._fields.items()]
         elif isinstance(x, StructArrays):
