@@ -91,18 +91,18 @@ class Kernel(PickledFunction):
         runtime, cache = current_runtime(), self._cache
         if kwargs or len(args) != self._in_order:
             args = self.arrange(args, kwargs)
-        if (
-            cache is not None
-            and cache.runtime is runtime
-            and runtime.recording is None
-            and cache.entries
-        ):
+        if cache is not None and cache.runtime is runtime and cache.entries:
             entry = cache.entries.get(cache.signer.key(args))  # inlined `cache.find`, for speed
             if entry is not None and (held := entry.guard.holds(args)):
                 try:
-                    return entry.launch(args if held is True else held)
+                    given = args if held is True else held
+                    if runtime.recording is None:
+                        return entry.launch(given)
+                    return launch_or_record(self.__vkchi_func__.__name__, entry.kernel, given)
                 except ArgumentError as e:
                     raise self._named(e) from None
+                except CompilationError as e:
+                    raise shortened(e) from e.__cause__
         return self._run(args, launch_or_record)
 
     def __repr__(self) -> str:
@@ -177,10 +177,7 @@ class Kernel(PickledFunction):
         except ArgumentError as e:
             raise self._named(e) from None
         except CompilationError as e:
-            if is_full():
-                raise
-            # The message has the user's line; the cause is an exception of the user's Python code.
-            raise e.with_traceback(None) from e.__cause__
+            raise shortened(e) from e.__cause__
 
     def _named(self, error: ArgumentError) -> ArgumentError:
         return ArgumentError(f"{self.__vkchi_func__.__name__}(): {error}")
@@ -212,9 +209,12 @@ class Kernel(PickledFunction):
         if is_shared and cache.runtime.recording is None:
             args, shared = signer.share(args, cache.runtime, is_launch=False)
         on_device = act is not launch_or_record or cache.runtime.tape is not None
-        kernel, args = self._compiled_for(cache, args, on_device=on_device, is_run=is_run)
-        given = (args, shared) if shared else (args,)
-        return act(self.__vkchi_func__.__name__, kernel, *given)
+        kernel, full = self._compiled_for(cache, args, on_device=on_device, is_run=is_run)
+        given = (full, shared) if shared else (full,)
+        result = act(self.__vkchi_func__.__name__, kernel, *given)
+        if act is launch_or_record and cache.find(args) is None:
+            cache.note(kernel, full)
+        return result
 
     def _compiled_for(
         self, cache: CallCache, args: tuple[Any, ...], *,
@@ -510,6 +510,12 @@ class BoundKernel(functools.partial[Any]):
     def dispatch(self, act: Callable[..., Any], *args: Any) -> Any:
         """As `Kernel.dispatch`, for this object."""
         return self.func.dispatch(act, *self.args, *args)  # type: ignore[attr-defined]
+
+
+def shortened(error: CompilationError) -> CompilationError:
+    """The error without its traceback, unless tracebacks are full: its message has the user's line,
+    and its cause is an exception of the user's Python code."""
+    return error if is_full() else error.with_traceback(None)
 
 
 def launch_or_record(name: str, kernel: CompiledKernel, args: tuple[Any, ...]) -> Any:
