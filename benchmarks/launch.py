@@ -50,6 +50,24 @@ def four(
         a[i] = b[i] + c[i] + d[i]
 
 
+@ti.kernel
+def advance(x: ti.types.ndarray(), y: ti.types.ndarray(), c: ti.f32):
+    for i in range(16):
+        y[i] = ti.sin(x[i]) * c
+
+
+@ti.kernel
+def turn(x: ti.types.ndarray(), c: ti.f32):
+    for i in range(16):
+        x[i] = ti.sin(x[i]) * c
+
+
+@ti.kernel
+def add_up(x: ti.types.ndarray(), loss: ti.template()):
+    for i in range(16):
+        loss[None] += x[i]
+
+
 class Row(NamedTuple):
     """A measurement: `act` repeats the call `count` times; `wait` completes it."""
 
@@ -220,6 +238,44 @@ def graphs() -> list[Row]:
     ]
 
 
+def tapes() -> list[Row]:
+    """Rows of steps of ten small kernels under tapes, per kernel, gradients included."""
+    xs = [ti.ndarray(ti.f32, 16, needs_grad=True) for _ in range(10)]
+    loss = ti.field(ti.f32, (), needs_grad=True)
+    numbers = iter(range(1 << 30))
+
+    def step(c: float) -> None:
+        for x, y in zip(xs, xs[1:]):
+            advance(x, y, c)
+        add_up(xs[-1], loss)
+
+    def taped(number: Callable[[], float], **options: Any) -> Callable[[], None]:
+        def run() -> None:
+            for _ in range(20):
+                with ti.ad.Tape(loss, **options):
+                    step(number())
+
+        return run
+
+    def in_place() -> None:
+        for _ in range(20):
+            with ti.ad.Tape(loss):
+                for _ in range(9):
+                    turn(xs[0], 0.9)
+                add_up(xs[0], loss)
+
+    kinds = {
+        "taped, of ten": taped(lambda: 0.9),
+        "  another number": taped(lambda: 1.0 / (1 + next(numbers))),
+        "  in place": in_place,
+        "  with memory=": taped(lambda: 0.9, memory="64MiB"),
+    }
+    for run in kinds.values():
+        for _ in range(30):  # afterwards code for these shapes is complete
+            run()
+    return [Row(name, 200, run, ti.sync) for name, run in kinds.items()]
+
+
 def measure(rows: list[Row], rounds: int) -> None:
     """Print the medians of each row, measured in turn."""
     found: dict[int, list[tuple[float, float]]] = {}
@@ -248,7 +304,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
     print(f"{'us':32}{'python':>10}{'wall':>10}")
-    for rows in (launches, host_arrays, elements, graphs):
+    for rows in (launches, host_arrays, elements, graphs, tapes):
         measure(rows(), options.rounds)
 
 
