@@ -77,6 +77,7 @@ class Arch(enum.Enum):
 
 
 MOST_COMPILED = 100_000  # recorded compile times
+MOST_SPARE = 256  # copies of arrays kept for the next tape
 
 
 class Arches(list[Arch]):
@@ -104,6 +105,8 @@ class Runtime:
     - `gradients`, `duals`: arrays that are gradients or tangents of others.
     - `root`: root of the fields without a builder.
     - `movers`: functions that copy or accumulate arrays on the device, by array type.
+    - `prepared`: gradients of tapes (`tape.PreparedGradients`), by their node in the trie of calls.
+    - `spare_copies`: small copies of arrays that tapes made and do not use any more.
     - `watched_reads`: reads of kernels under validation, by number from 1: kernel and span.
     - `host_arrays`: finder of other libraries' arrays used in place (`interop.in_place`).
     - `deferred`: launches do not wait for work in memory of numpy and torch.
@@ -127,6 +130,8 @@ class Runtime:
         self.draws = 0
         self.root: GlobalRoot | None = None
         self.movers: dict[tuple[Array, bool], Callable[..., None]] = {}
+        self.prepared: dict[int, Any] = {}
+        self.spare_copies: deque[Any] = deque(maxlen=MOST_SPARE)
         self.watched_reads: list[tuple[str, Span | None]] = []
         self._reports: ReportBuffer | None = None
         self.profiler: KernelProfiler | None = None

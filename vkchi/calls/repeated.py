@@ -43,6 +43,7 @@ class RepeatedTapedCall:
     - `smooth`: names of other arrays of floats; True for ndarrays, which may get other gradients.
     - `known`: facts about calls with the saved gradient (`tape.CallFacts`), by `key_of` their
       arguments and the names of constant arrays.
+    - `steps`: calls that follow known ones (`tape.TrieEdge`), by node and `key_of` their arguments.
     - `deciding`: positions of the integers on which facts may depend; None before the first facts.
     """
 
@@ -60,6 +61,7 @@ class RepeatedTapedCall:
         self.scalars = [(name, k) for k, name in call.scalars]
         self.known: dict[Hashable, Any] = {}
         self.deciding: list[int] | None = None
+        self.steps: dict[tuple[int, Hashable], Any] = {}
         self._gradient: tuple[Adjoints, GradientPlan] | None = None
         self._commands: tuple[Executable, Buffers, RepeatedCommands] | None = None
 

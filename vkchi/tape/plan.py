@@ -12,10 +12,12 @@ from vkchi.autodiff.results import CompiledGradient, GradientRequest, GradientSp
 from vkchi.cache.query_cache import text_of
 from vkchi.calls.call import types_apart
 from vkchi.calls.facts import does_warn, facts
+from vkchi.calls.repeated import buffers_of
 from vkchi.errors import DeviceError, GradientError
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.contexts import restoring
 from vkchi.ir.core import ADJOINT, COUNT, DUAL, WIDTH
+from vkchi.launch.commands import RepeatedCommands
 from vkchi.launch.compiled_kernel import CompiledKernel
 from vkchi.launch.executable import Arrays, Executable, count_reader
 from vkchi.ndarray import Ndarray
@@ -187,11 +189,7 @@ class GradientPlan:
         self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays,
         repeated: RepeatedTapedCall | None,
     ) -> None:  # fmt: skip
-        given = {**arrays, **{self.made.adjoints[k]: v for k, v in adjoints.items()
-                              if k in self.made.adjoints}}  # fmt: skip
-        own = {name: self._like(name, arrays[of]) for name, of in self.own}
-        executable, buffers = self._make_room(args, given)
-        everything = {**given, **own, **buffers}
+        executable, everything = self._complete(args, arrays, adjoints)
         sites = executable.artifact.sites_among(())
         if sites:
             self.runtime.reports.expect()
@@ -201,6 +199,37 @@ class GradientPlan:
             repeated.launch(executable, args, everything)
         else:
             executable.record(executable.bind(args, everything))
+
+    def _complete(
+        self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays
+    ) -> tuple[Executable, dict[str, Storage]]:
+        """Return the executable of a launch, and all arrays that it takes."""
+        given = {**arrays, **{self.made.adjoints[k]: v for k, v in adjoints.items()
+                              if k in self.made.adjoints}}  # fmt: skip
+        own = {name: self._like(name, arrays[of]) for name, of in self.own}
+        executable, buffers = self._make_room(args, given)
+        return executable, {**given, **own, **buffers}
+
+    def commands(
+        self, args: tuple[Any, ...], arrays: Arrays, adjoints: Arrays,
+        scalars: Sequence[tuple[int, str]],
+    ) -> RepeatedCommands | None:  # fmt: skip
+        """Return commands of a launch that can be repeated with other `scalars`.
+
+        None if a launch does more than run these: reports, counts on the device, checks of debug
+        mode, counting for specialization; and if an array shares its memory with other code.
+        """
+        if not all(room.is_known for room in self.rooms):
+            return None
+        if self.made.undefined and self.runtime.options.debug:
+            return None
+        executable, everything = self._complete(args, arrays, adjoints)
+        is_plain = executable is self.main and not executable.artifact.sites_among(())
+        if not is_plain or buffers_of(everything) is None:
+            return None
+        bound = executable.bind(args, everything)
+        made = RepeatedCommands(executable, bound, scalars)
+        return made if made.met is None else None
 
     def reserve(self, args: tuple[Any, ...], arrays: Arrays) -> None:
         """Allocate a launch's buffers if the host can compute their size. Raises DeviceError."""

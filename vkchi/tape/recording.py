@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from vkchi.analysis.memory.boxes import Box
 from vkchi.calls.call import KernelCall, LaunchRequest
@@ -68,6 +68,24 @@ class FunctionContext(NamedTuple):
     skipped: str | None
 
 
+T = TypeVar("T")
+
+
+class UpToDate(Generic[T]):
+    """Attribute of a recording, which is brought up to date (`settle`) before it is read."""
+
+    def __set_name__(self, owner: type[Recording], name: str) -> None:
+        self.name = name
+
+    def __get__(self, recording: Recording, owner: type[Recording]) -> T:
+        recording.settle()
+        found: T = recording.__dict__[self.name]
+        return found
+
+    def __set__(self, recording: Recording, value: T) -> None:
+        recording.__dict__[self.name] = value
+
+
 class Recording(SafeContext):
     """Tracks which arrays hold derivatives, and where derivatives are lost.
 
@@ -87,6 +105,11 @@ class Recording(SafeContext):
     # True if custom-gradient functions and host computations are recorded as steps.
     records_functions = False
     loss: Any = None  # the differentiated array, if any
+    entries: UpToDate[list[TapeStep]] = UpToDate()
+    ledger: UpToDate[Ledger] = UpToDate()
+    mutation_log: UpToDate[MutationLog] = UpToDate()
+    snapshots: UpToDate[Snapshots] = UpToDate()
+    races: UpToDate[RaceFinder] = UpToDate()
 
     def __init__(self, runtime: Runtime, budget_bytes: int | None = None) -> None:
         self.runtime, self.thread, self.budget_bytes = runtime, get_ident(), budget_bytes
@@ -94,7 +117,7 @@ class Recording(SafeContext):
         self.inside: dict[int, FunctionContext] = {}
         self.state = "new"
         self.unfinished: dict[int, list[str | Storage]] = {}
-        self.entries: list[TapeStep] = []
+        self.entries = []
         ledger = self.ledger = Ledger(self.on_access, runtime.exported)
         self.mutation_log = MutationLog(ledger)
         self.snapshots = Snapshots(budget_bytes, ledger)
@@ -111,6 +134,9 @@ class Recording(SafeContext):
     def skipped(self) -> str | None:
         found = self.inside.get(get_ident()) if self.inside else None
         return found.skipped if found is not None else None
+
+    def settle(self) -> None:
+        """Record the calls that ran and are not recorded yet."""
 
     def enter(self) -> None:
         self.state = "recording"
@@ -196,25 +222,36 @@ class Recording(SafeContext):
     ) -> Any:  # fmt: skip
         """Run a kernel and return its result.
 
-        Before, begin the reads of its gradient, and copy the contents that it overwrites and
-        earlier gradients will read. Afterwards, record where it stored derivatives and constants,
-        and what it read. `call` is None if its facts were known before; `met` are the lost
-        gradients in its arrays. Raises DeviceError if memory is short.
+        Before, `begin_launch`. Afterwards, record where it stored derivatives and constants, and
+        what it read. `call` is None if its facts were known before; `met` are the lost gradients in
+        its arrays. Raises DeviceError if memory is short.
         """
         facts, bound = launch.facts, launch.bound
         if facts.made is not None and facts.made.rooms:
             facts.made.reserve(launch.args, bound.arrays)
+        self.begin_launch(launch, is_known=call is None)
+        result = launch.launch(args)
+        if call is not None:
+            self.define(call, facts, met)
+        else:
+            self.note_known(launch)
+        return result
+
+    def begin_launch(self, launch: Launch, *, is_known: bool = True) -> None:
+        """Begin the reads of a call's gradient, and copy the contents that the call overwrites and
+        earlier gradients will read. `is_known`: its facts were known before."""
+        facts, bound = launch.facts, launch.bound
         for name, box, point in facts.needs:
             array = bound.arrays[name]
-            if call is not None and array.is_gradient:  # these change without notification
+            if not is_known and array.is_gradient:  # these change without notification
                 launch.reads[name] = Read(array, box, array.copied())
             else:
                 launch.reads[name] = self.snapshots.want(bound.accounts[name], array, box, point)
         self.protect(facts.writes, bound.accounts, bound.who)
-        result = launch.launch(args)
-        if call is not None:
-            self.define(call, facts, met)
-            return result
+
+    def note_known(self, launch: Launch) -> None:
+        """Record what a call with known facts stored and read."""
+        facts, bound = launch.facts, launch.bound
         for name, fills in facts.constants:
             bound.accounts[name].fills = fills
         for name, part in facts.stores:
@@ -223,7 +260,6 @@ class Recording(SafeContext):
             for name, part in facts.uses:
                 bound.accounts[name].definitions.put(part)
             self.used[id(facts)] = facts
-        return result
 
     def define(self, call: KernelCall, facts: CallFacts, met: Sequence[MetLoss]) -> None:
         """Record where a finished call stored derivatives and constants, and what it read."""

@@ -17,6 +17,7 @@ between them. A state is a copy of every array that calls or Python write inside
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Sequence
 from math import comb
 
@@ -78,6 +79,8 @@ class Snapshots:
     - `start`: with a memory budget, the initial contents of every array that was written.
     - `is_over`: the budget is exceeded, so that calls must be repeated.
     - `is_reversing`: gradients are running; the budget does not apply.
+    - `copied`: without a memory budget, the copies made so far, and their reads.
+    - `ready`: copies that are there already, in the order in which they will be asked for.
     - `by_elements`: steps repeat writes of Python to single elements, not to whole arrays.
     - `rewritten`: arrays that Python has written; with `by_elements`, `before` is their state
       before these writes, `cuts` are elements in which a constant replaced a derivative, and `sums`
@@ -93,6 +96,8 @@ class Snapshots:
         self.before = State()
         self.cuts: list[tuple[Storage, Index | None]] = []
         self.sums: list[tuple[Storage, Index | None]] = []
+        self.copied: list[tuple[list[Read], Storage]] = []
+        self.ready: deque[Storage] = deque()
         self.saved_bytes = 0
         self.is_over = self.is_reversing = False
 
@@ -153,7 +158,10 @@ class Snapshots:
     def copy(self, reads: list[Read]) -> Storage:
         """Copy the parts of one array, and count the bytes. Raises DeviceError."""
         try:
-            copy = copy_boxes(reads[0].array, [read.box for read in reads])
+            if self.ready:
+                copy = self.ready.popleft()
+            else:
+                copy = copy_boxes(reads[0].array, [read.box for read in reads])
         except DeviceError as e:
             raise DeviceError(
                 f"{e}; the tape has saved {self.saved_bytes} bytes of arrays that kernels "
@@ -161,6 +169,8 @@ class Snapshots:
                 "again"
             ) from None
         self.saved_bytes += copy.size_bytes
+        if self.budget_bytes is None:
+            self.copied.append((reads, copy))
         return copy
 
     def count(self, size_bytes: int) -> None:

@@ -62,6 +62,7 @@ from vkchi.tape.arguments import (
     unwritten_error,
 )
 from vkchi.tape.call_facts import KnownCalls, facts_of, keep_facts, uses_of
+from vkchi.tape.call_paths import MOST_CALLS, CallPath, prepare
 from vkchi.tape.custom import CustomGradientCall
 from vkchi.tape.ledger import derivative_at
 from vkchi.tape.log import (
@@ -140,6 +141,7 @@ class Tape(Recording):
     """
 
     title, records_functions = "ti.ad.Tape", True
+    path: CallPath | None = None  # the calls so far, if no others were made than known ones
 
     def __init__(
         self,
@@ -185,6 +187,7 @@ class Tape(Recording):
         if self.has_loss:
             set_loss(self.loss, 0.0)
         self.enter()
+        self.path = None if self.analyzes_all else CallPath(self)
         return self
 
     def leave(self, kind: Any, error: Any, traceback: Any) -> None:
@@ -206,6 +209,17 @@ class Tape(Recording):
     def close(self) -> None:
         self.kept = None
         super().close()
+
+    def settle(self) -> None:
+        path = self.path
+        if path is not None:
+            with restoring(self.runtime.lock), self.runtime.lock:  # other threads may launch
+                self.path = None
+                path.catch_up()
+
+    def may_prepare(self) -> bool:
+        """True if nothing but its calls decides about the gradients of the tape."""
+        return self.clear_gradients and self.adjust_seeds is None and not self.runtime.exported
 
     @property
     def is_left(self) -> bool:
@@ -235,8 +249,16 @@ class Tape(Recording):
             )
         if self.state != "recording":
             raise KernelRuntimeError("the gradients of a tape can be evaluated once, inside it")
+        path = self.path
+        if path is not None:
+            with restoring(self.runtime.lock), self.runtime.lock:  # other threads may launch
+                self.report = path.run_gradients()
+            if self.report is not None:
+                return
         self.end_recording([self.loss])
         self.run_gradients([(self.loss, 1.0)])
+        if path is not None:
+            prepare(self, path.node)
         if self.grad_check:
             from vkchi.tape.ad.differences import check_tape
 
@@ -429,19 +451,31 @@ class Tape(Recording):
 
     # --- recording -------------------------------------------------------------------------------
 
+    def launch(self, name: str, kernel: CompiledKernel, args: tuple[Any, ...]) -> Any:
+        path = self.path
+        call = None if path is None else path.find(kernel, args)
+        if path is None or call is None:
+            return super().launch(name, kernel, args)
+        return path.follow(name, call)
+
     def run(self, name: str, kernel: CompiledKernel, args: tuple[Any, ...]) -> Any:
         """Run a kernel and return its result.
 
         If the facts about the call are known and it accesses no exported arrays, it is not
         analyzed.
         """
+        path = self.path
+        self.settle()
         is_plain = not (self.analyzes_all or self.runtime.exported or self.is_paused)
         found = self.known.find(name, kernel, args) if is_plain else None
         if found is None:
             return super().run(name, kernel, args)
-        launch = Launch(found[0], args, found[1])
+        launch, saved = Launch(found[0], args, found[1]), len(self.snapshots.copied)
         result = self.record_launch(launch, None, args)
         self.entries.append(launch)
+        if path is not None and path.length < MOST_CALLS:
+            path.extend(launch, saved)
+            self.path = path
         return result
 
     def launch_noted(self, given: LaunchRequest) -> Any:

@@ -13,11 +13,12 @@ import pytest
 import vkchi as ti
 from vkchi.errors import DeviceError, GradientError, KernelRuntimeError
 from vkchi.fields.storage import Storage
+from vkchi.launch.compiled_kernel import CompiledKernel
 from vkchi.launch.entry import Entry
 from vkchi.runtime import current_runtime
 from vkchi.tape import call_facts
 from vkchi.tape.call_facts import KnownCalls
-from vkchi.tape.recording import Recording
+from vkchi.tape.call_paths import CallPath
 
 pytestmark = pytest.mark.device
 N = 5
@@ -97,14 +98,20 @@ def world() -> World:
 def known(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of kernels whose calls were not analyzed."""
     found: list[str] = []
-    find = KnownCalls.find
+    find, follow = KnownCalls.find, CallPath.find
 
     def look(self: KnownCalls, name: str, *rest: Any) -> Any:
         known = find(self, name, *rest)
         found.extend([name] if known is not None else [])
         return known
 
+    def look_at_path(self: CallPath, kernel: CompiledKernel, args: tuple[Any, ...]) -> Any:
+        known = follow(self, kernel, args)
+        found.extend([kernel.artifact.name] if known is not None else [])
+        return known
+
     monkeypatch.setattr(KnownCalls, "find", look)
+    monkeypatch.setattr(CallPath, "find", look_at_path)
     return found
 
 
@@ -533,6 +540,7 @@ def test_no_memory_for_copies(world: World, monkeypatch: pytest.MonkeyPatch) -> 
         with monkeypatch.context() as m, pytest.raises(DeviceError) as caught:
             m.setattr(Storage, "copied", fail)
             m.setattr(Storage, "copied_rows", fail)
+            current_runtime().spare_copies.clear()
             world.scale(2.0)
         said.append(str(caught.value))
         world.scale(2.0)
@@ -556,11 +564,11 @@ def test_no_memory_for_copies(world: World, monkeypatch: pytest.MonkeyPatch) -> 
 def test_another_thread_reads_while_calls_are_recorded(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for _ in range(2):
+    for _ in range(3):
         assert world.slopes(world.usual) == USUAL
-    launch, threads, calls = Recording.record_launch, [], []
+    launch, threads, calls = CallPath.follow, [], []
 
-    def launch_beside(self: Recording, *args: Any) -> Any:
+    def launch_beside(self: CallPath, *args: Any) -> Any:
         calls.append(args)
         if len(calls) == 3:
             threads.append(threading.Thread(target=lambda: world.x[0]))
@@ -568,7 +576,7 @@ def test_another_thread_reads_while_calls_are_recorded(
             threads[0].join(0.2)
         return launch(self, *args)
 
-    monkeypatch.setattr(Recording, "record_launch", launch_beside)
+    monkeypatch.setattr(CallPath, "follow", launch_beside)
     assert world.slopes(world.usual) == USUAL
     threads[0].join()
     assert world.slopes(world.usual) == USUAL

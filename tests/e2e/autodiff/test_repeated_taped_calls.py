@@ -27,8 +27,9 @@ def repeats(monkeypatch) -> list[str]:
     """Names of kernels whose calls were like one before."""
     from vkchi.calls import call as calls
     from vkchi.tape.call_facts import KnownCalls
+    from vkchi.tape.call_paths import CallPath
 
-    found, repeat, follow = [], calls.repeat_call, KnownCalls.find
+    found, repeat, follow, find = [], calls.repeat_call, KnownCalls.find, CallPath.find
     monkeypatch.setattr(
         calls, "repeat_call", lambda name, *rest: found.append(name) or repeat(name, *rest)
     )
@@ -38,7 +39,13 @@ def repeats(monkeypatch) -> list[str]:
         found.extend([name] if known is not None else [])
         return known
 
+    def look_at_path(self, kernel, args):
+        known = find(self, kernel, args)
+        found.extend([kernel.artifact.name] if known is not None else [])
+        return known
+
     monkeypatch.setattr(KnownCalls, "find", look)
+    monkeypatch.setattr(CallPath, "find", look_at_path)
     return found
 
 
