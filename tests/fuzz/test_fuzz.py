@@ -38,7 +38,8 @@ WHOLE = ("peel", "split", "simplify_fast")  # not after the split; like another
 
 SMALL: dict[str, Any] = {
     "GROUPS": (1, 1), "LAUNCHES": 1 << 40, "RUN_ALONE": 0, "SHARE_ITERATIONS": 0, "SHARE_LIGHT": 0,
-    "SHARE_ROW": 1, "SHARE_STRIP": 1, "REDUCTION_ITERATIONS": 2, "REDUCTION_WORK": (2, 2),
+    "CACHE_BYTES": 1, "CACHE_LINE": 8, "LEAST_RIVAL_STRIP": 1, "SHARE_ROW": 1, "SHARE_STRIP": 1,
+    "REDUCTION_ITERATIONS": 2, "REDUCTION_WORK": (2, 2),
 }  # fmt: skip
 
 

@@ -34,12 +34,14 @@ LEFT_OUT = frozenset({
 })  # fmt: skip
 SHRUNK = (
     "bins", "bounds", "coarsen", "commoning", "distribute", "expand", "fusion", "gather", "indices",
-    "jam", "jam_sums", "lanes", "peel", "promote", "reduce", "remainders", "unroll_words",
+    "interchange", "jam", "jam_sums", "lanes", "peel", "promote", "reduce", "remainders", "strips",
+    "unroll_words",
 )  # fmt: skip
 LONG = frozenset({"own_loads"})  # files that run long even so
 TINY = {
     "BLOCK": 2, "GROUPS": (2, 2), "SPARE": 1, "SHARE_ITERATIONS": 1, "SHARE_LIGHT": 1,
     "COARSEN_STRIP": 2, "LANES_ITERATIONS": 1, "REDUCTION_ITERATIONS": 4,
+    "CACHE_BYTES": 128, "RIVAL_STRIP": 6, "LEAST_RIVAL_STRIP": 2,
     "REDUCTION_WORK": (1, 1), "BIN_ATOMICS": (1, 1), "LAUNCHES": 1 << 40, "RUN_ALONE": 0.0,
 }  # fmt: skip
 LARGEST = 24  # extents beyond it are shrunk

@@ -121,6 +121,7 @@ REMARKS = {
     "peel": "iterations at the borders run apart from the others (index-set splitting)",
     "predicate": "short branches are executed without jumps (if-conversion)",
     "reroll": "repeated code in it is executed by a serial loop (loop rerolling)",
+    "strips": "an invocation executes a strip of iterations, to use cache lines (loop blocking)",
     "unroll": "a serial loop executes several iterations at once (partial unrolling)",
     "unroll_loads": "a short serial loop is unrolled, so that its loads run once",
     "unroll_sums": "a short serial loop is unrolled, so that each of its sums has one element",
@@ -172,6 +173,8 @@ ENTRIES: dict[str, PassEntry] = {
     "reduce": PassEntry("loops.reduce:reduce", "caps log", ATOMICS.keys()),
     "jam": PassEntry("loops.jam:jam", "caps log", ("parallel",)),
     "jam_sums": PassEntry("loops.jam:jam_reductions", "caps", ATOMICS.keys()),
+    "interchange": PassEntry("mapping.axis_order:interchange_axes", needs=("parallel",)),
+    "strips": PassEntry("loops.strips:block_rivals", "caps", ("parallel",)),
     "indices": PassEntry("rewrite.indices:order_indices", needs=("elem",)),
     "commoning": PassEntry("loops.commoning:common_loads", needs=("for",)),
     "promote": PassEntry("memory.promote:promote_elements", needs=BRANCHES),
@@ -251,6 +254,7 @@ REDUCTIONS: tuple[PassStep | Cleanup, ...] = (
     ),
     PassStep("coarsen", "before reduce, which hoists reductions out of the serial loops it makes"),
     Cleanup(TERMS, "hoists accumulator addresses out of the reduction loop"),
+    PassStep("interchange", "before jam_sums and jam, which keep the order of axes"),
     PassStep("jam_sums", "before reduce, which separates the terms of a reduction"),
     PassStep("bins", "before reduce, which would hoist the same atomics"),
     PassStep("reduce", "needs final loops and addresses, and makes new ones"),
@@ -264,6 +268,7 @@ MAPPING: tuple[PassStep | Cleanup, ...] = (
     ),
     PassStep("indices", "canonicalises indices, from which jam reads how addresses vary"),
     PassStep("jam", "after reduce, which makes serial loops; before map_grid, which maps the axes"),
+    PassStep("strips", "after jam, which makes words of straight code; before map_grid"),
     PassStep("unroll_loads", "after jam, which shares loads of short loops"),
     Cleanup(
         ("indices", *TERMS, "bounds"),
@@ -326,10 +331,10 @@ STAGES = {
 # Optimizations that are not required for correctness; `VKCHI_PASSES` can disable them.
 OPTIONAL = frozenset({
     "bases", "bins", "broadcast", "coarsen", "combine", "commoning", "demote", "demote_all",
-    "divisions", "fills", "fission", "forward", "fusion", "indices", "inspector", "jam", "jam_sums",
-    "jump_threading", "lanes", "licm", "listing", "neighbours", "peel", "predicate", "promote",
-    "reduce", "remainders", "reroll", "roots", "rounds", "scatter", "speculate", "stores_last",
-    "unroll", "unroll_loads", "unroll_sums",
+    "divisions", "fills", "fission", "forward", "fusion", "indices", "inspector", "interchange",
+    "jam", "jam_sums", "jump_threading", "lanes", "licm", "listing", "neighbours", "peel",
+    "predicate", "promote", "reduce", "remainders", "reroll", "roots", "rounds", "scatter",
+    "speculate", "stores_last", "strips", "unroll", "unroll_loads", "unroll_sums",
 })  # fmt: skip
 
 # Passes that run on loops over arrays without branches and reductions.
@@ -442,6 +447,7 @@ PASSES["jam_sums"] = Pass("jam_sums", CPU)
 PASSES["jump_threading"] = Pass("jump_threading", CPU)
 PASSES["peel"] = Pass("peel", CPU)
 PASSES["speculate"] = Pass("speculate", CPU)
+PASSES["strips"] = Pass("strips", CPU)
 PASSES["remainders"] = Pass("remainders", CPU)
 PASSES["lanes"] = Pass("lanes", CPU)
 PASSES["listing"] = Pass("listing", CPU)

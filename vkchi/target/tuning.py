@@ -99,6 +99,12 @@ JAM_STRAIGHT_OPS = 40  # of straight-line code
 JAM_WORD_OPS = 100  # of straight-line code on CPUs, at a factor of two
 JAM_WORDS = 4  # of each array at once; more were not faster
 
+CACHE_LINE = 64  # bytes, of CPUs; the second cache and its ways; pages with known addresses
+CACHE_BYTES, CACHE_WAY, PAGE, PAGES = 1 << 20, 1 << 17, 4096, 2048
+# Iterations of a strip of an axis that rivals the lanes'; a line for each fills half of the first
+# cache.
+RIVAL_STRIP, LEAST_RIVAL_STRIP = 256, 16
+
 UNROLL_FACTOR = 4
 UNROLL_OPS = 32  # of a body, which is emitted five times
 UNROLL_LOADED = 8  # scalars loaded per iteration; bounds register pressure

@@ -21,10 +21,32 @@ from collections.abc import Iterator, Sequence
 
 from vkchi.analysis.memory.alias import location_of
 from vkchi.analysis.parallel_loops import is_numbered
-from vkchi.ir.core import Op, Param, Value, constant_int, walk
+from vkchi.analysis.values.host_numbers import list_length
+from vkchi.ir.builder import Builder
+from vkchi.ir.core import Func, Op, Param, Region, Value, constant_int, walk
 from vkchi.ir.iteration_space import Order
 from vkchi.ir.ops import LoopAxis, axes_of
+from vkchi.ir.rebuild import rebuild_loops
 from vkchi.types import Array, Type
+
+
+def interchange_axes(fn: Func) -> Func:
+    """Loop interchange: bring the axes of each loop into their best order.
+
+    Later passes take the last axis for that of the lanes. Loops with a demanded workgroup size or
+    an active list stay, and those whose best order divides an axis (`find_order`).
+    """
+
+    def visit(b: Builder, op: Op, args: tuple[Value, ...]) -> Sequence[Value] | None:
+        order = () if op.attr is not None or list_length(op.args[1]) else find_order(op)
+        if not order or any(n for _, n, _ in order):
+            return None
+        axes, body = [k for k, _, _ in order], op.regions[0]
+        bounds = [v for k in axes for v in args[2 * k : 2 * k + 2]]
+        b.parallel(bounds, Region(tuple([body.params[k] for k in axes]), body.ops), name=op.name)
+        return ()
+
+    return rebuild_loops(fn, visit)
 
 
 def find_order(op: Op) -> Order:
