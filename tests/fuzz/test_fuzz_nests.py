@@ -32,7 +32,7 @@ from vkchi.types import scalar_named
 
 __all__ = ["plain_functions", "small_machine"]  # fixtures of all tests here
 PROGRAMS = int(os.environ.get("VKCHI_FUZZ", "20"))
-PASSES = ("interchange", "strips")
+PASSES = ("interchange", "jam", "narrow", "strips")
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 12, 16, 17)
 TYPES = ("f32", "i32", "u32", "u8", "i8", "u16", "i16")
 PLAIN = ("f32", "i32", "u32")  # that all devices store
@@ -46,7 +46,8 @@ class Nest:
         rng = self.rng
         self.axes = "ijk"[: rng.choice((2, 2, 3))]
         self.begins = {a: rng.choice((0, 0, 1, 2)) for a in self.axes}
-        self.extents = {a: rng.choice(EXTENTS) for a in self.axes}
+        extents = EXTENTS if len(self.axes) == 2 else EXTENTS[:6]
+        self.extents = {a: rng.choice(extents) for a in self.axes}
         self.arrays: dict[str, tuple[str, tuple[int, ...]]] = {}
         self.lines: list[str] = []
         self.count = 0
@@ -100,13 +101,40 @@ class Nest:
         return v if t == "i32" else self.emit(f"cast {v} : i32")
 
     def value(self) -> str:
-        """The sum of loads from one array: along a permutation of axes, from near elements."""
+        """The sum of loads from one array: along a permutation of axes, from near elements. In a
+        third of the cases they are in a serial loop, in another third behind a condition."""
         rng = self.rng
         axes = "".join(rng.sample(self.axes, rng.choice((len(self.axes), len(self.axes), 1))))
         name, total = self.array(axes, 2), ""
+        kind = rng.choice(("plain", "for", "if"))
+        if kind == "for":
+            return self.serial(name, axes)
+        if kind == "if":
+            condition = self.emit(f"gt {self.value()}, %n2_ : u1")
+            branch = self.emit(f"if {condition} : i32 {{")
+            inner = self.load(name, axes, dict.fromkeys(axes, rng.choice((0, 1))))
+            self.lines += [f"yield {inner}", "} {", "yield %n0_", "}"]
+            return branch
         for _ in range(rng.randint(1, 3)):
             v = self.load(name, axes, {a: rng.choice((0, 0, 1, 2)) for a in axes})
             total = self.emit(f"add {total}, {v} : i32") if total else v
+        return total
+
+    def serial(self, name: str, axes: str) -> str:
+        """A loop over up to three neighbours along the last axis."""
+        k, s = (self.emit("").split(" ")[0] for _ in range(2))
+        del self.lines[-2:]
+        total = self.emit(f"for %n0_, %n{self.rng.randint(1, 3)}_, %n0_ : i32 {{")
+        self.lines.append(f"^({k}: i32, {s}: i32)")
+        *slow, last = axes
+        at = self.emit(f"add %{last}, {k} : i32")
+        t = self.arrays[name][0]
+        place = self.emit(
+            f"elem %{name}, {', '.join([*(f'%{a}' for a in slow), at])} : ptr<{t} global>"
+        )
+        v = self.emit(f"load {place} : {t}")
+        v = v if t == "i32" else self.emit(f"cast {v} : i32")
+        self.lines += [f"yield {self.emit(f'add {s}, {v} : i32')}", "}"]
         return total
 
     def own_element(self) -> tuple[str, str]:
@@ -148,11 +176,11 @@ def results(code: Func | Program, values: dict[str, Any]) -> dict[str, Any]:
     return copies
 
 
-def check(nest: Nest, before: Program, after: Program, values: dict[str, Any], what: str) -> None:
+def check(after: Program, values: dict[str, Any], want: dict[str, Any], what: str) -> None:
     verify_program(after)
-    want, got = results(before, values), results(after, values)
+    got = results(after, values)
     for name in want:
-        text = f"{what}, {name}\n{print_program(before)}\n{print_program(after)}"
+        text = f"{what}, {name}\n{print_program(after)}"
         np.testing.assert_array_equal(got[name], want[name], text)
 
 
@@ -160,17 +188,20 @@ def check(nest: Nest, before: Program, after: Program, values: dict[str, Any], w
 def test_passes_keep_results(seed: int) -> None:
     nest = Nest(seed)
     before, values = parse(nest.text), nest.arguments()
+    want, text = results(before, values), print_program(before)
     for name in PASSES:
-        check(nest, before, apply_pass(before, pipeline.PASSES[name]), values, f"{name} {seed}")
+        after = apply_pass(before, pipeline.Pass(name, NARROW))
+        if print_program(after) != text:
+            check(after, values, want, f"{name}, seed {seed}\n{nest.text}")
 
 
 @pytest.mark.parametrize("caps", [FULL, NARROW], ids=["full", "processor"])
 @pytest.mark.parametrize("seed", range(PROGRAMS))
 def test_pipeline_keeps_results(seed: int, caps: Caps) -> None:
     nest = Nest(seed)
-    before = parse(nest.text)
+    before, values = parse(nest.text), nest.arguments()
     program, _ = pipeline.optimize_kernel(before.funcs[0], caps, Options())
-    check(nest, before, program, nest.arguments(), f"the pipeline {seed}")
+    check(program, values, results(before, values), f"the pipeline, seed {seed}\n{nest.text}")
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +227,6 @@ def test_device_agrees(device: Device, seed: int) -> None:
 
 def test_passes_change_programs() -> None:
     for name in PASSES:
-        before = [parse(Nest(seed).text) for seed in range(PROGRAMS)]
-        changed = [apply_pass(p, pipeline.PASSES[name]) for p in before]
+        before = [parse(Nest(seed).text) for seed in range(60)]
+        changed = [apply_pass(p, pipeline.Pass(name, NARROW)) for p in before]
         assert any(print_program(a) != print_program(b) for a, b in zip(before, changed)), name

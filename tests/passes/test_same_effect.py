@@ -34,8 +34,8 @@ LEFT_OUT = frozenset({
 })  # fmt: skip
 SHRUNK = (
     "bins", "bounds", "coarsen", "commoning", "distribute", "expand", "fusion", "gather", "indices",
-    "interchange", "jam", "jam_sums", "lanes", "peel", "promote", "reduce", "remainders", "strips",
-    "unroll_words",
+    "interchange", "jam", "jam_sums", "lanes", "narrow", "peel", "promote", "reduce", "remainders",
+    "strips", "unroll_words",
 )  # fmt: skip
 LONG = frozenset({"own_loads"})  # files that run long even so
 TINY = {

@@ -118,6 +118,7 @@ REMARKS = {
     "inspector": "a serial loop tests its guard for 32 iterations at a time (inspector-executor)",
     "jam": "an invocation executes adjacent iterations together (unroll-and-jam)",
     "jam_sums": "an invocation sums adjacent iterations together (unroll-and-jam)",
+    "narrow": "short serial loops and branches become straight-line code, to access words",
     "peel": "iterations at the borders run apart from the others (index-set splitting)",
     "predicate": "short branches are executed without jumps (if-conversion)",
     "reroll": "repeated code in it is executed by a serial loop (loop rerolling)",
@@ -175,6 +176,7 @@ ENTRIES: dict[str, PassEntry] = {
     "jam_sums": PassEntry("loops.jam:jam_reductions", "caps", ATOMICS.keys()),
     "interchange": PassEntry("mapping.axis_order:interchange_axes", needs=("parallel",)),
     "strips": PassEntry("loops.strips:block_rivals", "caps", ("parallel",)),
+    "narrow": PassEntry("loops.narrow:straighten_narrow", "caps memo", BRANCHES),
     "indices": PassEntry("rewrite.indices:order_indices", needs=("elem",)),
     "commoning": PassEntry("loops.commoning:common_loads", needs=("for",)),
     "promote": PassEntry("memory.promote:promote_elements", needs=BRANCHES),
@@ -266,6 +268,7 @@ MAPPING: tuple[PassStep | Cleanup, ...] = (
     PassStep(
         "promote", "after forward, which handles straight code; before jam, which copies addresses"
     ),
+    PassStep("narrow", "before jam, which unrolls straight code"),
     PassStep("indices", "canonicalises indices, from which jam reads how addresses vary"),
     PassStep("jam", "after reduce, which makes serial loops; before map_grid, which maps the axes"),
     PassStep("strips", "after jam, which makes words of straight code; before map_grid"),
@@ -332,15 +335,15 @@ STAGES = {
 OPTIONAL = frozenset({
     "bases", "bins", "broadcast", "coarsen", "combine", "commoning", "demote", "demote_all",
     "divisions", "fills", "fission", "forward", "fusion", "indices", "inspector", "interchange",
-    "jam", "jam_sums", "jump_threading", "lanes", "licm", "listing", "neighbours", "peel",
+    "jam", "jam_sums", "jump_threading", "lanes", "licm", "listing", "narrow", "neighbours", "peel",
     "predicate", "promote", "reduce", "remainders", "reroll", "roots", "rounds", "scatter",
     "speculate", "stores_last", "strips", "unroll", "unroll_loads", "unroll_sums",
 })  # fmt: skip
 
 # Passes that run on loops over arrays without branches and reductions.
 USUAL = (
-    "split", "simplify", "dce", "peel", "fission", "forward", "bounds", "indices", "jam",
-    "map_grid", "licm", "unroll", "legalize", "divisions", "access",
+    "split", "simplify", "dce", "peel", "fission", "forward", "bounds", "interchange", "indices",
+    "jam", "strips", "map_grid", "licm", "unroll", "legalize", "divisions", "access",
     "broadcast", "neighbours", "rounds", "stores_last", "arithmetic", "bases",
 )  # fmt: skip
 
@@ -446,6 +449,7 @@ PASSES["inspector"] = Pass("inspector", CPU)
 PASSES["jam_sums"] = Pass("jam_sums", CPU)
 PASSES["jump_threading"] = Pass("jump_threading", CPU)
 PASSES["peel"] = Pass("peel", CPU)
+PASSES["narrow"] = Pass("narrow", CPU)
 PASSES["speculate"] = Pass("speculate", CPU)
 PASSES["strips"] = Pass("strips", CPU)
 PASSES["remainders"] = Pass("remainders", CPU)

@@ -12,8 +12,8 @@ to keep the device busy must remain. The pass unrolls by four, then once more by
 step gives two-axis blocks, or serves loops that carry too much for four. If the trip count may not
 be a multiple, a branch runs the last iterations one by one.
 
-Straight-line code that accesses contiguous memory along the last axis is also unrolled, if the
-first iteration is aligned. Its adjacent loads and stores become vector accesses, or on CPUs words
+Straight-line code that accesses contiguous memory along the last axis is also unrolled, from
+an aligned iteration. Its adjacent loads and stores become vector accesses, or on CPUs words
 (`neighbours`). `jam_reductions` does the same for code that only loads and reduces.
 
 Legality: iterations of a `parallel` may run concurrently in any order, so every interleaving is
@@ -129,11 +129,13 @@ class AxisVariances(dict[tuple[Region, int], AxisVariance]):
 
 
 class JamPlan(NamedTuple):
-    """Plan of an unroll-and-jam: the axis, the values that vary along it, and the unroll factor."""
+    """Plan of an unroll-and-jam: the axis, the values that vary along it, and the unroll factor.
+    `missing`: iterations that the first group lacks, so that the others are aligned."""
 
     axis: int
     variance: AxisVariance
     factor: int
+    missing: int = 0
 
 
 def may_jam(op: Op) -> Verdict:
@@ -202,15 +204,17 @@ def choose_neighbours(
         return False
     if not has_enough(op, last, factor, caps):
         return FEW
-    if first is None or first % factor or not (caps.scalar_lanes or is_multiple(axis, factor)):
-        return UNALIGNED  # on GPUs the remainder branch costs more than it gains
+    if first is None or (first % factor and factor == tuning.JAM_FACTORS[1]):
+        return UNALIGNED  # a branch for partial groups costs more than pairs of words gain
+    if not caps.scalar_lanes and (first % factor or not is_multiple(axis, factor)):
+        return UNALIGNED  # on GPUs it always does
     if not caps.scalar_lanes and (
         len(body.ops) > tuning.JAM_STRAIGHT_OPS or not has_small_body(op, tuning.JAM_OPS)
     ):
         return LONG
     if not is_mostly_contiguous(op):
         return SCATTERED
-    return JamPlan(last, variances[body, last], factor)
+    return JamPlan(last, variances[body, last], factor, first % factor)
 
 
 def elements_per_access(op: Op, caps: Caps) -> int | None:
@@ -224,8 +228,9 @@ def elements_per_access(op: Op, caps: Caps) -> int | None:
     wide, narrow = tuning.JAM_FACTORS
     if not caps.scalar_lanes:
         return wide if bits >= 32 else None
-    factor = narrow if bits >= 32 else wide
-    return factor if has_small_body(op, tuning.JAM_WORD_OPS * narrow // factor) else None
+    if not has_small_body(op, tuning.JAM_WORD_OPS):
+        return None
+    return narrow if bits >= 32 else wide
 
 
 def is_mostly_contiguous(op: Op) -> bool:
@@ -367,12 +372,14 @@ def scalars(t: Type) -> int:
 
 
 def build_jammed(b: Builder, op: Op, args: Sequence[Value], choice: JamPlan) -> None:
-    k, _, factor = choice
+    k, _, factor, missing = choice
     axis = axes_of(op)[k]
     begin, end = axis.begin, axis.end
     t = scalar_of(begin.type)
     zero, one, step = (b.const(n, t) for n in (0, 1, factor))
-    is_even = is_multiple(axis, factor)
+    if missing:
+        begin = b.const((constant_int(begin) or 0) - missing, t)
+    is_even = is_multiple(axis, factor) and not missing
     groups: Value
     if axis.length is not None and is_even:
         groups = b.const(axis.length // factor, t)
@@ -396,23 +403,30 @@ def build_jammed(b: Builder, op: Op, args: Sequence[Value], choice: JamPlan) -> 
 def copy_guarded(
     b: Builder, op: Op, ends: tuple[Value, Value], outer: dict[Value, Value], choice: JamPlan
 ) -> None:
-    """Append a branch: the jammed body for a full group, otherwise the remaining iterations."""
+    """Append a branch: the jammed body for a full group, otherwise the iterations of a partial
+    one."""
     start, end = ends
-    left = b.emit("sub", end, start)
+    t, first = scalar_of(start.type), axes_of(op)[choice.axis].begin
+    is_full = b.emit("ge", b.emit("sub", end, start), b.const(choice.factor, t))
     with b.region() as then:
         copy_jammed(b, op, start, outer, choice)
         b.emit("yield")
     old = op.regions[0].params[choice.axis]
     with b.region() as orelse:
-        if choice.factor == 2:  # one iteration is left
+        if choice.factor == 2 and not choice.missing:  # one iteration is left
             Cloner(b, {**outer, old: start}).body(op.regions[0])
         else:
+            if choice.missing:
+                last = b.emit("add", start, b.const(choice.factor, t))
+                start, end = b.emit("max", start, first), b.emit("min", end, last)
             new = Param(old.type, old.name)
             with b.region(new) as rest:
                 Cloner(b, {**outer, old: new}).body(op.regions[0])
             b.for_(start, end, (), rest)
             b.emit("yield")
-    b.if_(b.emit("ge", left, b.const(choice.factor, scalar_of(start.type))), then, orelse)
+    if choice.missing:
+        is_full = b.emit("and", is_full, b.emit("ge", ends[0], first))
+    b.if_(is_full, then, orelse)
 
 
 def copy_jammed(
