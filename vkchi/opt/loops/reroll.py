@@ -95,7 +95,7 @@ def is_long(region: Region) -> bool:
     return sum(1 for _ in walk(region)) >= tuning.REROLL_OPS
 
 
-class Definition(NamedTuple):
+class DefinedAt(NamedTuple):
     """Position of a value's definition: the item, the op in its pre-order, and the number of the
     value among the op's results and region parameters."""
 
@@ -104,7 +104,7 @@ class Definition(NamedTuple):
     number: int
 
 
-Place = tuple[int, int, int]  # a `Definition` within a group: the item is counted from its start
+Place = tuple[int, int, int]  # a `DefinedAt` within a group: the item is counted from its start
 
 
 class Relation(NamedTuple):
@@ -119,7 +119,7 @@ CONSTANT, INVARIANT = Relation("constant"), Relation("invariant")
 SAME, PREVIOUS = "same", "previous"
 
 
-class Run(NamedTuple):
+class RepeatedGroups(NamedTuple):
     """Groups of items to be rolled: position and number of items of the first group; the loops'
     lengths, outermost first; the relation of each operand, by op of a group in pre-order."""
 
@@ -220,7 +220,7 @@ class StraightCode:
         self.items = [op for op in self.order[:-1] if op.kind != "const"]
         self.flat = [flatten(op) for op in self.items]
         self.definitions = {
-            v: Definition(k, at, number)
+            v: DefinedAt(k, at, number)
             for k, flat in enumerate(self.flat)
             for at, op in enumerate(flat)
             for number, v in enumerate(defined_by(op))
@@ -237,9 +237,9 @@ class StraightCode:
         """False for ops that a serial loop must not contain."""
         return not any(op.kind in ("parallel", "shared") for op in flat)
 
-    def find_runs(self) -> list[Run]:
+    def find_runs(self) -> list[RepeatedGroups]:
         """Return disjoint runs in order."""
-        found: list[Run] = []
+        found: list[RepeatedGroups] = []
         shapes, least = self.shapes, tuning.REROLL_GROUPS
         following: dict[int, int] = {}
         after = [0] * len(shapes)  # the next item of the same shape
@@ -254,7 +254,7 @@ class StraightCode:
             k = k + 1 if run is None else run.end
         return found
 
-    def find_run(self, start: int, after: Sequence[int]) -> Run | None:
+    def find_run(self, start: int, after: Sequence[int]) -> RepeatedGroups | None:
         """Return the run that begins at an item, or up to a period later; the shortest period."""
         shapes, least = self.shapes, tuning.REROLL_GROUPS
         repeated = start
@@ -275,7 +275,7 @@ class StraightCode:
                     return run
         return None
 
-    def best_phase(self, start: int, period: int) -> Run | None:
+    def best_phase(self, start: int, period: int) -> RepeatedGroups | None:
         """Return the longest run among those that start in a period and carry fewest values."""
         best: Match | None = None
         for k in range(start, start + min(period, PERIODS)):
@@ -362,11 +362,11 @@ class Match:
     def carried(self) -> set[Relation]:
         return {r for relations in self.relations for r in relations if r.kind == PREVIOUS}
 
-    def to_run(self) -> Run | None:
+    def to_run(self) -> RepeatedGroups | None:
         """Return the run of these groups, or None if it is not worth a loop or cannot be one."""
         size = sum(1 for _ in self.group(0))
         lengths = lengths_of(self.series(), self.groups)
-        run = Run(self.start, self.period, lengths, self.relations)
+        run = RepeatedGroups(self.start, self.period, lengths, self.relations)
         if run.groups < tuning.REROLL_GROUPS or (run.groups - 1) * size < tuning.REROLL_OPS:
             return None
         return run if Outputs(self.code, run).are_supported else None
@@ -447,7 +447,7 @@ class Outputs:
     """Values of a run that ops behind it use, by their definition in a group: `last` if they are
     only those of the last group, otherwise `filled`."""
 
-    def __init__(self, code: StraightCode, run: Run) -> None:
+    def __init__(self, code: StraightCode, run: RepeatedGroups) -> None:
         self.code, self.run = code, run
         self.used: dict[Place, dict[int, Value]] = {}
         for op in chain(*code.flat[run.end :], code.order[-1:]):
@@ -486,7 +486,7 @@ class RolledRegion(Rebuilder):
         self.code = code
         self.arrays: dict[Value, tuple[Op, int]] = {}  # a value, as element of a private array
 
-    def build(self, runs: Sequence[Run]) -> Region:
+    def build(self, runs: Sequence[RepeatedGroups]) -> Region:
         code = self.code
         with self.b.region(*code.region.params) as new:
             starts = {code.items[run.start]: run for run in runs}
@@ -501,7 +501,7 @@ class RolledRegion(Rebuilder):
                     self.ops([op])
         return new
 
-    def flat_of(self, run: Run) -> Sequence[Sequence[Op]]:
+    def flat_of(self, run: RepeatedGroups) -> Sequence[Sequence[Op]]:
         return self.code.flat[run.start : run.end]
 
     def load_elements(self, users: Iterator[Op] | Sequence[Op]) -> None:
@@ -516,7 +516,7 @@ class RolledRegion(Rebuilder):
 class RolledLoop:
     """The loops of a run. Its template is the first group."""
 
-    def __init__(self, rebuilder: RolledRegion, run: Run) -> None:
+    def __init__(self, rebuilder: RolledRegion, run: RepeatedGroups) -> None:
         self.outer, self.b, self.run = rebuilder, rebuilder.b, run
         self.outputs = Outputs(rebuilder.code, run)
         self.groups = [
