@@ -70,6 +70,7 @@ HANDLERS = {
 OTHERS = {
     "algorithms/runs:OPERATIONS": "operations of `reduce_by_key`, as users name them",
     "frontend/ops/elementwise_calls:call": "Python's `and` and `or`",
+    "distributed/reductions:act": "numpy's functions of reductions",
     "fields/python_scope:COMPARISONS": "Python's operators",
     "lang/matrix:_COMPARISONS": "Python's operators",
     "lang/simt/subgroup:SCANS": "names of users' functions",
@@ -77,6 +78,7 @@ OTHERS = {
     "opt/forms:KEPT": "ops that their own expansions contain",
     "opt/lowering/lower_access:SHARED": "ops that the pass itself writes",
     "opt/lowering/legalize:MAY_BE_WHOLE": "rows that it leaves out if nothing observes them",
+    "opt/loops/reroll:SELECTORS": "ops whose attribute is the number of a component",
     "opt/rewrite/structure:SIDE_BY_SIDE": "ops whose components are no arithmetic on components",
     "opt/rewrite/bounds:CANDIDATES": "ops with facts to prove",
     "opt/rewrite/bounds:PLAIN_AMOUNTS": "amounts of shifts that the emitter looks at itself",
