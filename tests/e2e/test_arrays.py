@@ -296,6 +296,8 @@ def test_torch_round_trip():
     assert x.to_torch().dtype == torch.float32
     x.from_torch(a.T.contiguous().T)
     assert torch.equal(x.to_torch(device="cpu"), a)
+    with pytest.raises(ValueError, match=r"^an array of shape \(3, 4\) is needed, not"):
+        x.from_torch(a.T)
 
 
 # --- Python and device take turns --------------------------------------------------------------

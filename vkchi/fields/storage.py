@@ -364,7 +364,7 @@ class Storage(Elements):
         values = host_views.to_number_array(source)
         want = self.shape + shape_of(self.elem)
         if values.shape != want:
-            raise ArgumentError(f"from_numpy: shape {values.shape} given, {want} needed")
+            raise ArgumentError(f"an array of shape {want} is needed, not {values.shape}")
         self.warn_of_losses(values)
 
         def put() -> None:
