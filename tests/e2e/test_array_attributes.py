@@ -67,3 +67,17 @@ def test_dir_of_a_users_subclass_has_its_own_names():
     made = Mine([1, 2])
     assert "extra" in dir(made) and "to_list" in dir(made)
     assert "extra" not in dir(ti.Vector([1, 2]))
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_an_array_cannot_be_detached(kind: str) -> None:
+    """`detach` of torch released a field's memory, by a method of vkchi with this name."""
+    array = MAKERS[kind]()
+    assert not hasattr(array, "detach")
+    array.fill(1)
+    assert array.shape and array.to_numpy() is not None
+
+
+def test_help_for_detach() -> None:
+    with pytest.raises(AttributeError, match="ti.stop_grad"):
+        ti.field(ti.f32, 4).detach()  # type: ignore[attr-defined]

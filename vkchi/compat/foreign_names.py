@@ -176,6 +176,7 @@ MEMBERS: dict[str, str] = {
     "fill_": "write x.fill(value)",
     "copy_": "write x.copy_from(y), or x.from_numpy(a)",
     "append": "use ti.root.dynamic(...), whose length grows; other fields have a fixed shape",
+    "detach": "write ti.stop_grad(x[i]) in a kernel; x.to_numpy() and x.to_torch() are copies",
     "backward": "call the kernels under `with ti.ad.Tape(loss):`",
     "requires_grad": "write ti.field(ti.f32, shape=..., needs_grad=True)",
     "requires_grad_": "write ti.field(ti.f32, shape=..., needs_grad=True)",

@@ -122,11 +122,11 @@ class Field(Storage):
     def put(self, node: SNode) -> None:
         self.node, self._shape = node, node.shape
 
-    def detach(self) -> None:
+    def release_memory(self) -> None:
         """Release the memory and become a pending field; called when the tree is destroyed."""
         for view in self.views or ():
             if (found := view()) is not None:
-                found.detach()
+                found.release_memory()
         self.views = None
         self.__class__ = PENDING.get(type(self), type(self))
         self._is_quick = False
@@ -449,10 +449,10 @@ class MatrixField(Field):
             found = self._parts[k] = PendingComponentField(self, k)
         return found
 
-    def detach(self) -> None:
+    def release_memory(self) -> None:
         for part in self._parts.values():
-            part.detach()
-        super().detach()
+            part.release_memory()
+        super().release_memory()
 
     def to_numpy(
         self, keep_dims: bool = False, dtype: ScalarDType | None = None, *, copy: bool = True

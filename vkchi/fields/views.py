@@ -193,7 +193,7 @@ class View(Storage):
             raise AttributeError("m")
         return (*self.element_shape, 1)[1]
 
-    def detach(self) -> None:
+    def release_memory(self) -> None:
         """Release the memory: the base's tree is destroyed."""
         for name in (*LAID_OUT, "host", "_numbers", "_rank"):
             vars(self).pop(name, None)
@@ -318,7 +318,7 @@ class OrderedNdarray(View):
 
 
 def note_view(base: Any, view: View) -> None:
-    """Let `Field.detach` find the view."""
+    """Let `Field.release_memory` find the view."""
     known = [] if base.views is None else base.views
     known.append(weakref.ref(view))
     if not len(known) & (len(known) - 1):  # a power of two: constant time per view

@@ -664,6 +664,6 @@ class FieldTree:
         for node in self.places():
             field: Any = node.field
             if field is not None:
-                field.detach()
+                field.release_memory()
             for block in node.sparse_path:
                 block.forget()
