@@ -55,6 +55,7 @@ from vkchi.ir.core import (
     walk,
 )
 from vkchi.ir.iteration_space import IterationSpace, Order, iteration_count, space_of
+from vkchi.ir.op_table.invocation_ops import REPORTS
 from vkchi.ir.ops import LOOPS, axes_of
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.opt.cost_model import (
@@ -162,10 +163,12 @@ def numbers(op: Op) -> int:
 def share_iterations(
     b: Builder, op: Op, args: tuple[Value, ...], caps: Caps, demand: int | None
 ) -> None:
-    """Append a `parallel` loop with work distribution."""
+    """Append a `parallel` loop with work distribution. Reports end an invocation: loops that report
+    get as many as possible."""
     block: int | None = op.attr
     most, grain = most_threads(caps, block or tuning.BLOCK), 1
-    if block is None and demand is None and not depends_on_invocation(op):
+    is_tied = depends_on_invocation(op) or has_kind(op.regions[0], REPORTS)
+    if block is None and demand is None and not is_tied:
         most, block, grain = sharing_threads(
             host_count(op), caps, is_light=is_light(op),
             is_random=has_kind(op.regions[0], ("random",)),
