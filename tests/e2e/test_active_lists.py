@@ -315,11 +315,16 @@ def test_a_list_of_a_kernel_that_changes_activity_behind_its_loop() -> None:
     assert y.to_numpy()[:32:8].tolist() == [*want, 0]
 
 
+@pytest.mark.parametrize("kind", ["pointer", "dynamic"])
 @pytest.mark.parametrize("how", ["element", "copy"])
 def test_a_list_that_another_thread_rebuilds_before_a_write(
-    how: str, monkeypatch: pytest.MonkeyPatch
+    how: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    x, y, _ = blocks()
+    x, y = ti.field(ti.i32), ti.field(ti.i32, 512)
+    if kind == "pointer":
+        ti.root.pointer(ti.i, 64).dense(ti.i, 8).place(x)
+    else:
+        ti.root.dynamic(ti.i, 512).place(x)
     ones = ti.field(ti.i32, 512)
     device = current_runtime().device
     announce = device.announce
@@ -350,7 +355,8 @@ def test_a_list_that_another_thread_rebuilds_before_a_write(
             x.copy_from(ones)
     y.fill(0)
     count()
-    assert y.to_numpy().sum() == (8 if how == "element" else 512)
+    count_of_element = 8 if kind == "pointer" else 81
+    assert y.to_numpy().sum() == (count_of_element if how == "element" else 512)
 
 
 # --- recordings ----------------------------------------------------------------------------------
@@ -646,6 +652,28 @@ def test_a_dynamic_block_at_the_root(capsys: Any) -> None:
     (found,) = counted(step, capsys)
     assert int(found.split()[0]) <= 300 // 8 + 1
     assert x.to_numpy()[:302].tolist() == [*range(1, 301), 0, 0]
+
+
+@pytest.mark.parametrize("outer", ["root", "pointer"])
+def test_small_cells_in_long_lists(outer: str) -> None:
+    x, y = ti.field(ti.i32), ti.field(ti.i32)
+    above = ti.root if outer == "root" else ti.root.pointer(ti.k, 2)
+    above.dynamic(ti.i, 384).bitmasked(ti.j, 8).place(x, y)
+    at = [(0, 2, 0), (200, 5, 1), (383, 7, 0)]
+    want = np.zeros(x.shape, np.int32)
+    for one in at:
+        index = one[: len(x.shape)]
+        x[index], want[index] = 1, 3
+
+    @ti.kernel
+    def step():
+        for K in ti.grouped(x):
+            y[K] += 1
+        for K in ti.grouped(x):
+            y[K] += 2
+
+    step()
+    assert (y.to_numpy() == want).all()
 
 
 def test_particles_in_lists_of_blocks() -> None:

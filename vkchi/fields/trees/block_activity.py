@@ -107,13 +107,13 @@ class BlockActivity:
 
     @property
     def around(self) -> tuple[tuple[Any, tuple[tuple[int, int], ...]], ...]:
-        """For each sparse block around this one, the nearest first: its `numbers`, and for each
-        axis of these the own axis, and the own cells per outer cell."""
+        """For each sparse block around this one but dynamic ones, the nearest first: its `numbers`,
+        and for each axis of these the own axis, and the own cells per outer cell."""
         own = list(self.extents)
-        outer = [block.activity for block in self.block.sparse_path[-2::-1]]
+        above = [block.activity for block in self.block.sparse_path[-2::-1]]
         return tuple([
             (a.numbers, tuple([(own.index(k), self.extents[k] // n) for k, n in a.extents.items()]))
-            for a in outer
+            for a in above if not a.is_list
         ])  # fmt: skip
 
     @property
@@ -202,11 +202,12 @@ def activate_cells_of(node: SNode, index: Sequence[int]) -> None:
         cell = tuple([axis.cell(index) for axis in level.axes])
         if level.place is None:
             level.numbers[cell] = 1
-            note_change(level.numbers)
-            continue
-        length = level.place.cell(index) % level.cells + 1
-        if level.numbers[cell] < length:
+        else:
+            length = level.place.cell(index) % level.cells + 1
+            if level.numbers[cell] >= length:
+                continue
             level.numbers[cell] = length
+        note_change(level.numbers)
 
 
 def active_elements(node: SNode) -> np.ndarray[Any, Any]:
@@ -237,7 +238,8 @@ def activate_masked(node: SNode, where: np.ndarray[Any, Any]) -> None:
             numbers[cells] = 1
         else:
             lengths = found[level.place.at] // level.place.n % level.cells + 1
-            np.maximum.at(numbers, cells, lengths.astype(np.int32))
+            first = np.zeros_like(lengths)  # of one axis more: at the root, there is one list
+            np.maximum.at(numbers[None], (first, *cells), lengths.astype(np.int32))
         level.numbers.from_numpy(numbers)
         note_change(level.numbers)
 
