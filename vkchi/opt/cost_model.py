@@ -82,17 +82,16 @@ def sharing_threads(
 ) -> Sharing:
     """Return the invocations that partition a loop of `count` iterations.
 
-    CPUs get workgroups of SHARE_BLOCK at most, so that few iterations still occupy all cores. Light
-    iterations get few invocations: each executes LIGHT_ITERATIONS or more. Loops that draw random
-    numbers (`is_random`) get more, because each invocation has a sequence of its own.
+    On CPUs light iterations get few invocations: each executes LIGHT_ITERATIONS or more, in
+    workgroups of SHARE_BLOCK at most, so that few iterations still occupy all cores. Loops that
+    draw random numbers (`is_random`) get more, because each invocation has a sequence of its own.
     """
-    most, block = most_threads(caps), min(tuning.SHARE_BLOCK, caps.workgroup_invocations)
-    if not caps.costly_invocations:
-        return Sharing(most)
+    most = most_threads(caps)
     n = count[1] if count is not None and count[0] == "const" else None
-    if not is_light or (is_random and (n is None or n >= tuning.SHARE_ITERATIONS * most)):
-        return Sharing(most, block)
-    block = tuning.BLOCK if is_random else block
+    is_long = n is None or n >= tuning.SHARE_ITERATIONS * most
+    if not caps.costly_invocations or not is_light or (is_random and is_long):
+        return Sharing(most)
+    block = tuning.BLOCK if is_random else min(tuning.SHARE_BLOCK, caps.workgroup_invocations)
     groups, least = caps.choose(tuning.GROUPS), tuning.LIGHT_ITERATIONS
     if n is None:
         return Sharing(block * groups, block, least)
@@ -244,19 +243,18 @@ def plan_bins(count: Count | None, sizes: Sequence[tuple[int, int]], caps: Caps)
 # --- workgroups of one axis ----------------------------------------------------------------------
 
 
-def choose_block(count: Count, caps: Caps, *, is_tied: bool = True) -> int:
+def choose_block(count: Count, caps: Caps) -> int:
     """Return the workgroup size of a loop over one axis.
 
     It is BLOCK or the device's limit, halved while it is more than a subgroup and half of
-    it holds a constant count; on CPUs, while LIGHT_GROUPS halves hold it, unless results depend on
-    the size (`is_tied`). A constant count gets the size of `exact_block` instead, if there is one.
+    it holds a constant count. A constant count gets the size of `exact_block` instead, if there is
+    one.
     """
     most = min(tuning.BLOCK, caps.workgroup_invocations)
     if count[0] != "const":
         return most
     n: int = count[1]
-    groups = tuning.LIGHT_GROUPS if caps.costly_invocations and not is_tied else 1
-    while most > caps.subgroup_size and most // 2 * groups >= n:
+    while most > caps.subgroup_size and most // 2 >= n:
         most //= 2
     return exact_block(n, most, caps) or most
 

@@ -337,8 +337,7 @@ def with_block(op: Op, caps: Caps, options: Options) -> Op:
     count = host_count(op)
     if count is None:
         raise InternalError("a loop was mapped whose iterations the host cannot count")
-    is_tied = depends_on_neighbours(op)
-    block = options.block_dim or choose_block(count, caps, is_tied=is_tied)
+    block = options.block_dim or choose_block(count, caps)
     return Op("parallel", op.args, block, None, op.span, op.name, op.regions, ())
 
 
