@@ -19,7 +19,7 @@ from vkchi.opt.pipeline import lower_dispatch, optimize_kernel
 from vkchi.target import tuning
 from vkchi.target.caps import FULL
 from vkchi.target.options import Options
-from vkchi.types import Array
+from vkchi.types import Array, integer_range, scalar_named
 
 SIZE = 40
 FIELD = f"[{SIZE}] @(1%0*1;0;{SIZE};)"
@@ -98,6 +98,25 @@ def test_constants_without_a_formula_become_a_table() -> None:
     fn = check(make(total([3, 1, 4, 1, 5, 9, 2], [0.3, -0.0, 2.5, 1e30, 0.1, 7.0, 1.0])))
     assert depths_of(fn) == [7]
     assert sum(op.kind == "extract_at" for op in walk(fn.body)) == 2
+
+
+@pytest.mark.parametrize("name", ["i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64"])
+def test_affine_constants_of_all_integer_types(name: str) -> None:
+    """Their last and first values are the extreme ones, so that steps wrap."""
+    t = scalar_named(name)
+    least, most = integer_range(t)
+    step = (most - least) // 4
+    lines = ""
+    for g in range(5):
+        lines += f"    %c{g}.k = const {g} : i32\n    %v{g} = const {most - g * step} : {name}\n"
+        lines += f"    %q{g} = elem %z, %c{g}.k : ptr<{name} global>\n    store %q{g}, %v{g}\n"
+    fn = parse_func(f"func @f(%z: array<{name}[?]>) {{\n{lines}  yield\n}}\n")
+    rolled = reroll(fn)
+    verify(rolled)
+    assert depths_of(rolled) == [5]
+    assert not any(op.kind == "extract_at" for op in walk(rolled.body))
+    found = run_reference(rolled, {"z": np.zeros(5, t.dtype)})["z"]
+    assert found.tolist() == [most - g * step for g in range(5)]
 
 
 def test_two_static_loops_become_two() -> None:

@@ -646,11 +646,12 @@ class RolledLoop:
     def emit_affine(self, t: Scalar, factors: Sequence[int]) -> Value:
         """Append the affine function of the loop indices, computed in integers."""
         b, (start, *steps) = self.b, factors
-        own = t if t.kind in "iu" else i32
+        own = t if t.kind in "iu" and t.bits >= i32.bits else i32
         total: Value | None = None
         for index, step in zip(self.indices, steps):
             if step:
-                term = as_type(b, index, own)
+                is_wide = own.bits > i32.bits
+                term = b.emit("cast", index, type=own) if is_wide else as_type(b, index, own)
                 term = term if step == 1 else b.emit("mul", term, b.const(step, own))
                 total = term if total is None else b.emit("add", total, term)
         assert total is not None
