@@ -91,12 +91,14 @@ def sharing_threads(
     is_long = n is None or n >= tuning.SHARE_ITERATIONS * most
     if not caps.costly_invocations or not is_light or (is_random and is_long):
         return Sharing(most)
-    block = tuning.BLOCK if is_random else min(tuning.SHARE_BLOCK, caps.workgroup_invocations)
+    width = subgroup_width(caps)
+    block = min(tuning.BLOCK if is_random else tuning.SHARE_BLOCK, caps.workgroup_invocations)
+    block = max(width, block - block % width)
     groups, least = caps.choose(tuning.GROUPS), tuning.LIGHT_ITERATIONS
     if n is None:
         return Sharing(block * groups, block, least)
     wanted = min(tuning.LIGHT_GROUPS, groups)
-    while block > subgroup_width(caps) and block // 2 * wanted * least >= n:
+    while block > width and block // 2 * wanted * least >= n:
         block //= 2
     return Sharing(block * max(1, min(groups, n // (block * least))), block)
 

@@ -43,7 +43,8 @@ def straighten_narrow(fn: Func, caps: Caps, memo: Memo) -> Func:
     new = remove_dead(simplify(unroll_short_loops(fn), memo))
     new = eliminate_bounds_checks(straighten(new))
     made = find_parallel(new)
-    assert made is not None
+    if made is None:  # it did nothing
+        return fn
     is_proved = count_unproved(made) <= count_unproved(loop)
     plan = choose_neighbours(made, tuning.JAM_FACTORS[0], caps, AxisVariances())
     return new if is_proved and isinstance(plan, JamPlan) else fn
