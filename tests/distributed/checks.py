@@ -268,6 +268,7 @@ def wrong_arguments_are_refused(_: Path) -> None:
     for periodic in ((True,), 1, "yes", (1, 0)):
         raises(error, lambda p=periodic: dist.Grid((8, 8), periodic=p), "periodic")
     assert dist.Grid((8, 8), 1, np.True_).periodic == (True, True)
+    assert dist.Grid(np.array([8, 9]), np.int64(1)).shape == (8, 9)
     if size > 1:
         raises(error, lambda: dist.Grid(size - 1), "fewer processes")
         raises(error, lambda: dist.Grid((size - 1, 99), ranks=(size, 1)), "at most")
@@ -760,7 +761,24 @@ def other_operation(_: Path) -> None:
     expect_error(lambda: act(u), act.__name__, f"on rank {dist.rank()}")
 
 
-DISAGREEMENTS = ["other_reduction", "other_fields", "other_operation"]
+def other_grid(_: Path) -> None:
+    """Blocks of other sizes: gloo would end the process."""
+    grid = (dist.Grid((16, 16)), dist.Grid((12, 12)))[dist.rank() > 0]
+    u = grid.field(ti.f32)
+    expect_error(lambda: grid.gather(u), "different operations", "2: gather()")
+
+
+def other_particles(_: Path) -> None:
+    """Of the same names, and other types."""
+    grid = dist.Grid((16, 16))
+    made = [dist.Particles(grid, 50, x=ti.math.vec2, v=t) for t in (ti.f32, ti.math.vec2)]
+    p = made[dist.rank() > 0]
+    expect_error(lambda: p.add([[3.0, 15.0 - dist.rank()]]), "different operations", "2: add()")
+
+
+DISAGREEMENTS = [
+    "other_reduction", "other_fields", "other_operation", "other_grid", "other_particles",
+]  # fmt: skip
 
 
 def a_rank_is_missing(_: Path) -> None:

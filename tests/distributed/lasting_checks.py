@@ -383,6 +383,7 @@ def particles_that_do_not_fit_are_refused(folder: Path) -> None:
         wrong = ti.TaichiRuntimeTypeError
         raises(wrong, lambda: dist.Grid((12, 9)).save(place, p=p), "another grid")
         raises(wrong, lambda: grid.save(place, **{"p": p, "p.x": u}), "name 'p.x'")
+        raises(wrong, lambda: grid.save(place, a=p, b=p), "given twice")
         few = dist.Particles(grid, 60, x=vec2)
         assert grid.load(place, particles0=few) == 0 and group_sum(few.count) == 50
 
@@ -401,6 +402,20 @@ def particles_that_do_not_fit_are_refused(folder: Path) -> None:
     p.x.from_numpy(outside)
     raises(failed, lambda: grid.save(place, 1, p=p), "outside the domain")
     assert sorted(path.name for path in place.iterdir()) == ["latest", "step-0"]
+
+
+def fields_and_particles_may_share_a_name(folder: Path) -> None:
+    grid = dist.Grid((12, 9))
+    p = dist.Particles(grid, 9, x=ti.math.vec2)
+    u = grid.field(ti.f32, name="particles0")
+    u.fill(2)
+    p.add([[1.0, 1.0]] if dist.rank() == 0 else None)
+    grid.save(folder / "shared")
+    for given in ({}, {"particles0": u}):
+        u.fill(3)
+        grid.load(folder / "shared", **given)
+        assert grid.max(u) == 2 and group_sum(p.count) == 1
+    raises(ti.DistributedError, lambda: grid.load(folder / "shared", field0=u), "particles0.x")
 
 
 def start_patient(_: Path) -> None:
@@ -493,6 +508,7 @@ LASTING = [
     "start", "gradients_of_reductions", "losses_that_are_ambiguous_are_refused",
     "checkpoints_are_read_by_other_ranks", "fields_without_names_are_saved",
     "particles_are_read_by_other_ranks", "particles_that_do_not_fit_are_refused",
+    "fields_and_particles_may_share_a_name",
     "contiguous_faces_are_sent_in_place",
     "kernels_of_other_sources_are_errors",
 ]  # fmt: skip

@@ -145,10 +145,12 @@ def named(
     fields: dict[str, Field] = {}
     particles: dict[str, Particles] = {}
     elems: dict[str, str] = {}
+    cells: dict[str, float] = {}
     made = [(name, x) for name, ref in grid._made if (x := ref()) is not None]
     for name, x in list(given.items()) or made:
         leaves: list[tuple[tuple[str, ...], Any]] = [((), x)]
-        if hasattr(x, "_all_values"):  # Particles, whose module imports that of grids
+        is_particles = hasattr(x, "_all_values")  # their module imports that of grids
+        if is_particles:
             particles[name] = x
             leaves = [((key,), one) for key, one in x._fields.items()]
         elif isinstance(x, StructArrays):
@@ -159,13 +161,16 @@ def named(
                 raise ArgumentError(f"{who}: two arrays have the name {key!r}: give names, "
                                     f"grid.{who}(path, u=u, v=v)")  # fmt: skip
             elems[key] = str(getattr(leaf, "elem", ""))
-            if name not in particles:
+            if is_particles:
+                cells[key] = x.cell
+            else:
                 fields[key] = leaf
     if fields or not particles:
         grid._members(who, list(fields.values()))
     if any(x.grid is not grid for x in particles.values()):
         raise ArgumentError(f"{who}: the particles are those of another grid")
-    cells = {name: x.cell for name, x in particles.items()}
+    if len({id(x) for x in particles.values()}) < len(particles):
+        raise ArgumentError(f"{who}: particles are given twice")
     return fields, particles, {"shape": list(grid.shape), "arrays": elems, "cells": cells}
 
 
@@ -239,13 +244,12 @@ def load(grid: Grid, path: str, given: Mapping[str, Any]) -> int:
         if saved["arrays"].get(name) != elem:
             listed = ", ".join(f"{k}: {v}" for k, v in saved["arrays"].items())
             raise DistributedError(f"load: {name} is {elem}, and {folder} has {listed}")
-        top = name.partition(".")[0]
-        if cells.get(top) != facts["cells"].get(top):
+        if cells.get(name) != facts["cells"].get(name):
             ours, theirs = (
-                f"particles in cells of {k[top]}" if top in k else "a field"
+                f"of particles in cells of {k[name]}" if name in k else "a field"
                 for k in (facts["cells"], cells)
             )
-            raise DistributedError(f"load: {top} is {ours}, and {theirs} in {folder}")
+            raise DistributedError(f"load: {name} is {ours}, and {theirs} in {folder}")
     begin = [first for first, _ in grid.owned.bounds]
     blocks = {
         name: Block(np.empty_like(grid._owned_values(x)), begin, grid.shape)

@@ -279,7 +279,7 @@ class Grid:
         except ArgumentError as e:
             error = e
         shape = str(error) if error is not None else None if values is None else list(values.shape)
-        shapes = group.share("scatter()", shape, str(x.elem))
+        shapes = group.share("scatter()", shape, f"{x.elem} {self.blocks}")
         if error is not None:
             raise error
         for rank, one in enumerate(shapes):
@@ -348,7 +348,7 @@ class Grid:
         (x,) = self._members("gather", (field,))
         self._check_recorded_graph("gather")
         group, blocks = self.group, self.blocks
-        group.share("gather()", facts=str(x.elem))
+        group.share("gather()", facts=f"{x.elem} {blocks}")
         ranks, inner = () if group.rank else range(group.size), shape_of(x.elem)
         shapes = {k: box_shape(blocks.owned(k)) + inner for k in ranks}
         found = self._deliver("gather()", x, {0: self._owned_values(x)}, shapes)
@@ -475,10 +475,8 @@ class Grid:
                 elements = f"elements of shape {inner}" if inner else "scalar elements"
                 raise ArgumentError(f"{who}: out= is an array of shape () with {elements}")
             out.check_alive()
-        tape, function = (
-            current_runtime().tape,
-            Reduction(self.group, who, members, self.owned.bounds),
-        )
+        function = Reduction(self.group, who, members, self.blocks)
+        tape = current_runtime().tape
         if tape is None:
             result = function.value(*[x.seen() for x in members])
             shown: Any = result if result.ndim else result.item()
@@ -543,7 +541,6 @@ class Grid:
 def whole_numbers(name: str, given: Any) -> tuple[int, ...]:
     """The integers given, as a tuple. Raises ArgumentError for others."""
     try:
-        is_one = hasattr(given, "__index__")
-        return (operator.index(given),) if is_one else tuple(operator.index(n) for n in given)
+        return tuple(operator.index(n) for n in ([given] if np.ndim(given) == 0 else given))
     except TypeError:
         raise ArgumentError(f"Grid: {name} is made of integers, not {given!r}") from None

@@ -77,6 +77,7 @@ class Particles:
     n: Field
     x: Field
     _fields: dict[str, Field]
+    _facts: str  # on which messages depend
 
     def __init__(
         self, grid: Grid, capacity: int, *, x: DType, cell: float = 1.0, **types: DType
@@ -100,12 +101,13 @@ class Particles:
         if made["x"].compute.kind != "f" or (inner or (1,)) != (axes,):
             raise ArgumentError(f"Particles: x is of vectors of {axes} floats, a component per "
                                 f"axis of the grid, not {elems['x']}")  # fmt: skip
-        grid.group.agree(
-            "Particles()", grid=grid, capacity=int(capacity), cell=float(cell),
-            fields={name: str(elem) for name, elem in elems.items()},
-        )  # fmt: skip
+        facts = {
+            "capacity": int(capacity), "cell": float(cell),
+            "fields": {name: str(elem) for name, elem in elems.items()},
+        }  # fmt: skip
+        grid.group.agree("Particles()", grid=grid, **facts)
         vars(self).update(grid=grid, capacity=int(capacity), cell=float(cell), n=field(i32, ()))
-        vars(self).update(made, _fields=made)
+        vars(self).update(made, _fields=made, _facts=f"{facts} {grid.blocks}")
         grid._remember("particles", "", self)
 
     def __repr__(self) -> str:
@@ -314,7 +316,7 @@ class Particles:
 
     def _compare(self, operation: str, problem: str, *facts: Any) -> list[Any]:
         """The facts of all ranks. Raises DistributedError on all ranks if any has a problem."""
-        rows = self.grid.group.share(operation, [problem, *facts], repr(self))
+        rows = self.grid.group.share(operation, [problem, *facts], self._facts)
         for text, *_ in rows:
             if text:
                 raise DistributedError(f"{operation}: {text}")

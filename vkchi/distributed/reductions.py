@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vkchi.distributed.decomposition import Box
+from vkchi.distributed.decomposition import Decomposition
 from vkchi.distributed.exchange import local_slices
 from vkchi.distributed.group import Group
 from vkchi.fields.storage import Storage
@@ -25,8 +25,11 @@ class Reduction:
     """The "sum", "min" or "max" of the owned cells of a field, or the "dot" product of two, over
     all ranks. NaNs propagate. The methods are those of `vkchi.tape.hosted.HostFunction`."""
 
-    def __init__(self, group: Group, name: str, fields: Sequence[Storage], owned: Box) -> None:
+    def __init__(
+        self, group: Group, name: str, fields: Sequence[Storage], layout: Decomposition
+    ) -> None:
         self.group, self.name, self.who, self.fields = group, name, f"grid.{name}()", fields
+        self.layout, owned = layout, layout.owned(group.rank)
         self.places = [local_slices(x, owned) for x in fields]
 
     def value(self, *inputs: Values) -> Values:
@@ -39,11 +42,11 @@ class Reduction:
             part = (owned[0].astype(wide) * owned[1].astype(wide)).sum()
         else:
             part = act.reduce(owned[0], axis=tuple(range(len(self.places[0]))), dtype=wide)
-        return combine(self.group, f"{self.name}()", np.asarray(part), act)
+        return self._combine(f"{self.name}()", np.asarray(part), act)
 
     def slopes(self, slope: Values, result: Values, inputs: Sequence[Values]) -> Sequence[Values]:
         """Gradients of whole blocks. `inputs` are the owned cells of "dot", in reverse order."""
-        total = combine(self.group, f"the gradient of {self.name}()", slope)
+        total = self._combine(f"the gradient of {self.name}()", slope)
         found = []
         for x, place, factor in zip(self.fields, self.places, inputs or (1.0,)):
             more = np.zeros(x.shape + shape_of(x.elem), x.compute.dtype)
@@ -51,8 +54,8 @@ class Reduction:
             found.append(more)
         return found
 
-
-def combine(group: Group, operation: str, part: Values, act: Any = np.add) -> Values:
-    """Combine the partial results of all ranks in order of rank."""
-    parts = group.share(operation, part.tolist(), f"{part.shape} {part.dtype}")
-    return np.asarray(act.reduce(np.array(parts, part.dtype), axis=0))
+    def _combine(self, operation: str, part: Values, act: Any = np.add) -> Values:
+        """Combine the partial results of all ranks in order of rank."""
+        facts = f"{part.shape} {part.dtype} {self.layout}"
+        parts = self.group.share(operation, part.tolist(), facts)
+        return np.asarray(act.reduce(np.array(parts, part.dtype), axis=0))
