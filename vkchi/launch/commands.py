@@ -46,6 +46,7 @@ class CommandList:
     def __init__(self, steps: Sequence[DispatchStep], flat: list[Any], arrays: Arrays) -> None:
         self.flat = flat
         self.commands: list[Command] = []
+        self.parts: list[Part] = []
         self.take(steps, arrays)
 
     def take(self, steps: Sequence[DispatchStep], arrays: Arrays) -> None:
@@ -55,15 +56,18 @@ class CommandList:
 
     def compute(self) -> None:
         """Compute the parts from the flat list."""
-        self.parts: list[Part] = []
-        self.step_of: list[DispatchStep] = []  # by part
+        made: list[Part] = []
+        step_of: list[DispatchStep] = []  # by part
         for step, reads, writes in self.steps:
             pipeline, parts = step.parts(self.flat)
             for numbers, groups in parts:
                 flat = [*self.flat, *numbers]
-                self.parts.append((pipeline, step.pack, step.pick, flat, groups, reads, writes))
-                self.step_of.append(step)
-        self.flats = [self.flat, *[part[3] for part in self.parts]]
+                made.append((pipeline, step.pack, step.pick, flat, groups, reads, writes))
+                step_of.append(step)
+        # Wherever an interrupt comes, `flats` has the lists of all `parts`.
+        self.flats = [self.flat, *[part[3] for part in (*made, *self.parts)]]
+        self.step_of, self.parts = step_of, made
+        self.flats = [self.flat, *[part[3] for part in made]]
 
     def record(self, device: Device) -> None:
         record = device.record

@@ -106,6 +106,11 @@ class CallPath:
         self.arrays: list[Storage] = []
         self.seen: set[int] = set()  # ids of watched arrays, once calls are recorded
 
+    @property
+    def title(self) -> str:
+        """Name of the first call that is not recorded yet."""
+        return self.calls[0].repeated.kernel.artifact.name if self.calls else self.tape.title
+
     def find(self, kernel: CompiledKernel, args: tuple[Any, ...]) -> FollowedCall | None:
         """Return the call, if it is known at this node and nothing else happens; else None."""
         tape = self.tape
@@ -386,20 +391,22 @@ class PreparedGradients:
             device.execute(sequence)
 
 
-def prepare(tape: Tape, node: int) -> None:
-    """Prepare the gradients of a tape that has run them, if it ends at this node a second time and
-    only its launches matter."""
+def prepare(tape: Tape, path: CallPath) -> None:
+    """Prepare the gradients of a tape that has run them, if this path ends at its node a second
+    time and only its launches matter."""
     known: dict[int, PreparedGradients | None] = tape.runtime.prepared
-    made = prepared_gradients(tape) if node in known else None
-    insert_bounded(known, node, made, MOST_PREPARED)
+    made = prepared_gradients(tape, path.length) if path.node in known else None
+    insert_bounded(known, path.node, made, MOST_PREPARED)
     while sum(len(one.steps) for one in known.values() if one is not None) > MOST_STEPS:
         known.pop(next(iter(known)))
     if made is not None:
         spare_copies(tape.runtime, [copy for _, copy in tape.snapshots.copied])
 
 
-def prepared_gradients(tape: Tape) -> PreparedGradients | None:
+def prepared_gradients(tape: Tape, length: int) -> PreparedGradients | None:
     ledger, loss = tape.ledger, tape.loss
+    if len(tape.entries) != length:
+        return None  # another thread called a kernel after the last call of the path
     gradient = loss.companion("grad") if isinstance(loss, Storage) else None
     if gradient is None or not tape.may_prepare() or ledger.fills or ledger.hosts:
         return None

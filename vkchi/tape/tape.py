@@ -214,8 +214,10 @@ class Tape(Recording):
         path = self.path
         if path is not None:
             with restoring(self.runtime.lock), self.runtime.lock:  # other threads may launch
+                begun, before = self.begin(path.title)  # calls are lost if this is interrupted
                 self.path = None
                 path.catch_up()
+                del begun[before:]
 
     def may_prepare(self) -> bool:
         """True if nothing but its calls decides about the gradients of the tape."""
@@ -258,7 +260,7 @@ class Tape(Recording):
         self.end_recording([self.loss])
         self.run_gradients([(self.loss, 1.0)])
         if path is not None:
-            prepare(self, path.node)
+            prepare(self, path)
         if self.grad_check:
             from vkchi.tape.ad.differences import check_tape
 

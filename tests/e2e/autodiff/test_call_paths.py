@@ -380,6 +380,28 @@ def test_invalid_calls(warm: World) -> None:
         warm.check(run)
 
 
+def test_an_interrupt_before_calls_are_recorded(
+    warm: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves the tape without records of calls, so its gradients are refused."""
+
+    def run() -> None:
+        scale(warm.x, warm.by)
+        power(warm.x, warm.y, warm.k)
+        with monkeypatch.context() as m, pytest.raises(KeyboardInterrupt):
+            m.setattr(CallPath, "catch_up", interrupted)
+            warm.x[0]  # noqa: B018
+        add_up(warm.y, warm.loss)
+
+    with pytest.raises(KernelRuntimeError, match=r"scale\(\) ended with an exception"):
+        warm.slopes(run)
+    warm.check(warm.calls)
+
+
+def interrupted(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, ArgumentError])
 def test_launches_that_fail(
     warm: World, monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
