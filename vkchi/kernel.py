@@ -212,9 +212,7 @@ class Kernel(PickledFunction):
         kernel, full = self._compiled_for(cache, args, on_device=on_device, is_run=is_run)
         given = (full, shared) if shared else (full,)
         result = act(self.__vkchi_func__.__name__, kernel, *given)
-        # Outside recordings, `kernel` may run as Python.
-        is_noted = act is launch_or_record and not cache.runtime.options.python
-        if is_noted and cache.find(args) is None:
+        if act is launch_or_record and cache.find(args) is None:
             cache.note(kernel, full)
         return result
 

@@ -139,7 +139,10 @@ class CallCache:
         entries, except for the second of two successive calls with one key that has no entry.
 
         Of each key, the latest MOST_CHAINED stay. At MOST_NOTES keys the cache is emptied first.
+        None if kernels may run as Python: then a call has another kernel in a recording.
         """
+        if self.runtime.options.python:
+            return None
         if not self.notes_left:
             pairs = zip(kernel.parameters, args)
             # Kept alive, and made before the key, which has their ids.
