@@ -125,4 +125,4 @@ def _broken(text: str) -> None:
 def test_no_thread_is_begun(terminal: Terminal) -> None:
     before = threading.active_count()
     for _ in track(range(2), "work"):
-        assert threading.active_count() == before
+        assert threading.active_count() <= before  # threads of other tests may end
