@@ -9,21 +9,9 @@ the algorithms and Taichi's documentation only.
 import math
 
 import numpy as np
-from harness import field, main, nd, program, random, ti
+from harness import field, main, nd, program, random, ti, vectors
 
 vec2, vec3, ivec2 = ti.math.vec2, ti.math.vec3, ti.math.ivec2
-
-
-def generator(seed):
-    return np.random.default_rng(seed)
-
-
-def vectors(array, **options):
-    """A field of vectors with the contents of an array, whose last axis is the vector's."""
-    kind = ti.i32 if array.dtype.kind == "i" else ti.f32
-    made = ti.Vector.field(array.shape[-1], kind, array.shape[:-1], **options)
-    made.from_numpy(array)
-    return made
 
 
 # Stencils
@@ -173,7 +161,7 @@ class SparseRows:
 def power_iteration():
     """Dominant eigenvector of a random sparse matrix by ten power iterations."""
     n = 20000
-    rng = generator(5)
+    rng = np.random.default_rng(5)
     starts = np.append(0, np.cumsum(rng.integers(4, 20, n))).astype(np.int32)
     columns = rng.integers(0, n, starts[-1]).astype(np.int32)
     matrix = SparseRows(starts, columns, random(6, starts[-1]))
@@ -431,7 +419,7 @@ def boids():
 def components():
     """Connected components by label propagation with pointer jumping, until no label changes."""
     n = 60000
-    edges = vectors(generator(13).integers(0, n, (50000, 2)).astype(np.int32))
+    edges = vectors(np.random.default_rng(13).integers(0, n, (50000, 2)).astype(np.int32))
     label = ti.field(ti.i32, n)
     changed = ti.field(ti.i32, ())
 
@@ -471,7 +459,7 @@ def components():
 def triangles():
     """Triangles at each vertex of a graph, by merging sorted lists of neighbors."""
     n = 8000
-    rng = generator(14)
+    rng = np.random.default_rng(14)
     first = rng.integers(0, n, 160000)
     second = (first + np.ceil(rng.exponential(40, first.size)).astype(np.int64)) % n
     low, high = np.minimum(first, second), np.maximum(first, second)

@@ -8,21 +8,9 @@ rendering, sorting, gradients.
 import math
 
 import numpy as np
-from harness import field, main, nd, program, random, ti
+from harness import field, main, nd, program, random, ti, vectors
 
 vec2, vec3, ivec2 = ti.math.vec2, ti.math.vec3, ti.math.ivec2
-
-
-def generator(seed):
-    return np.random.default_rng(seed)
-
-
-def vectors(array, **options):
-    """A field of vectors with the contents of an array, whose last axis is the vector's."""
-    kind = ti.i32 if array.dtype.kind == "i" else ti.f32
-    made = ti.Vector.field(array.shape[-1], kind, array.shape[:-1], **options)
-    made.from_numpy(array)
-    return made
 
 
 # ML operators
@@ -126,7 +114,7 @@ def box_muller():
     """Histogram of normal numbers from xorshift generators by the Box-Muller transform."""
     streams, draws, bins = 8192, 64, 64
     state = ti.field(ti.u32, streams)
-    state.from_numpy(generator(21).integers(1, 2**32, streams, dtype=np.uint32))
+    state.from_numpy(np.random.default_rng(21).integers(1, 2**32, streams, dtype=np.uint32))
     histogram = ti.field(ti.i32, bins)
 
     @ti.func
@@ -393,7 +381,7 @@ class RadixSorter:
 def radix_sort():
     """Radix sort of 131,072 pairs in 128 blocks."""
     n = 2**17
-    keys = field(generator(23).integers(0, 2**24, n).astype(np.int32))
+    keys = field(np.random.default_rng(23).integers(0, 2**24, n).astype(np.int32))
     sorter = RadixSorter(n, 128)
     results = []
 

@@ -50,6 +50,13 @@ def field(array):
     return f
 
 
+def vectors(array, **options):
+    """A field of vectors with the contents of an array, whose last axis is the vector's."""
+    made = ti.Vector.field(array.shape[-1], KINDS[array.dtype.name], array.shape[:-1], **options)
+    made.from_numpy(array)
+    return made
+
+
 def nd(array):
     """An ndarray with the contents of an array."""
     made = ti.ndarray(KINDS[array.dtype.name], array.shape)

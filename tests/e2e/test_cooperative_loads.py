@@ -9,7 +9,7 @@ import pytest
 
 import vkchi as ti
 from vkchi.ir.core import Op
-from vkchi.opt.loops import broadcast
+from vkchi.opt.loops.serial import broadcast
 
 LENGTHS = [0, 1, 7, 8, 15, 16, 17, 33, 64]
 

@@ -11,7 +11,7 @@ from vkchi.ir.core import Func, Program, walk
 from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func
 from vkchi.ir.verify import verify
-from vkchi.opt.loops.broadcast import broadcast_loads, load_cooperatively
+from vkchi.opt.loops.serial.broadcast import broadcast_loads, load_cooperatively
 from vkchi.target.caps import FULL
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "passes" / "broadcast"

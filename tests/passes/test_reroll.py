@@ -14,7 +14,7 @@ from vkchi.ir.core import Func, walk
 from vkchi.ir.interp import run_reference
 from vkchi.ir.text import parse_func, print_func
 from vkchi.ir.verify import verify
-from vkchi.opt.loops.reroll import affine, own_lengths, reroll
+from vkchi.opt.loops.serial.reroll import affine, own_lengths, reroll
 from vkchi.opt.pipeline import lower_dispatch, optimize_kernel
 from vkchi.target import tuning
 from vkchi.target.caps import FULL

@@ -178,7 +178,7 @@ ENTRIES: dict[str, PassEntry] = {
     "strips": PassEntry("loops.strips:block_rivals", "caps", ("parallel",)),
     "narrow": PassEntry("loops.narrow:straighten_narrow", "caps memo", BRANCHES),
     "indices": PassEntry("rewrite.indices:order_indices", needs=("elem",)),
-    "commoning": PassEntry("loops.commoning:common_loads", needs=("for",)),
+    "commoning": PassEntry("loops.serial.commoning:common_loads", needs=("for",)),
     "promote": PassEntry("memory.promote:promote_elements", needs=BRANCHES),
     "padding": PassEntry(
         "mapping.padding:pad_to_workgroup", "caps", ("barrier",)
@@ -190,9 +190,13 @@ ENTRIES: dict[str, PassEntry] = {
     "jump_threading": PassEntry(
         "control.jump_threading:thread_jumps", "caps", ("if",), several=True
     ),
-    "unroll": PassEntry("loops.unroll:unroll", "caps log", ("for",)),
-    "unroll_sums": PassEntry("loops.unroll_sums:unroll_sums", needs=ATOMICS.keys(), several=True),
-    "unroll_loads": PassEntry("loops.unroll_loads:unroll_loads", "caps", ("for",), several=True),
+    "unroll": PassEntry("loops.serial.unroll:unroll", "caps log", ("for",)),
+    "unroll_sums": PassEntry(
+        "loops.serial.unroll_sums:unroll_sums", needs=ATOMICS.keys(), several=True
+    ),
+    "unroll_loads": PassEntry(
+        "loops.serial.unroll_loads:unroll_loads", "caps", ("for",), several=True
+    ),
     "lanes": PassEntry("loops.lanes:share_lanes", "caps log", ("for",)),
     "map_grid": PassEntry("mapping.map_grid:map_grid", "caps options"),
     "listing": PassEntry("loops.listing:list_loops", "caps", ("parallel",)),  # by the compiler
@@ -202,7 +206,7 @@ ENTRIES: dict[str, PassEntry] = {
     "legalize": PassEntry("lowering.legalize:legalize", "caps memo"),
     "access": PassEntry("lowering.lower_access:lower_access", "log"),
     "neighbours": PassEntry("memory.neighbours:join_neighbours", "caps", ("address",)),
-    "broadcast": PassEntry("loops.broadcast:broadcast_loads", "caps log", ("for",)),
+    "broadcast": PassEntry("loops.serial.broadcast:broadcast_loads", "caps log", ("for",)),
     "arithmetic": PassEntry("math.arithmetic:lower_arithmetic", "caps memo"),
     "bases": PassEntry("lowering.bases:mark_constant_offsets", "caps", ("address",)),
     "rounds": PassEntry("lowering.rounds:spell_rounds", "caps", ("for",)),
@@ -210,7 +214,7 @@ ENTRIES: dict[str, PassEntry] = {
     "streams": PassEntry("lowering.streams:lower_random", needs=("random",)),
     "roots": PassEntry("rewrite.roots:compare_squares", needs=("sqrt",)),
     "records": PassEntry("lowering.lower_reports:lower_reports", needs=REPORTS),
-    "reroll": PassEntry("loops.reroll:reroll", least=tuning.REROLL_OPS),
+    "reroll": PassEntry("loops.serial.reroll:reroll", least=tuning.REROLL_OPS),
     "fission": PassEntry("loops.fission:cut_long_loops", needs=("parallel",)),
     "fusion": PassEntry("loops.fusion:fuse_loops", "log", needs=("parallel",), several=True),
     "shallow": PassEntry("control.shallow:limit_nesting"),  # run by the compiler on frontend output

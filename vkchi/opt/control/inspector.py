@@ -34,8 +34,8 @@ from vkchi.ir.iteration_space import as_type
 from vkchi.ir.ops import ACCESSES, GROUPED, GUARDED, LOOPS, SYNCS, TABLE, Effect
 from vkchi.ir.rebuild import Cloner, Rebuilder, rebuild_chosen
 from vkchi.opt.cost_model import subgroup_width
-from vkchi.opt.loops.broadcast import LikelyDivergence
-from vkchi.opt.loops.transform import begin_of_tile, split
+from vkchi.opt.loops.serial.broadcast import LikelyDivergence
+from vkchi.opt.loops.serial.transform import begin_of_tile, split
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 from vkchi.types import i32, u32

@@ -1,1 +1,1 @@
-"""Loop transformations: fusion, fission, peeling, jamming, reductions."""
+"""Transformations of parallel loops: fusion, fission, peeling, jamming, blocking, reductions."""

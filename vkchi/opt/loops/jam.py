@@ -49,7 +49,7 @@ from vkchi.ir.ops import (
 )
 from vkchi.ir.rebuild import Cloner, rebuild_loops
 from vkchi.opt.cost_model import least_threads, words_per_iteration
-from vkchi.opt.loops.transform import begin_of_tile
+from vkchi.opt.loops.serial.transform import begin_of_tile
 from vkchi.opt.mapping.axis_order import find_order
 from vkchi.opt.memory.walks import bits_at, stride_along
 from vkchi.target import tuning

@@ -25,7 +25,7 @@ from vkchi.ir.ops import ACCESSES, LOOPS, constant_trip_count
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.opt.control.predicate import straighten
 from vkchi.opt.loops.jam import AxisVariances, JamPlan, choose_neighbours
-from vkchi.opt.loops.transform import Unroller, unrolled_size
+from vkchi.opt.loops.serial.transform import Unroller, unrolled_size
 from vkchi.opt.memo import Memo
 from vkchi.opt.memory.walks import bits_at
 from vkchi.opt.rewrite.bounds import eliminate_bounds_checks

@@ -34,8 +34,8 @@ from vkchi.ir.core import Func, Op, find_parallel, walk
 from vkchi.ir.ops import LOOPS, TABLE, Effect, axes_of, constant_trip_count
 from vkchi.ir.rebuild import rebuild_chosen
 from vkchi.opt.cost_model import RepeatedLoads, is_worth_hoisting_loads
-from vkchi.opt.loops.transform import Unroller, unrolled_size
-from vkchi.opt.loops.unroll import registers_of
+from vkchi.opt.loops.serial.transform import Unroller, unrolled_size
+from vkchi.opt.loops.serial.unroll import registers_of
 from vkchi.target.caps import Caps
 from vkchi.tuples import NamedTuple
 

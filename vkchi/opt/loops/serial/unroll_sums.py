@@ -23,7 +23,7 @@ from vkchi.ir.core import Func, Op, Value, used_in, walk
 from vkchi.ir.ops import ATOMICS, constant_trip_count
 from vkchi.ir.rebuild import rebuild_loops
 from vkchi.opt.loops.scatter.shifts import is_global
-from vkchi.opt.loops.transform import Unroller
+from vkchi.opt.loops.serial.transform import Unroller
 from vkchi.target import tuning
 
 

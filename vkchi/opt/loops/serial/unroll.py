@@ -32,8 +32,8 @@ from vkchi.ir.core import Func, Op, Value, constant_int, find_parallel
 from vkchi.ir.ops import PLAIN_ACCESSES, READS, TABLE, Effect, LoopAxis, axes_of
 from vkchi.ir.rebuild import Cloner, rebuild_chosen
 from vkchi.opt.cost_model import subgroup_width
-from vkchi.opt.loops.broadcast import LikelyDivergence
-from vkchi.opt.loops.transform import unroll_by
+from vkchi.opt.loops.serial.broadcast import LikelyDivergence
+from vkchi.opt.loops.serial.transform import unroll_by
 from vkchi.opt.memory.walks import StrideOneAccesses, bits_at
 from vkchi.target import tuning
 from vkchi.target.caps import Caps

@@ -43,7 +43,7 @@ from vkchi.ir.ops import (
 )
 from vkchi.ir.rebuild import Cloner, Rebuilder, rebuild_chosen
 from vkchi.opt.cost_model import subgroup_width
-from vkchi.opt.loops.transform import begin_of_tile, split
+from vkchi.opt.loops.serial.transform import begin_of_tile, split
 from vkchi.opt.rewrite.dce import remove_dead
 from vkchi.target import tuning
 from vkchi.target.caps import Caps

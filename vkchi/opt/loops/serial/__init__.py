@@ -1,0 +1,1 @@
+"""Transformations of serial loops: unrolling, rerolling, reuse and sharing of loads."""
