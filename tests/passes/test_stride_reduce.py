@@ -152,7 +152,7 @@ def test_processors_loop(count: int, known: bool, monkeypatch: pytest.MonkeyPatc
     assert op is not None
     length = host_length(op)
     assert length is not None
-    assert length.hi == 2 * tuning.SHARE_BLOCK
+    assert length.hi == 2 * (tuning.BLOCK if known else tuning.SHARE_BLOCK)
     args = {name: np.zeros(count, np.int32) for name in "xy"} | {"n": count - 7}
     want, got = run_on(fn, **args), run_on(new, **args)
     for name in "xy":

@@ -82,24 +82,24 @@ def sharing_threads(
 ) -> Sharing:
     """Return the invocations that partition a loop of `count` iterations.
 
-    On CPUs light iterations get few invocations: each executes LIGHT_ITERATIONS or more, in
-    workgroups of SHARE_BLOCK at most, so that few iterations still occupy all cores. Loops that
-    draw random numbers (`is_random`) get more, because each invocation has a sequence of its own.
+    Light iterations of a CPU get few invocations, each LIGHT_ITERATIONS or more. If their number is
+    dynamic, workgroups have SHARE_BLOCK at most, so that few iterations occupy all cores; but not
+    if they draw random numbers (`is_random`): each invocation has a sequence of its own.
     """
-    most = most_threads(caps)
-    n = count[1] if count is not None and count[0] == "const" else None
-    is_long = n is None or n >= tuning.SHARE_ITERATIONS * most
-    if not caps.costly_invocations or not is_light or (is_random and is_long):
-        return Sharing(most)
-    width = subgroup_width(caps)
-    block = min(tuning.BLOCK if is_random else tuning.SHARE_BLOCK, caps.workgroup_invocations)
-    block = max(width, block - block % width)
-    groups, least = caps.choose(tuning.GROUPS), tuning.LIGHT_ITERATIONS
-    if n is None:
+    most, width, least = most_threads(caps), subgroup_width(caps), tuning.LIGHT_ITERATIONS
+    groups = caps.choose(tuning.GROUPS)
+    if count is None or count[0] != "const":
+        if not caps.costly_invocations or not is_light or is_random:
+            return Sharing(most)
+        block = min(tuning.SHARE_BLOCK, caps.workgroup_invocations)
+        block = max(width, block - block % width)
         return Sharing(block * groups, block, least)
-    wanted = min(tuning.LIGHT_GROUPS, groups)
-    while block > width and block // 2 * wanted * least >= n:
-        block //= 2
+    n: int = count[1]
+    if n >= tuning.SHARE_ITERATIONS * most:
+        return Sharing(most)
+    block = width
+    while block < tuning.BLOCK and block * tuning.LIGHT_GROUPS * least < n:
+        block *= 2
     return Sharing(block * max(1, min(groups, n // (block * least))), block)
 
 
