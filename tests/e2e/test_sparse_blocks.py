@@ -429,3 +429,19 @@ def test_a_sparse_grid() -> None:
         ti.sparse.usage(ti.field(ti.f32, shape=4))
     with pytest.raises(ArgumentError, match="takes a field, not"):
         ti.sparse.usage(ti.root.dense(ti.i, 4))
+
+
+def test_items_of_structs_and_lists_are_appended() -> None:
+    pair = ti.types.struct(a=ti.i32, b=ti.f32)
+    x = pair.field()
+    items = ti.root.dynamic(ti.i, 64)
+    items.place(x)
+
+    @ti.kernel
+    def fill(k: ti.i32):
+        ti.append(items, [], pair(a=k, b=2.0))
+        ti.append(items, [], [k, 2.5])
+        ti.append(items, [], [4, 3.5])
+
+    fill(7)
+    assert [(x[i].a, x[i].b) for i in range(3)] == [(7, 2.0), (7, 2.5), (4, 3.5)]

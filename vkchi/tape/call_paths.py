@@ -1,10 +1,10 @@
 """Tapes that make the same calls as earlier tapes: their bookkeeping is deferred, their gradients
 are prepared.
 
-What a tape records of a call depends only on the calls before it, as long as nothing else happens
-in the tape. These sequences of calls form a trie. Its nodes are numbers, 0 for a new tape. An edge
-is a `TrieEdge`, of one call with certain arrays, objects and integers. It says what has to happen
-before the call runs, above all the copies of contents that it overwrites.
+The records of a call depend only on the calls before it, as long as nothing else happens in the
+tape. These sequences of calls form a trie. Its nodes are numbers, 0 for a new tape. An edge is a
+`TrieEdge`, of one call with certain arrays, objects and integers. It names the steps before the
+call, above all the copies of contents that it overwrites.
 
 A tape that follows the edges (`CallPath`) runs these calls, and keeps their arguments. All else is
 recorded when something reads the tape's records (`CallPath.catch_up`): another kind of call, an

@@ -1,4 +1,4 @@
-"""Tuning constants: limits and costs by which passes, analyses and launches choose what pays off.
+"""Tuning constants: limits and costs by which passes, analyses and launches choose code.
 
 They decide how fast code is, never what it computes. Limits of proofs, which keep an argument
 valid, are beside the proof; so are search limits of analyses. Pairs are for (CPUs, GPUs):

@@ -118,6 +118,8 @@ def _append(cx: Lowering, node: Any, indices: Any, val: Any) -> Any:
     block = block_of(cx, node, "append", LISTS)
     fields = [place.field for place in block.children if is_item(place)]
     values = [val] if len(fields) == 1 else leaves(val)
+    if len(values) != len(fields) and isinstance(val, list | tuple):
+        values = list(val)  # some are constants
     if len(values) != len(fields):
         raise cx.fail(f"a value for each of the list's {len(fields)} fields is needed", arg=2)
     return append(cx, block, cell_of(cx, block, indices), list(zip(fields, values)))
