@@ -13,8 +13,7 @@ import pytest
 
 import vkchi as ti
 from tests.devices import like_gpu
-from vkchi.errors import KernelRuntimeError
-from vkchi.runtime import current_runtime
+from vkchi.runtime import current_runtime, find_runtime
 from vkchi.types import SCALARS
 
 LACKING = ("not available on this device", "cannot keep")
@@ -43,18 +42,21 @@ def start() -> None:
     ti.init(random_seed=7)
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def session_device() -> None:
-    """Initialize vkchi for the tests of this folder."""
-    start()
+    """Initialize vkchi before a file's own fixtures: tests of other folders may have closed it."""
+    ensure_open()
 
 
 @pytest.fixture(autouse=True)
 def is_open(session_device: None) -> None:
-    """Initialize vkchi again if it is closed, as tests of other folders may do."""
-    try:
-        current_runtime()
-    except KernelRuntimeError:
+    """Initialize vkchi again if the test before has closed it."""
+    ensure_open()
+
+
+def ensure_open() -> None:
+    """Open the session's device unless a runtime is open."""
+    if find_runtime() is None:
         start()
 
 

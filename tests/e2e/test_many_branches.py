@@ -19,7 +19,7 @@ SOME = 120  # lavapipe of Mesa 25 crashes where 82 nest
 
 
 @pytest.fixture(scope="module")
-def fields(session_device):
+def fields():
     """Fields: branch (c), operand (x), result (y)."""
     x, y = (ti.field(ti.f32, SIZE, needs_grad=True) for _ in range(2))
     return ti.field(ti.i32, SIZE), x, y
