@@ -1,7 +1,13 @@
 #!/usr/bin/env python3
-"""Table of vkchi's times beside Taichi on Vulkan and CPU, numba, torch, and the device's limits.
+"""Table of vkchi's times beside Taichi, Taichi Forge, numba, Warp, torch, and the device's limits.
 
-    benchmarks/board.py [--against PYTHON_WITH_TAICHI] [--rounds 3] [--clock cpu] [--history FILE] [--plot FILE] [NAME...]
+    benchmarks/board.py [--against PYTHON_WITH_TAICHI] [--forge PYTHON_WITH_TAICHI_FORGE]
+                        [--peers PYTHON] [--list given|seen|fresh]
+                        [--rounds 3] [--clock cpu] [--history FILE] [--plot FILE] [NAME...]
+
+Lists of programs: the passes were developed with the given ones; the seen ones were timed
+repeatedly while passes were written; the fresh ones were written before they were timed. numba,
+Warp, torch and the limits have figures of given programs only.
 
 Columns per program:
 - vkchi's milliseconds;
@@ -9,7 +15,8 @@ Columns per program:
 - the fraction of the device's limit, the rate of a copy or of multiply-adds in the same rounds.
 
 Rounds run each program once in turn; figures are medians. Libraries that are not installed are left
-out. The ratios are appended to the history, a line of JSON per run. With matplotlib they are
+out. Means leave out `field_access`, which alone is hundreds of times faster than with Taichi. The
+ratios are appended to the history, a line of JSON per run. With matplotlib they are
 plotted over time, one line per program and column.
 """
 
@@ -36,23 +43,40 @@ WORK = {
 }  # fmt: skip
 
 
-def columns(against):
-    """Column -> command that prints its JSON, without program names."""
-    programs, peers = str(HERE / "programs.py"), str(HERE / "peers.py")
+# list -> scripts of programs
+LISTS = {
+    "given": ("programs.py",),
+    "seen": ("everyday.py", "assorted.py", "fluids.py", "solids.py", "learning.py", "data.py"),
+    "fresh": ("fresh.py", "fresh_more.py"),
+}
+PEERS = ("numba", "warp", "torch")
+LEFT_OUT = {"field_access"}  # of means
+Command = list[str]
+
+
+def columns(options) -> dict[str, list[Command]]:
+    """Column -> commands that print its JSON, without program names."""
+    rivals = {"vkchi": (sys.executable, "vkchi", "vulkan")}
+    for title, python, target in (
+        ("taichi", options.against, "taichi"),
+        ("forge", options.forge, "taichi_forge"),
+    ):
+        if python:
+            rivals |= {f"{title} {arch}": (python, target, arch) for arch in ("vulkan", "cpu")}
+    scripts = [str(HERE / name) for name in LISTS[options.list]]
     found = {
-        "vkchi": [sys.executable, programs, "vkchi", "vulkan"],
-        "limits": [sys.executable, peers, "limits"],
-        "numba": [sys.executable, peers, "numba"],
-        "torch": [sys.executable, peers, "torch"],
+        column: [[python, script, target, arch] for script in scripts]
+        for column, (python, target, arch) in rivals.items()
     }
-    if against:
-        found["taichi vulkan"] = [against, programs, "taichi", "vulkan"]
-        found["taichi cpu"] = [against, programs, "taichi", "cpu"]
+    if options.list == "given":
+        peers = str(HERE / "peers.py")
+        found |= {name: [[options.peers, peers, name]] for name in PEERS}
+        found["limits"] = [[sys.executable, peers, "limits"]]
     return found
 
 
 def run(command, names, clock):
-    """The figures that a command prints. If it fails, an error is printed and the result is {}."""
+    """The figures that a command prints. If it fails, an error is printed and the result is None."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "BENCH_CLOCK": clock}
     done = subprocess.run(
@@ -63,19 +87,25 @@ def run(command, names, clock):
     except (ValueError, IndexError):
         status = f"ends with status {done.returncode}"
         print(*command, *names, status, done.stderr[-500:], file=sys.stderr)
-        return {}
+        return None
 
 
-def measure(commands, names, rounds, clock):
-    """Column -> program -> median. If a column crashes, its programs run one by one."""
-    runs = {column: [] for column in commands}
+def measure(columns, names, rounds, clock):
+    """Column -> program -> median. If a script crashes, its programs run one by one."""
+    runs = {column: [] for column in columns}
+    programs = {}  # index of a script -> its programs
     for _ in range(rounds):
-        for column, command in commands.items():
-            found = run(command, [] if column == "limits" else names, clock)
-            if not found and column != "limits":
-                known = names or [name for name in runs["vkchi"][0] if is_program(name)]
-                for name in known:
-                    found |= run(command, [name], clock)
+        for column, commands in columns.items():
+            found = {}
+            for k, command in enumerate(commands):
+                part = run(command, [] if column == "limits" else names, clock)
+                if part is None:
+                    for name in names or programs.get(k, []):
+                        found |= run(command, [name], clock) or {}
+                    continue
+                if column == "vkchi":
+                    programs.setdefault(k, [name for name in part if is_program(name)])
+                found |= part
             runs[column].append(found)
     return {column: medians(found) for column, found in runs.items()}
 
@@ -93,7 +123,7 @@ def medians(found):
 
 def ratios_of(figures):
     """Program -> column -> time divided by vkchi's; for `limit`, the fraction of the limit."""
-    ours, most = figures["vkchi"], figures["limits"]
+    ours, most = figures["vkchi"], figures.get("limits")
     table = {}
     for name, own in ours.items():
         row = {
@@ -110,8 +140,7 @@ def ratios_of(figures):
 
 def show(figures, table):
     """Print the table, and geometric means of run times and first-call times."""
-    others = [c for c in ("taichi vulkan", "taichi cpu", "numba", "torch", "limit")
-              if any(c in row for row in table.values())]  # fmt: skip
+    others = list(dict.fromkeys(column for row in table.values() for column in row))
     print(f"{'program':26s}{'ms':>10s}" + "".join(f"{c:>15s}" for c in others))
     for name, row in table.items():
         cells = "".join(f"{row[c]:15.2f}" if c in row else f"{'':15s}" for c in others)
@@ -123,24 +152,26 @@ def show(figures, table):
                 math.log(row[c])
                 for name, row in table.items()
                 if c in row and (name.startswith("first/") if is_first else is_program(name))
+                and name.removeprefix("first/") not in LEFT_OUT
             ]  # fmt: skip
             cells += f"{math.exp(statistics.mean(logs)):15.2f}" if logs else f"{'':15s}"
         print(f"{title:36s}{cells}")
-    if figures["limits"]:
+    if "limits" in figures:
         rates = (f"{figures['limits'][k] / 1e9:.1f}" for k in ("bytes", "operations"))
         print("copy {} GB/s, multiply and add {} billion operations a second".format(*rates))
 
 
-def remember(path, figures, table, clock):
-    """Append a line to the history, and return the whole history."""
+def remember(path, figures, table, options):
+    """Append a line to the history, and return all lines of this list of programs."""
     line = {
-        "date": datetime.datetime.now().isoformat(timespec="seconds"), "clock": clock,
+        "date": datetime.datetime.now().isoformat(timespec="seconds"), "clock": options.clock, "list": options.list,
         "commit": subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip(),
-        "seconds": figures["vkchi"], "limits": figures["limits"], "ratios": table,
+        "seconds": figures["vkchi"], "limits": figures.get("limits", {}), "ratios": table,
     }  # fmt: skip
     with open(path, "a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
-    return [json.loads(text) for text in pathlib.Path(path).read_text("utf-8").splitlines()]
+    lines = map(json.loads, pathlib.Path(path).read_text("utf-8").splitlines())
+    return [one for one in lines if one.get("list", "given") == options.list]
 
 
 def draw(path, history):
@@ -187,17 +218,22 @@ def main():
     )
     parser.add_argument("names", nargs="*")
     parser.add_argument("--against", help="a Python that has taichi")
+    parser.add_argument("--forge", help="a Python that has taichi-forge")
+    parser.add_argument(
+        "--peers", default=sys.executable, help="a Python that has numba, warp or torch (this one)"
+    )
+    parser.add_argument("--list", choices=LISTS, default="given")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     parser.add_argument("--history", default=str(HERE / "results" / "history.jsonl"))
     parser.add_argument("--plot", default="benchmarks.png")
     options = parser.parse_args()
-    figures = measure(columns(options.against), options.names, options.rounds, options.clock)
+    figures = measure(columns(options), options.names, options.rounds, options.clock)
     if not figures["vkchi"]:
         sys.exit("no figures of vkchi")
     table = ratios_of(figures)
     show(figures, table)
-    draw(options.plot, remember(options.history, figures, table, options.clock))
+    draw(options.plot, remember(options.history, figures, table, options))
 
 
 if __name__ == "__main__":

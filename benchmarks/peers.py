@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Programs of `programs.py` in the style of users of numba or torch, on the CPU.
+"""Programs of `programs.py` in the style of users of numba, Warp or torch, on the CPU.
 
-    benchmarks/peers.py numba|torch [NAME...]
+    benchmarks/peers.py numba|warp|torch [NAME...]
 
 Prints a JSON of seconds per program, with first calls as `first/NAME`; empty for packages that are
 not installed. Programs without an idiomatic version are left out. `limits` are the maximum rates of
@@ -105,6 +105,79 @@ def with_numba():
     return {name: (fn, INPUTS[name]()) for name, fn in functions.items()}
 
 
+def with_warp():
+    """Program -> (function, arguments)."""
+    import warp as wp
+
+    wp.config.quiet = True
+    wp.init()
+    floats, matrix = wp.array(dtype=float), wp.array2d(dtype=float)
+    integers, vectors = wp.array(dtype=int), wp.array(dtype=wp.vec2)
+
+    @wp.kernel
+    def saxpy(a: float, x: floats, y: floats):
+        i = wp.tid()
+        y[i] = a * x[i] + y[i]
+
+    @wp.kernel
+    def histogram(x: integers, h: integers):
+        wp.atomic_add(h, x[wp.tid()], 1)
+
+    @wp.kernel
+    def jacobi(a: matrix, b: matrix):
+        i, j = wp.tid()
+        b[i + 1, j + 1] = 0.25 * (a[i, j + 1] + a[i + 2, j + 1] + a[i + 1, j] + a[i + 1, j + 2])
+
+    @wp.kernel
+    def transpose(x: matrix, y: matrix):
+        i, j = wp.tid()
+        y[j, i] = x[i, j]
+
+    @wp.kernel
+    def nbody(x: vectors, y: vectors):
+        p = x[wp.tid()]
+        f = wp.vec2(0.0, 0.0)
+        for j in range(x.shape[0]):
+            d = x[j] - p
+            r = 1.0 / wp.sqrt(wp.dot(d, d) + 1e-3)
+            f += d * (r * r * r)
+        y[wp.tid()] = f
+
+    @wp.kernel
+    def matmul(a: matrix, b: matrix, c: matrix):
+        i, j = wp.tid()
+        s = wp.float32(0.0)
+        for q in range(a.shape[1]):
+            s += a[i, q] * b[q, j]
+        c[i, j] = s
+
+    @wp.kernel
+    def row_sum(x: matrix, r: floats):
+        i, j = wp.tid()
+        wp.atomic_add(r, i, x[i, j])
+
+    kernels = {
+        "saxpy": (saxpy, N), "histogram": (histogram, N), "jacobi": (jacobi, (1022, 1022)),
+        "transpose": (transpose, (1536, 1000)), "nbody": (nbody, 8192),
+        "matmul_shared": (matmul, (512, 512)), "row_sum_atomic": (row_sum, (2048, 2048)),
+    }  # fmt: skip
+
+    def array(v):
+        if not isinstance(v, np.ndarray):
+            return v
+        return wp.array(v, dtype=wp.vec2) if v.shape[1:] == (2,) else wp.array(v)
+
+    def launcher(kernel, dim):
+        return lambda *args: wp.launch(kernel, dim, inputs=list(args))
+
+    x, total = array(*INPUTS["reduce_sum"]()), wp.zeros(1, dtype=float)
+    found = {"reduce_sum": (lambda: wp.utils.array_sum(x, out=total), [])}
+    return found | {
+        name: (launcher(*program), [array(v) for v in INPUTS[name]()])
+        for name, program in kernels.items()
+    }
+
+
 def with_torch():
     """Program -> (function, arguments)."""
     import torch
@@ -195,7 +268,7 @@ def main():
         return
     found = {}
     if importlib.util.find_spec(target):
-        programs = {"numba": with_numba, "torch": with_torch}[target]()
+        programs = {"numba": with_numba, "warp": with_warp, "torch": with_torch}[target]()
         for name, (fn, args) in programs.items():
             if not only or name in only:
                 found["first/" + name], found[name] = best(lambda: fn(*args))  # noqa: B023
