@@ -30,6 +30,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -304,7 +305,8 @@ def drop_notices_of_layer() -> None:
 
 
 class LayerCheck:
-    """Loads the validation layer into the processes of the session, and collects its messages.
+    """Loads the validation layer into the processes of the session, and collects its messages, with
+    the names of the tests that began last: reports of workers may be late.
 
     The layers of all processes write to one FIFO. With a plain file, the layer of each process
     would replace its contents.
@@ -323,15 +325,22 @@ class LayerCheck:
         layers = [*filter(None, [os.environ.get("VK_INSTANCE_LAYERS")]), LAYER]
         os.environ["VK_INSTANCE_LAYERS"] = os.pathsep.join(layers)
         self.text = b""
+        self.latest: deque[str] = deque(maxlen=6)  # names of tests
         self.complete = threading.Event()
         threading.Thread(target=self.read, daemon=True).start()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.latest.append(nodeid)
 
     def read(self) -> None:
         """Collect output in an endless loop: a process that still ends must not block on a full
         pipe."""
         while True:
-            self.text += os.read(self.pipe, 65536)
-            if self.text.endswith(END):
+            found = os.read(self.pipe, 65536)
+            self.text += found
+            if found != END:
+                self.text += f"(began last: {', '.join(tuple(self.latest))})\n".encode()
+            if found.endswith(END):
                 self.complete.set()
 
     @pytest.hookimpl(trylast=True)
