@@ -161,17 +161,17 @@ def show(figures, table):
         print("copy {} GB/s, multiply and add {} billion operations a second".format(*rates))
 
 
-def remember(path, figures, table, options):
+def remember(path, figures, table, clock, programs="given"):
     """Append a line to the history, and return all lines of this list of programs."""
     line = {
-        "date": datetime.datetime.now().isoformat(timespec="seconds"), "clock": options.clock, "list": options.list,
+        "date": datetime.datetime.now().isoformat(timespec="seconds"), "clock": clock, "list": programs,
         "commit": subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip(),
         "seconds": figures["vkchi"], "limits": figures.get("limits", {}), "ratios": table,
     }  # fmt: skip
     with open(path, "a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
     lines = map(json.loads, pathlib.Path(path).read_text("utf-8").splitlines())
-    return [one for one in lines if one.get("list", "given") == options.list]
+    return [one for one in lines if one.get("list", "given") == programs]
 
 
 def draw(path, history):
@@ -233,7 +233,7 @@ def main():
         sys.exit("no figures of vkchi")
     table = ratios_of(figures)
     show(figures, table)
-    draw(options.plot, remember(options.history, figures, table, options))
+    draw(options.plot, remember(options.history, figures, table, options.clock, options.list))
 
 
 if __name__ == "__main__":
