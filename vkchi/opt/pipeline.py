@@ -39,7 +39,7 @@ from vkchi.target.caps import FULL, SMALLEST, Caps
 from vkchi.target.options import Options
 from vkchi.target.remarks import Decision, Log, record
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array
+from vkchi.types import Array, Tensor
 from vkchi.types.layout import shares_words
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class PassEntry(NamedTuple):
     - `several`: one such op, outside serial loops, is not enough, unless the Func has a kind of
       `beside`.
     - `least`: number of ops below which the pass changes nothing.
+    - `beyond`: components that a tensor must exceed for the pass to change something.
     """
 
     where: str
@@ -85,6 +86,7 @@ class PassEntry(NamedTuple):
     several: bool = False
     beside: Collection[str] = ()
     least: int = 0
+    beyond: int = 0
 
 
 class PassStep(NamedTuple):
@@ -203,6 +205,7 @@ ENTRIES: dict[str, PassEntry] = {
     "wide": PassEntry("mapping.wide:cut_wide_loops"),  # run by the compiler on frontend output
     "bounds": PassEntry("rewrite.bounds:eliminate_bounds_checks"),
     "combine": PassEntry("lowering.combine:combine_lanes", "caps", ATOMICS.keys()),
+    "tensor_loops": PassEntry("lowering.tensor_loops:loop_over_rows", beyond=tuning.LARGE_TENSOR),
     "legalize": PassEntry("lowering.legalize:legalize", "caps memo"),
     "access": PassEntry("lowering.lower_access:lower_access", "log"),
     "neighbours": PassEntry("memory.neighbours:join_neighbours", "caps", ("address",)),
@@ -214,7 +217,7 @@ ENTRIES: dict[str, PassEntry] = {
     "streams": PassEntry("lowering.streams:lower_random", needs=("random",)),
     "roots": PassEntry("rewrite.roots:compare_squares", needs=("sqrt",)),
     "records": PassEntry("lowering.lower_reports:lower_reports", needs=REPORTS),
-    "reroll": PassEntry("loops.serial.reroll:reroll", least=tuning.REROLL_OPS),
+    "reroll": PassEntry("loops.serial.reroll:reroll", least=tuning.REROLL_LOOP_OPS),
     "fission": PassEntry("loops.fission:cut_long_loops", needs=("parallel",)),
     "fusion": PassEntry("loops.fusion:fuse_loops", "log", needs=("parallel",), several=True),
     "shallow": PassEntry("control.shallow:limit_nesting"),  # run by the compiler on frontend output
@@ -304,6 +307,7 @@ MAPPING: tuple[PassStep | Cleanup, ...] = (
         " that predicate executes always",
     ),
     PassStep("roots", "all other uses of roots are known; before legalize, which may emit roots"),
+    PassStep("tensor_loops", "no later pass reads whole tensors; before legalize"),
     PassStep("combine", "before legalize, which expands the remaining atomics to loops"),
     PassStep("legalize", "later passes emit no op that a device may lack"),
     PassStep("divisions", "last: bounds and map_grid match the unreduced forms"),
@@ -337,11 +341,12 @@ STAGES = {
 
 # Optimizations that are not required for correctness; `VKCHI_PASSES` can disable them.
 OPTIONAL = frozenset({
-    "bases", "bins", "broadcast", "coarsen", "combine", "commoning", "demote", "demote_all",
-    "divisions", "fills", "fission", "forward", "fusion", "indices", "inspector", "interchange",
-    "jam", "jam_sums", "jump_threading", "lanes", "licm", "listing", "narrow", "neighbours", "peel",
-    "predicate", "promote", "reduce", "remainders", "reroll", "roots", "rounds", "scatter",
-    "speculate", "stores_last", "strips", "unroll", "unroll_loads", "unroll_sums",
+    "bases", "bins", "broadcast", "coarsen", "combine", "commoning", "demote",
+    "demote_all", "divisions", "fills", "fission", "forward", "fusion", "indices", "inspector",
+    "interchange", "jam", "jam_sums", "jump_threading", "lanes", "licm", "listing", "narrow",
+    "neighbours", "peel", "predicate", "promote", "reduce", "remainders", "reroll", "roots",
+    "rounds", "scatter", "speculate", "stores_last", "strips", "tensor_loops", "unroll",
+    "unroll_loads", "unroll_sums",
 })  # fmt: skip
 
 # Passes that run on loops over arrays without branches and reductions.
@@ -413,9 +418,16 @@ def may_apply(entry: PassEntry, fn: Func, memo: Memo) -> bool:
         return False
     if entry.least and not has_ops(fn, entry.least):
         return False
+    if entry.beyond and not has_tensor(fn, entry.beyond):
+        return False
     if not entry.several or count_up_to_two(fn.body, entry.needs) >= 2:
         return True
     return bool(entry.beside) and memo.has(fn, entry.beside)
+
+
+def has_tensor(fn: Func, size: int) -> bool:
+    """True if an op has a tensor of more than `size` components as result."""
+    return any(isinstance(op.type, Tensor) and op.type.size > size for op in walk(fn.body))
 
 
 def has_ops(fn: Func, count: int) -> bool:

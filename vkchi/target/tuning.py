@@ -70,7 +70,11 @@ MERGED_LAUNCHES = 16  # most launches per merged dispatch
 
 FUSE_SHARED = 64  # accesses of a fused loop; drivers' compile time grows superlinearly
 FUSE_DISJOINT = 16  # accesses of fused loops without a common array
+LARGE_TENSOR = 64  # components; ops on larger tensors are loops over rows
+STRAIGHT_TENSOR = 1024  # components or products that remain straight code
+LONG_ROW, PART_OF_ROW = 64, 16  # longest row of a matrix in one piece, else the longest piece
 REROLL_GROUPS, REROLL_OPS = 32, 512  # least repetitions, and ops that they have together
+REROLL_LOOPS, REROLL_LOOP_OPS = 4, 128  # the same, if each contains a loop
 REROLL_PRIVATE = 4096  # scalars of private arrays of a rolled loop
 FISSION_ACCESSES, FISSION_PART = 512, 256  # accesses of a loop that is cut, and of a part
 FISSION_RECOMPUTED = 24  # ops
