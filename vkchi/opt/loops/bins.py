@@ -44,7 +44,7 @@ from vkchi.analysis.values.host_numbers import host_count
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Param, Region, Value, used_in, walk
 from vkchi.ir.iteration_space import IterationDigit, IterationSpace
-from vkchi.ir.ops import PLACES, TABLE, Effect, effect_of
+from vkchi.ir.ops import NOUNROLL, PLACES, TABLE, Effect, effect_of
 from vkchi.ir.rebuild import inline, rebuild_loops
 from vkchi.opt.cost_model import Binning, plan_bins
 from vkchi.opt.loops.reduce import differs_from_identity, identity_of_kind, over_subgroup
@@ -262,7 +262,7 @@ class HistogramEmitter:
             is_there = b.emit("lt", e, b.const(count, i32)) if count % step else None
             self.where(is_there, lambda: act(e))
             b.emit("yield")
-        b.for_(b.const(0, i32), b.const(-(-count // step), i32), (), region)
+        b.for_(b.const(0, i32), b.const(-(-count // step), i32), (), region, NOUNROLL)
 
     def split(self, a: Binned, e: Value) -> Sequence[Value]:
         b = self.b
