@@ -35,6 +35,8 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three groups are worth a loop."""
     monkeypatch.setattr(tuning, "REROLL_GROUPS", 3)
     monkeypatch.setattr(tuning, "REROLL_OPS", 2)
+    monkeypatch.setattr(tuning, "REROLL_LOOPS", 3)
+    monkeypatch.setattr(tuning, "REROLL_LOOP_OPS", 2)
 
 
 def make(body: str, *, serial: bool = False) -> Func:
@@ -295,3 +297,40 @@ def test_whole_pipeline(seed: int) -> None:
     made = {name: np.zeros(t.shape or (1,), t.stored.dtype) for name, t in arrays}
     want, got = run_reference(fn, arguments()), run_reference(program, {**arguments(), **made})
     assert all(np.all(same_bits(want[k], got[k])) for k in want if k in got)
+
+
+def cells(count: int) -> str:
+    """Sums over lists at constant offsets of the iteration: the length of each list is loaded."""
+    lines = []
+    for k in range(count):
+        before = f"%s{k - 1}" if k else "%zero"
+        lines += [
+            f"    %o{k} = const {3 * k - 4} : i32",
+            f"    %j{k} = add %i, %o{k} : i32",
+            f"    %e{k} = elem %w, %j{k} : ptr<i32 global>",
+            f"    %n{k} = load %e{k} : i32",
+            f"    %s{k} = for %c0, %n{k}, {before} : f32 {{",
+            f"      ^(%q{k}: i32, %t{k}: f32)",
+            f"      %p{k} = elem %x, %q{k} : ptr<f32 global>",
+            f"      %v{k} = load %p{k} : f32",
+            f"      %u{k} = add %t{k}, %v{k} : f32",
+            f"      yield %u{k}",
+            "    }",
+        ]
+    store = f"    %r = elem %y, %i : ptr<f32 global>\n    store %r, %s{count - 1}\n"
+    return "    %zero = const 0.0 : f32\n" + "\n".join(lines) + "\n" + store
+
+
+def test_few_loops_of_unknown_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "REROLL_GROUPS", 32)
+    rolled = check(make(cells(9)))
+    assert sum(op.kind == "for" for op in walk(rolled.body)) == 2
+
+
+def test_few_loops_of_known_length_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "REROLL_GROUPS", 32)
+    body = cells(9)
+    for k in range(9):
+        body = body.replace(f"for %c0, %n{k},", "for %c0, %c5,")
+    fn = make(body)
+    assert sum(op.kind == "for" for op in walk(check(fn).body)) == 9

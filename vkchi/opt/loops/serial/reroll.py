@@ -27,8 +27,8 @@ Complexity: nearly linear in the number of ops; periods are found by repeated op
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from math import prod
 from typing import Any
 
@@ -49,6 +49,7 @@ from vkchi.ir.core import (
 )
 from vkchi.ir.iteration_space import as_type
 from vkchi.ir.ops import (
+    LOOPS,
     NOUNROLL,
     SYNCS,
     TABLE,
@@ -60,7 +61,7 @@ from vkchi.ir.rebuild import Rebuilder
 from vkchi.opt.rewrite.dce import remove_dead
 from vkchi.target import tuning
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array, Ptr, Scalar, Tensor, i32
+from vkchi.types import Array, Ptr, Scalar, Tensor, i32, scalar_of
 
 # Ops whose `attr` is a component, which may differ between groups.
 SELECTORS = {"extract", "member"}
@@ -81,7 +82,8 @@ class Reroller(Rebuilder):
     def region(self, region: Region) -> Region:
         region = super().region(region)
         for _ in range(ROUNDS):
-            if len(region.ops) <= tuning.REROLL_GROUPS or not is_long(region):
+            least = least_of(region.ops)
+            if len(region.ops) <= least.groups or not has_ops(region, least.ops):
                 break
             straight = StraightCode(region)
             runs = straight.find_runs()
@@ -91,8 +93,27 @@ class Reroller(Rebuilder):
         return region
 
 
-def is_long(region: Region) -> bool:
-    return sum(1 for _ in walk(region)) >= tuning.REROLL_OPS
+class Least(NamedTuple):
+    """The least number of groups that are worth a loop, and of their ops."""
+
+    groups: int
+    ops: int
+
+
+def least_of(ops: Iterable[Op]) -> Least:
+    """Return the limits for groups of these ops. Drivers take long to compile loops of unknown
+    length, and another loop around one costs little when it runs."""
+    if any(op.kind in LOOPS and not has_known_length(op) for op in walk_ops(ops)):
+        return Least(tuning.REROLL_LOOPS, tuning.REROLL_LOOP_OPS)
+    return Least(tuning.REROLL_GROUPS, tuning.REROLL_OPS)
+
+
+def has_known_length(loop: Op) -> bool:
+    return loop.kind == "for" and all(map(is_constant, loop.args[:2]))
+
+
+def has_ops(region: Region, count: int) -> bool:
+    return next(islice(walk(region), count - 1, None), None) is not None
 
 
 class DefinedAt(NamedTuple):
@@ -240,7 +261,7 @@ class StraightCode:
     def find_runs(self) -> list[RepeatedGroups]:
         """Return disjoint runs in order."""
         found: list[RepeatedGroups] = []
-        shapes, least = self.shapes, tuning.REROLL_GROUPS
+        shapes, least = self.shapes, least_of(self.items).groups
         following: dict[int, int] = {}
         after = [0] * len(shapes)  # the next item of the same shape
         for k in range(len(shapes) - 1, -1, -1):
@@ -256,7 +277,7 @@ class StraightCode:
 
     def find_run(self, start: int, after: Sequence[int]) -> RepeatedGroups | None:
         """Return the run that begins at an item, or up to a period later; the shortest period."""
-        shapes, least = self.shapes, tuning.REROLL_GROUPS
+        shapes, least = self.shapes, least_of(self.items).groups
         repeated = start
         for _ in range(PERIODS):
             repeated = after[repeated]
@@ -364,10 +385,10 @@ class Match:
 
     def to_run(self) -> RepeatedGroups | None:
         """Return the run of these groups, or None if it is not worth a loop or cannot be one."""
-        size = sum(1 for _ in self.group(0))
+        size, least = sum(1 for _ in self.group(0)), least_of(self.group(0))
         lengths = lengths_of(self.series(), self.groups)
         run = RepeatedGroups(self.start, self.period, lengths, self.relations)
-        if run.groups < tuning.REROLL_GROUPS or (run.groups - 1) * size < tuning.REROLL_OPS:
+        if run.groups < least.groups or (run.groups - 1) * size < least.ops:
             return None
         return run if Outputs(self.code, run).are_supported else None
 
@@ -379,11 +400,21 @@ class Match:
             if ops[0].kind in SELECTORS:
                 found[tuple([op.attr for op in ops])] = None
             for values in zip(*[op.args for op in ops], strict=True):
-                if all(map(is_constant, values)) and isinstance(values[0].type, Scalar):
-                    numbers = as_integers(values[0].type, [v.attr for v in values])
-                    if numbers is not None:
-                        found[tuple(numbers)] = None
+                if all(map(is_constant, values)):
+                    for t, bits in components_of(values):
+                        numbers = as_integers(t, bits)
+                        if numbers is not None:
+                            found[tuple(numbers)] = None
         return [list(s) for s in found if len(set(s)) > 1]
+
+
+def components_of(values: Sequence[Value]) -> Iterator[tuple[Scalar, Sequence[int]]]:
+    """Yield the type and the bits of each component of constants of one type."""
+    t, attrs = values[0].type, [v.attr for v in values if is_constant(v)]
+    if isinstance(t, Scalar):
+        yield t, attrs
+    else:
+        yield from ((scalar_of(t), bits) for bits in zip(*attrs, strict=True))
 
 
 def as_integers(t: Scalar, attrs: Sequence[int]) -> list[int] | None:
