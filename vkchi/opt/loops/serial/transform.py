@@ -12,7 +12,7 @@ from collections.abc import Collection, Container, Sequence
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Param, Value, constant_int
 from vkchi.ir.iteration_space import as_type
-from vkchi.ir.ops import constant_trip_count
+from vkchi.ir.ops import NOUNROLL, constant_trip_count
 from vkchi.ir.rebuild import Cloner
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, i32, scalar_named, scalar_of
@@ -51,11 +51,17 @@ def split(b: Builder, begin: Value, end: Value, size: int) -> Tiles:
 
 
 def unroll_by(
-    copy: Cloner, loop: Op, args: Sequence[Value], factor: int, skipped: int = 0
+    copy: Cloner,
+    loop: Op,
+    args: Sequence[Value],
+    factor: int,
+    skipped: int = 0,
+    most: int | None = None,
 ) -> Sequence[Value]:
     """Append `skipped` peeled iterations, the loop unrolled by `factor`, and a loop over the
     remainder. Returns the results.
 
+    If there are more than `most` groups, a known number, drivers must not unroll the loop further.
     Precondition: the index is an i32; the begin is a constant if iterations are peeled.
     """
     b, body, (begin, end, *values) = copy.b, loop.regions[0], args
@@ -71,7 +77,10 @@ def unroll_by(
             at = b.emit("add", start, b.const(k, i32), name=index.name) if k else start
             following = copy.inline(body, (at, *following))
         b.emit("yield", *following)
-    found = b.for_(b.const(0, i32), tiles, values, region).results
+    count = constant_int(tiles)
+    is_rolled = most is not None and count is not None and count > most
+    hint = NOUNROLL if is_rolled else None
+    found = b.for_(b.const(0, i32), tiles, values, region, hint).results
     if rest is None:
         return found
     return b.for_(rest, end, found, copy.region(loop, body)).results

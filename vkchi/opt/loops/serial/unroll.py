@@ -60,7 +60,9 @@ class UnrollFactor(NamedTuple):
 
 def unroll(fn: Func, caps: Caps, log: Log | None = None) -> Func:
     """Partially unroll serial loops where that is profitable on the device."""
-    policy = WordAccesses(fn, subgroup_width(caps)) if caps.scalar_lanes else LoadOverlap()
+    is_cpu = caps.scalar_lanes
+    policy = WordAccesses(fn, subgroup_width(caps)) if is_cpu else LoadOverlap()
+    most = tuning.CPUS_UNROLL if is_cpu else None
 
     def choose(loop: Op) -> UnrollFactor | None:
         way = policy.way(loop)
@@ -69,7 +71,7 @@ def unroll(fn: Func, caps: Caps, log: Log | None = None) -> Func:
 
     return rebuild_chosen(
         fn, "for", choose,
-        lambda r, op, args, way: unroll_by(Cloner(r.b, dict(r.map)), op, args, *way),
+        lambda r, op, args, way: unroll_by(Cloner(r.b, dict(r.map)), op, args, *way, most),
     )  # fmt: skip
 
 
