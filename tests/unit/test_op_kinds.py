@@ -50,6 +50,7 @@ HANDLERS = {
     "opt/rewrite/bounds:REWRITES": "cheaper forms",
     "opt/math/quotient:FUNCTIONS": "formulas",
     "opt/lowering/lower_reports:WAYS": "records",
+    "opt/lowering/tensor_loops:HANDLERS": "loops over rows",
     "opt/rewrite/roots:BOUNDS": "comparisons",
     "opt/memory/store_forwarding:VISITS": "what is known of memory",
     "opt/rewrite/structure:_COMPONENTS": "components of tensors",
