@@ -29,7 +29,7 @@ from vkchi.aot.json_format import (
 )
 from vkchi.cache.version import compiler_version
 from vkchi.compile_state import compiling
-from vkchi.errors import ArgumentError
+from vkchi.errors import ArgumentError, Unsupported
 from vkchi.fields.storage import Storage
 from vkchi.frontend.state.captured_values import value_of
 from vkchi.graph import Arg, ArgKind, Graph
@@ -104,6 +104,11 @@ class Module:
                 raise ArgumentError(f"add_field: the module has a field `{path}` already")
             if not isinstance(one, Storage) or not hasattr(one, "snode"):
                 raise ArgumentError(f"add_field takes a field, not {describe_argument(one)}")
+            if one.has_shared_exponent:
+                raise Unsupported(
+                    f"add_field: `{path}` shares its exponent, and loaded fields cannot: copy "
+                    "it to a field of ti.f32"
+                )
         self._added[name] = field
         self._fields.update(leaves)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any, overload
 
 from vkchi.errors import ArgumentError, DeclarationError, Unsupported
@@ -18,6 +19,7 @@ from vkchi.fields.field import (
     ScalarField,
     common_dtype,
     cook_shape,
+    flat_dtypes,
     is_dtype_list,
     tensor_type,
 )
@@ -108,6 +110,8 @@ def vector_field(
     """
     if ndim != 1:
         raise ArgumentError(f"vectors have 1 axis, not ndim={ndim}: use ti.Matrix.field")
+    if has_several_types(dtype):
+        return split_field(dtype, (n,), named_options(args, options))
     made = make_field(current_runtime(), element_type(dtype, n), **named_options(args, options))
     assert isinstance(made, MatrixField)
     return made
@@ -135,9 +139,42 @@ def matrix_field(
     """
     if ndim == 1 and m == 1:
         return vector_field(n, dtype, *args, **options)
+    if has_several_types(dtype):
+        return split_field(dtype, (n, m), named_options(args, options))
     made = make_field(current_runtime(), element_type(dtype, n, m), **named_options(args, options))
     assert isinstance(made, MatrixField)
     return made
+
+
+def has_several_types(dtype: Any) -> bool:
+    """True for a list of types, one per component, of which some are bit-packed and not all are
+    equal."""
+    found = flat_dtypes(dtype) if is_dtype_list(dtype) else []
+    return any(map(is_quantised, found)) and any(t != found[0] for t in found)
+
+
+def split_field(dtype: Any, shape: tuple[int, ...], options: dict[str, Any]) -> Any:
+    """Create a field of vectors or matrices of the given shape, whose components have the types of
+    a list. Raises ArgumentError if there are too few or too many, or if they have several types in
+    kernels."""
+    from vkchi.fields.split_fields import SplitField
+
+    extents, found = cook_shape(shape), [cook(t) for t in flat_dtypes(dtype)]
+    if len(found) != prod(extents):
+        raise ArgumentError(
+            f"{prod(extents)} types are needed for the components, not {len(found)}"
+        )
+    computed = [t.compute if is_quantised(t) else t for t in found]
+    if any(t is not computed[0] for t in computed):
+        raise ArgumentError(
+            "the components of one field must have the same type in kernels, not "
+            f"{', '.join(map(str, dict.fromkeys(computed)))}: give each the same compute="
+        )
+    if options.get("shape") is not None:
+        raise DeclarationError("components of several types have places of their own: make the "
+                               "field without shape=")  # fmt: skip
+    parts = [make_field(current_runtime(), t, **options) for t in found]
+    return SplitField(parts, extents, options.get("name", ""))
 
 
 class QuantisedTensor(NamedTuple):

@@ -391,8 +391,13 @@ class ComponentField(ScalarField):
                 f"{tuple(first.extents.values())} and {tuple(block.extents.values())}"
             )
         whole.claims[k] = block, origin
-        if len(whole.claims) == whole.components:
+        if len(whole.claims) < whole.components:
+            return
+        paths = {getattr(one, "sparse_path", ()) for one, _ in whole.claims.values()}
+        if len(paths) == 1:
             whole.enter(first, origin)
+        else:
+            whole.split()
 
     def _companion(self, kind: str) -> Field | None:
         whole, k = self.component_of
@@ -414,6 +419,26 @@ class MatrixField(Field):
         made = super().duplicate(memo)
         made._parts = {}
         return made
+
+    def split(self) -> None:
+        """Make the claimed components fields of their own, each in its block. Raises Unsupported if
+        there are gradients, or lists."""
+        from vkchi.fields.split_fields import split
+
+        if any(block.kind == "dynamic" for block, _ in self.claims.values()):
+            raise Unsupported("the components of one field are placed in one dynamic block")
+        if self.companions or self.kind:
+            raise Unsupported(
+                "the components of a field with gradients are placed in the same sparse blocks"
+            )
+        claims, needs = self.claims, self.needs
+        parts: list[Any] = [self.component_field(k) for k in range(self.components)]
+        for part in parts:
+            part.__class__, part.needs = PendingScalarField, needs
+            del part.component_of
+        split(self, parts)
+        for k, part in enumerate(parts):
+            part.enter(*claims[k])
 
     @property
     def n(self) -> int:
@@ -546,13 +571,18 @@ def tensor_type(dtype: Any, *extents: Any) -> Tensor:
 def common_dtype(dtypes: Any) -> Any:
     """The common dtype of a nested list with one dtype per component. Raises ArgumentError if there
     are several or none."""
-    flat = [common_dtype(t) if is_dtype_list(t) else t for t in dtypes]
+    flat = flat_dtypes(dtypes)
     if len(set(flat)) != 1:
         raise ArgumentError(
             f"the components of one field must have the same type, not {dtypes!r}: make a field of "
             "each"
         )
     return flat[0]
+
+
+def flat_dtypes(dtypes: Any) -> list[Any]:
+    """The types in a nested list of types."""
+    return [one for t in dtypes for one in (flat_dtypes(t) if is_dtype_list(t) else [t])]
 
 
 def is_dtype_list(dtype: Any) -> bool:

@@ -65,6 +65,7 @@ class Storage(Elements):
 
     has_place = True  # fields: True if placed
     activity: BlockActivity | None = None  # of the sparse block whose activity array this is
+    has_shared_exponent = False  # its numbers share their exponents with others
     kind_name = "array"  # in messages
     origin_name = ""  # in messages, before `kind_name`, where an array is part of another one
 

@@ -301,6 +301,11 @@ def _element_of(name: str, member: Any) -> Any:
     """The element type of a member. Raises ArgumentError if it is no field."""
     if isinstance(member, StructField):
         return member.dtype
+    if hasattr(type(member), "__vkchi_components__"):
+        raise ArgumentError(
+            f"ti.StructField: the components of `{name}` have places of their own: give each of "
+            "them as a member"
+        )
     if not isinstance(member, Field):
         raise ArgumentError(f"ti.StructField: the member `{name}` is no field, but {member!r}")
     return member.elem

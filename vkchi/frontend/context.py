@@ -43,7 +43,7 @@ from vkchi.frontend.state.scope import (
 from vkchi.frontend.state.user_code_errors import access_error, foreign_traceback, user_code_error
 from vkchi.frontend.syntax.syntax_facts import name_in
 from vkchi.frontend.values.kinds import kind_of
-from vkchi.frontend.values.references import ArrayRef, member_of
+from vkchi.frontend.values.references import ArrayRef, PartStore, member_of
 from vkchi.frontend.values.trees import StructOfArrays, refilled
 from vkchi.interrupts.local import local
 from vkchi.ir.builder import Builder, WideningBuilder
@@ -157,6 +157,7 @@ class Lowering:
         self.cells = ActiveCells()
         self.demands: list[LaunchCondition] = []
         self.cautions: list[PendingCaution] = []
+        self.part_store: PartStore | None = None
         self.in_static = False  # True inside the arguments of `ti.static`
         self.params: list[Param] = []
         self.bindings: dict[str, Binding] = {}
@@ -535,16 +536,20 @@ class Lowering:
             found = self._arrays[id(obj)] = self._capture_array(obj)
         return found
 
-    def _capture_array(self, obj: Any) -> ArrayRef:
+    def _capture_array(self, obj: Any, name: str = "") -> ArrayRef:
         part = getattr(obj, "component_of", None)
         if part is not None:  # the same memory must be the same parameter
             whole, component = part
+            if not isinstance(component, int) and id(whole) not in self._arrays:
+                name = self.dependencies.name_of(obj, "field")
+                self._arrays[id(whole)] = self._capture_array(whole, name)
             return ArrayRef(self.array_of(whole).value, obj, component)
         try:
             t = obj.__vkchi_array__()
         except KernelRuntimeError as e:
             raise self.fail(str(e), kind=KernelFieldError) from None
-        param = Param(t, self.dependencies.name_of(obj, "field"), obj.__vkchi_attributes__())
+        name = name or self.dependencies.name_of(obj, "field")
+        param = Param(t, name, obj.__vkchi_attributes__())
         return ArrayRef(self.add_param(param, ("field", obj)), obj)
 
     def gradient_of(self, array: ArrayRef) -> ArrayRef:

@@ -20,6 +20,8 @@ bit. If one word holds several elements of an array, digits of the indices add f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from vkchi.tuples import NamedTuple
@@ -327,6 +329,88 @@ class QuantFloat(Quantised):
         return (size < self.least).where(word.number(0), word).bits(f32).cast(self.compute)
 
 
+class SharedFloats(Quantised):
+    """Floats of `parts` that share one exponent, as block floating point: a sign and a fraction of
+    each, and the exponent of the largest. They have one slot.
+
+    A fraction includes its leading one, and is rounded to nearest, ties away from zero, at most to
+    all ones. Exponent 0 denotes that all are 0.
+    """
+
+    __slots__ = ("exponent", "parts", "starts")
+    adds_slots = False
+    maker = "shared"
+
+    def __init__(self, parts: tuple[QuantFloat, ...]) -> None:
+        exponent = self.exponent = parts[0].exponent
+        ends = [*accumulate([one.bits - exponent for one in parts])]
+        bits = ends[-1] + exponent
+        facts = (exponent, *[fact for one in parts for fact in one.facts[1:]])
+        slot = integer_of_width(32 if bits <= 32 else 64, signed=False)
+        super().__init__(bits, slot, parts[0].compute, facts)
+        self.parts, self.starts = parts, (0, *ends)
+
+    def __repr__(self) -> str:
+        return f"{len(self.parts)} floats that share an exponent of {self.exponent} bits"
+
+    @property
+    def lifted(self) -> int:
+        """Difference between the exponent biases of f32 and this type."""
+        return BIAS - ((1 << self.exponent - 1) - 1)
+
+    @property
+    def greatest(self) -> int:
+        """The greatest exponent, as f32 has it."""
+        return min(self.lifted + (1 << self.exponent) - 1, 2 * BIAS)
+
+    def encode(self, x: L) -> L:
+        """Slots whose parts are all this number."""
+        return self.pack([x] * len(self.parts))
+
+    def decode(self, slot: L) -> L:
+        """The numbers of the first part."""
+        return self.unpack(slot, 0)
+
+    def pack(self, numbers: Sequence[L]) -> L:
+        """Slots of the nearest floats. If one is too large or NaN, it becomes the largest magnitude
+        and has the greatest exponent.
+
+        A negative number of an unsigned part becomes its magnitude.
+        """
+        words = [x.cast(f32).bits(u32) for x in numbers]
+        powers = [word >> MANTISSA & 0xFF for word in words]
+        largest = reduce(lambda x, y: x.at_least(y), powers).at_most(self.greatest)
+        held = largest.at_least(self.lifted) - self.lifted
+        slot = held.cast(self.slot) << self.starts[-1]
+        for one, word, power, start in zip(self.parts, words, powers, self.starts):
+            cut = largest + (MANTISSA + 1 - one.digits) - power.at_most(largest)
+            cut, most = cut.at_most(31), (1 << one.digits) - 1
+            whole = word & (1 << MANTISSA) - 1 | 1 << MANTISSA
+            digits = whole + (word.number(1) << cut - 1) >> cut
+            digits = (largest < power).where(most, digits.at_most(most))
+            digits = power.equals(0).where(0, digits)
+            digits = held.equals(0).where(0, digits)
+            if one.signed:
+                digits = digits | (digits.equals(0).where(0, word >> 31) << one.digits)
+            slot = slot | digits.cast(self.slot) << start
+        return slot << self.slot.bits - self.bits
+
+    def unpack(self, slot: L, k: int) -> L:
+        """The numbers of part k in slots, of its type `compute`."""
+        one, number = self.parts[k], slot >> self.slot.bits - self.bits
+        power = (number >> self.starts[-1]).cast(u32) + self.lifted
+        bits = (number >> self.starts[k]).cast(u32)
+        digits = bits & (1 << one.digits) - 1
+        least = BIAS + one.digits - 1  # subtracted from the exponents' sum
+        word = digits.cast(f32).bits(u32)
+        is_normal = power.number(least) < (word >> MANTISSA) + power
+        word = is_normal.where(word + (power - least << MANTISSA), 0)
+        word = digits.equals(0).where(0, word)
+        if one.signed:
+            word = word | (bits >> one.digits & 1) << 31
+        return word.bits(f32).cast(one.compute)
+
+
 def integer_of_width(bits: int, signed: bool) -> Scalar:
     return scalar_named(f"{'i' if signed else 'u'}{bits}")
 
@@ -342,13 +426,17 @@ def quantised_of(text: str) -> Quantised:
     """Parse the text of a type (`Quantised.text`). Raises ValueError."""
     kind, *rest = text.split(":")
     try:
-        if kind == "float":
-            exponent, fraction, signed, compute = rest
-            return QuantFloat(int(exponent), int(fraction), signed == "1", scalar_named(compute))
+        if kind in ("float", "shared"):
+            exponent, *facts = rest
+            parts = tuple([
+                QuantFloat(int(exponent), int(fraction), signed == "1", scalar_named(compute))
+                for fraction, signed, compute in zip(*[iter(facts)] * 3, strict=True)
+            ])  # fmt: skip
+            return SharedFloats(parts) if kind == "shared" else parts[0]
         bits, signed, compute, *scale = rest
         number = int(bits), signed == "1", scalar_named(compute)
         return QuantFixed(*number, float.fromhex(*scale)) if kind == "fixed" else QuantInt(*number)
-    except (KeyError, TypeError) as e:
+    except (KeyError, TypeError, IndexError) as e:
         raise ValueError(f"`{text}` is not a quantised type") from e
 
 

@@ -5,6 +5,7 @@ The models here are written in whole numbers and exact fractions, and share noth
 """
 
 import copy
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -418,14 +419,182 @@ def test_dtype_per_component() -> None:
     assert list(x[1]) == [3, -4]
 
 
-@pytest.mark.ours("quant-components")
-def test_components_have_one_type() -> None:
-    with pytest.raises(Exception, match="same type.*a field of each"):
-        ti.Vector.field(2, dtype=[quant.int(5), quant.int(6)])
+def test_components_have_types_of_their_own() -> None:
+    types = [quant.fixed(10, max_value=16.0), quant.float(6, 12)]
+    v = ti.Vector.field(2, dtype=types)
+    word = ti.BitpackedFields(max_num_bits=32)
+    word.place(v)
+    ti.root.dense(ti.i, 8).place(word)
+
+    @ti.kernel
+    def put() -> ti.f32:
+        for i in v:
+            v[i] = [0.3 * i, 1.7 * i]
+        for i in v:
+            v[i][1] += 1.0
+        for i in v:
+            v[i] *= 2.0
+        return v[2][0]
+
+    found = put()
+    x, y = [as_fixed(0.6, 10, True, 16 / 512), as_floating(3.4, 6, 12, True)]
+    x, y = (
+        as_fixed(2 * x, 10, True, 16 / 512),
+        as_floating(2 * as_floating(y + 1, 6, 12, True), 6, 12, True),
+    )
+    assert (found, v[2][0], v[2][1]) == (x, x, y)
 
 
-@pytest.mark.ours("quant-shared", run=False)
-def test_shared_exponents_raise() -> None:
-    x, y = ti.field(quant.float(5, 9)), ti.field(quant.float(5, 9))
-    with pytest.raises(ti.Unsupported, match="shared_exponent"):
-        ti.BitpackedFields(max_num_bits=32).place(x, y, shared_exponent=True)
+def test_components_are_in_words_and_blocks_of_their_own() -> None:
+    v = ti.Vector.field(3, dtype=quant.fixed(21, max_value=2.0))
+    ids = ti.field(quant.int(11))
+    for k in range(3):
+        word = ti.BitpackedFields(max_num_bits=32)
+        word.place(v.get_scalar_field(k))
+        if k == 0:
+            word.place(ids)
+        ti.root.dense(ti.i, 8).place(word)
+
+    @ti.kernel
+    def put():
+        for i in v:
+            ids[i] = i
+            v[i] = [0.125 * i, -0.5, 0.75]
+        for i in v:
+            v[i] = v[i] * 0.5
+
+    put()
+    for i in range(8):
+        assert (v[i][0], v[i][1], v[i][2], ids[i]) == (0.0625 * i, -0.25, 0.375, i)
+    v[3][1] = 1.5
+    assert (v[3][0], v[3][1], v[3][2], ids[3]) == (0.1875, 1.5, 0.375, 3)
+
+
+# --- shared exponents ----------------------------------------------------------------------------
+
+
+def as_shared(xs: Any, exponent: int, fractions: Any, signed: bool) -> list[float]:
+    """The nearest numbers with the exponent of the largest, whose fractions have so many bits."""
+    powers = [math.frexp(x)[1] - 1 for x in xs if x]
+    bias, top = (1 << (exponent - 1)) - 1, max(powers, default=-1000)
+    if top <= -bias:
+        return [0.0] * len(xs)
+    found = []
+    for x, fraction in zip(xs, fractions, strict=True):
+        digits = fraction - signed
+        step = Fraction(2) ** (top - digits + 1)
+        k = min(rounded(abs(Fraction(x)) / step), (1 << digits) - 1)
+        found.append(float(k * step) * (-1 if x < 0 and signed else 1))
+    return found
+
+
+SHARED = [(5, (10, 14)), (6, (8, 8, 8)), (5, (5, 3, 9, 4)), (8, (12, 12)), (2, (6, 6))]
+
+
+def sharing(exponent: int, fractions: Any, signed: bool, n: int = N) -> list[Any]:
+    fields = [ti.field(quant.float(exponent, k, signed)) for k in fractions]
+    word = ti.BitpackedFields(max_num_bits=32)
+    word.place(*fields, shared_exponent=True)
+    ti.root.dense(ti.i, n).place(word)
+    return fields
+
+
+@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize(("exponent", "fractions"), SHARED)
+def test_floats_that_share_an_exponent(exponent: int, fractions: Any, signed: bool) -> None:
+    fractions = fractions if signed else tuple([k - 1 for k in fractions])
+    fields, draw = sharing(exponent, fractions, signed), np.random.default_rng(exponent)
+    bias = (1 << (exponent - 1)) - 1
+    top = draw.integers(-min(bias, 20), min((1 << exponent) - 1 - bias, 20) + 1, (N, 1))
+    sizes = (1 + draw.random((N, len(fields)))) * 2.0 ** (
+        top - draw.integers(0, 6, (N, len(fields)))
+    )
+    values = (sizes * (draw.random(sizes.shape) < 0.9)).astype(np.float32)
+    given = ti.field(ti.f32, values.shape)
+    given.from_numpy(values)
+
+    @ti.kernel
+    def put():
+        for i in range(N):
+            for k in ti.static(range(len(fractions))):
+                fields[k][i] = given[i, k]
+
+    for field in fields:
+        for i in range(N):
+            field[i] = 3.0  # larger numbers before do not matter
+    put()
+    want = [as_shared(row.tolist(), exponent, fractions, signed) for row in values]
+    found = [[field[i] for field in fields] for i in range(N)]
+    np.testing.assert_array_equal(found, want)
+
+
+def test_a_store_to_one_float_rounds_the_others_anew() -> None:
+    x, y = sharing(5, (10, 14), True, 4)
+
+    @ti.kernel
+    def put(v: ti.f32):
+        x[1] = v
+
+    y[1] = 0.3
+    for v in (0.01, 3.2, 700.0, 0.01, 0.0):
+        old = y[1]
+        put(v)
+        assert [x[1], y[1]] == as_shared([np.float32(v).item(), old], 5, (10, 14), True)
+        x[2], y[2] = 0.0, old
+        x[2] = v
+        assert [x[2], y[2]] == [x[1], y[1]]
+
+
+def test_vectors_share_an_exponent_beside_other_numbers() -> None:
+    v, kind = ti.Vector.field(3, dtype=quant.float(6, 8)), ti.field(quant.int(2, signed=False))
+    voxel = ti.BitpackedFields(max_num_bits=32)
+    voxel.place(v, shared_exponent=True)
+    voxel.place(kind)
+    ti.root.dense(ti.ij, (4, 8)).place(voxel)
+
+    @ti.kernel
+    def put():
+        for i, j in v:
+            v[i, j] = [i + 0.3, 0.25 * j, 3.0]
+            kind[i, j] = (i + j) % 4
+        for i, j in v:
+            v[i, j] *= 2.0
+        for i, j in v:
+            v[i, j].y += 1.0
+
+    put()
+    for i in range(4):
+        for j in range(8):
+            once = as_shared([np.float32(i + 0.3).item(), 0.25 * j, 3.0], 6, (8,) * 3, True)
+            twice = as_shared([2 * x for x in once], 6, (8,) * 3, True)
+            want = as_shared([twice[0], twice[1] + 1, twice[2]], 6, (8,) * 3, True)
+            assert [v[i, j][0], v[i, j][1], v[i, j][2], kind[i, j]] == [*want, (i + j) % 4]
+
+
+@pytest.mark.ours("quant-shared")
+def test_floats_that_share_an_exponent_round_to_zero_and_saturate() -> None:
+    x, y = sharing(5, (10, 14), True, 4)
+
+    @ti.kernel
+    def put(a: ti.f32, b: ti.f32):
+        x[0] = a
+        y[0] = b
+
+    put(-1e-4, 64.0)
+    assert (x[0], y[0]) == (0.0, 64.0)
+    put(1e30, -1.0)
+    assert (x[0], y[0]) == (511 * 256.0, 0.0)
+
+
+def test_updates_of_floats_that_share_an_exponent_are_not_lost() -> None:
+    fields = sharing(6, (8, 8, 8), True, 64)
+
+    @ti.kernel
+    def add(field: ti.template()):
+        for k in range(64 * 30):
+            field[k % 64] += 1.0
+
+    for field in fields:
+        add(field)
+    for i in range(64):
+        assert [field[i] for field in fields] == [30.0] * 3

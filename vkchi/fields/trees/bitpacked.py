@@ -16,7 +16,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from vkchi.errors import ArgumentError, DeviceError, Unsupported
+from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError, Unsupported
 from vkchi.fields.elements import fit_element_shape
 from vkchi.fields.field import ComponentField, Field, MatrixField, PendingField, ScalarField
 from vkchi.fields.trees.snode import ParentNode, SNode, members_of, word_of
@@ -44,6 +44,7 @@ class QuantisedField(PendingField):
 
     quantised: Quantised
     is_encoded = True
+    is_taken = False  # in a BitpackedFields, which may have no place yet
 
     @property
     def dtype(self) -> Quantised:
@@ -77,6 +78,10 @@ class QuantisedField(PendingField):
                 f"quant_array have {block.word.bits}: make the block shorter, or the numbers"
             )
         self.hold_in(block, (0,), origin)
+
+    def stand_alone(self) -> None:
+        """Become a field of its own, if it is a component of an unplaced field: the components of
+        that have separate places."""
 
     def hold_in(self, word: SNode, starts: tuple[int, ...], origin: tuple[int, ...]) -> None:
         """Place the field in each instance of a word node; `starts` is the first bit of each
@@ -195,7 +200,23 @@ class QuantisedComponentField(QuantisedField, ComponentField):
         self.quantised = whole.quantised
 
     def check_placeable(self) -> None:
-        raise Unsupported("the components of a quantised field are placed together")
+        Field.check_placeable(self)
+        if self.whole.is_taken:
+            raise KernelRuntimeError("this field has been placed in a ti.BitpackedFields already")
+
+    def enter(self, block: ParentNode, origin: tuple[int, ...]) -> None:
+        self.stand_alone()
+        self.enter(block, origin)
+
+    def stand_alone(self) -> None:
+        from vkchi.fields.split_fields import split
+
+        whole: Any = self.component_of[0]
+        parts = [whole.component_field(k) for k in range(whole.components)]
+        for part in parts:
+            part.__class__ = QuantisedScalarField
+            del part.component_of
+        split(whole, parts)
 
 
 def make_quantised(
@@ -236,33 +257,49 @@ class BitpackedFields:
         """Append bit-packed fields (args) to the word, vectors and matrices with all components.
         Place the word with `block.place(bitpacked)` afterwards.
 
-        Raises ArgumentError for other fields and if the word is full, Unsupported for
-        `shared_exponent` and for single components. Raises KernelRuntimeError for a field that has
-        a place, DeviceError if the device lacks its type.
+        With `shared_exponent`, these fields are floats with one exponent, that of the largest.
+
+        Raises ArgumentError for other fields, if the word is full, and for floats that cannot share
+        an exponent. Raises KernelRuntimeError for a field that has a place, DeviceError if the
+        device lacks its type.
         """
-        if shared_exponent:
-            raise Unsupported(
-                "shared_exponent=True is not supported yet: give each field an exponent of its own"
-            )
+        fields: list[QuantisedField] = []
         for field in [member for arg in args for member in members_of(arg)]:
             if not isinstance(field, QuantisedField):
                 raise ArgumentError(
                     f"{field!r} is not a quantised field: make it of a type of ti.types.quant"
                 )
             field.check_placeable()
+            if field.whole.is_taken or any(field is known for known in fields):
+                raise KernelRuntimeError(
+                    "this field has been placed in a ti.BitpackedFields already"
+                )
+            fields.append(field)
+        if shared_exponent:
+            from vkchi.fields.trees.shared_exponents import share_exponent, shared_number
+
+            number = shared_number(fields)
+            self._check_room(number.bits)
+            fields = [share_exponent(fields, number)]
+        for field in fields:
             self._take(field)
 
     def _take(self, field: QuantisedField) -> None:
         bits, first = field.quantised.bits, self.used
-        end = first + bits * field.components
+        self._check_room(bits * field.components)
+        field.stand_alone()
+        field.is_taken = True
+        starts = tuple([first + bits * k for k in range(field.components)])
+        self.fields.append((field, starts))
+        self.used = first + bits * field.components
+
+    def _check_room(self, bits: int) -> None:
+        end = self.used + bits
         if end > self.word.bits:
             raise ArgumentError(
                 f"these fields need {end} bits, and the words of this ti.BitpackedFields have "
                 f"{self.word.bits}: place some of them in another one"
             )
-        starts = tuple([first + bits * k for k in range(field.components)])
-        self.fields.append((field, starts))
-        self.used = end
 
     # --- interface of placeable objects ----------------------------------------------------------
 

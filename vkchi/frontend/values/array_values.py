@@ -37,8 +37,15 @@ from vkchi.frontend.values.kinds import (
     name_of,
 )
 from vkchi.frontend.values.python_values import python_attribute
-from vkchi.frontend.values.references import ArrayRef, Context, MemoryTarget, QuantisedTarget
+from vkchi.frontend.values.references import (
+    ArrayRef,
+    Context,
+    MemoryTarget,
+    QuantisedTarget,
+    SharedTarget,
+)
 from vkchi.frontend.values.struct_values import MembersKind
+from vkchi.frontend.values.targets import ComponentsTarget
 from vkchi.frontend.values.tensor_values import flatten_indices
 from vkchi.frontend.values.trees import StructOfArrays, StructValue
 from vkchi.ir.core import Value, is_wide
@@ -46,6 +53,7 @@ from vkchi.lang.compile_time import static
 from vkchi.lang.matrix import Vector
 from vkchi.lang.ndrange import grouped
 from vkchi.types import Scalar, Tensor, i32, i64, scalar_of, shape_of
+from vkchi.types.packed_numbers import SharedFloats
 
 
 class CallableShape(tuple[int, ...]):
@@ -242,6 +250,9 @@ class FieldOfStructsKind(StructsKind, of=["__vkchi_struct__"]):
             members[name] = kind_of(array).array(cx, array)
         return StructOfArrays(members, t.methods, t)
 
+    def of_subclass(self, cls: type) -> Kind:
+        return COMPONENTS if hasattr(cls, "__vkchi_components__") else self
+
     def first_name(self, x: Any) -> str:
         return str(next(iter(x.__vkchi_struct__()[1])))
 
@@ -250,6 +261,26 @@ class FieldOfStructsKind(StructsKind, of=["__vkchi_struct__"]):
         if array is not None:
             cx.dependencies.read_part(x, ("attr", name), array)
         return array
+
+
+class FieldOfComponentsKind(FieldOfStructsKind):
+    """Fields of vectors or matrices whose components are separate arrays."""
+
+    noun = "a whole array"
+    helps = WHOLE_HELPS
+
+    def name(self, x: Any) -> str:
+        return "an array (index it)"
+
+    def element_type(self, cx: Any, x: Any) -> Any:
+        return x.elem
+
+    def element(self, cx: Any, x: Any, indices: list[Any]) -> Any:
+        arrays = self.array(cx, x).members.values()
+        return ComponentsTarget([array_item(cx, array, indices) for array in arrays], x.elem)
+
+
+COMPONENTS = FieldOfComponentsKind()
 
 
 class StructOfArraysKind(StructsKind, MembersKind, of=[StructOfArrays]):
@@ -314,11 +345,14 @@ def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> MemoryTarge
     if cx.options.checks_indices and not cx.cells.is_own:
         guard_indices(cx, array, places)
     ptr = cx.b.emit("elem", array.value, *places)
-    if array.component is not None:
+    number = None if layout is None else layout.number
+    is_shared = isinstance(number, SharedFloats) and array.component is not None
+    if array.component is not None and not is_shared:
         ptr = cx.b.emit("member", ptr, attr=array.component)
     node = sparse_node(cx, array)
     place = MemoryTarget(ptr) if node is None else SparseTarget(ptr, node, tuple(places))
-    number = None if layout is None else layout.number
+    if is_shared:
+        return SharedTarget(place, number, array.component, array.source.seen_elem)
     return place if number is None else QuantisedTarget(place, number)
 
 

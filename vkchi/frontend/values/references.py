@@ -10,16 +10,17 @@ An expression evaluates to one of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from vkchi.errors import CompilationError
+from vkchi.errors import CompilationError, InternalError
 from vkchi.ir.builder import Builder, emit_cas_loop, updated_value
-from vkchi.ir.core import Op, Value, base_memory
+from vkchi.ir.core import Op, Value, base_memory, walk_ops
 from vkchi.ir.num import Num
-from vkchi.ir.ops import ATOMICS, BITWISE
+from vkchi.ir.ops import ATOMICS, BITWISE, Effect, effect_of
 from vkchi.span import Span
 from vkchi.target.options import Options
+from vkchi.tuples import NamedTuple
 from vkchi.types import (
     Array,
     Ptr,
@@ -32,7 +33,7 @@ from vkchi.types import (
     with_scalar,
     with_shape,
 )  # fmt: skip
-from vkchi.types.packed_numbers import Quantised
+from vkchi.types.packed_numbers import Quantised, SharedFloats
 
 if TYPE_CHECKING:
     from vkchi.frontend.state.dependencies import Dependencies
@@ -55,6 +56,7 @@ class Context(Protocol):
     cautions: list[PendingCaution]
     in_static: bool
     dependencies: Dependencies
+    part_store: PartStore | None
 
     @property
     def in_parallel(self) -> bool: ...
@@ -257,6 +259,138 @@ class QuantisedTarget(MemoryTarget):
         return self.number.decode(Num(cx.b, slot)).v
 
 
+class SharedTarget(QuantisedTarget):
+    """Target of some `parts` of floats that share an exponent: a scalar, or a vector or matrix.
+
+    All parts are in one slot. A store of some is a compare-and-swap loop that decodes the others
+    and encodes all anew, with the exponent of the largest. Successive stores to parts of one
+    element are combined: an old number must not decide the exponent of new ones. `index`: the
+    target is the component at this computed index.
+
+        v[i] = w        # store %p, encode(w)
+        v[i].x = a      # compare and swap: encode(a, decode(old, 1), decode(old, 2))
+    """
+
+    __slots__ = ("index", "parts")
+    number: SharedFloats
+
+    def __init__(
+        self, slots: MemoryTarget, number: SharedFloats, parts: tuple[int, ...],
+        t: Scalar | Tensor, index: Value | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(slots, number)
+        self.parts, self.type, self.index = parts, t, index
+
+    def part(self, ptr: Value) -> MemoryTarget:
+        raise InternalError("parts of a slot have no pointers")
+
+    def component(self, cx: Context, index: int | Value) -> MemoryTarget:
+        elem = scalar_of(self.type)
+        if isinstance(index, int):
+            return SharedTarget(self.slots, self.number, (self.parts[index],), elem)
+        return SharedTarget(self.slots, self.number, self.parts, elem, index)
+
+    def load(self, cx: Context) -> Any:
+        return self._of_slot(cx, self.slots.load(cx))
+
+    def store(self, cx: Context, v: Value) -> None:
+        if self.index is not None:
+            self.slots.changed(cx, lambda slot: self._slot_with(cx, slot, v))
+            return
+        values = dict(zip(self.parts, cx.b.components(v), strict=True))
+        values = take_part_store(cx, self.ptr) | values
+        if len(values) == len(self.number.parts):
+            self.slots.store(cx, self._packed(cx, [values[k] for k in sorted(values)]))
+        else:
+            self.slots.changed(cx, lambda slot: self._packed(cx, self._replaced(cx, slot, values)))
+            if cx.b.ops:  # none in a kernel that runs as plain Python
+                cx.part_store = PartStore(cx.b.ops[-1], self.ptr, values)
+
+    def atomic(self, cx: Context, kind: str, *values: Value) -> Any:
+        """Apply the ops.UPDATES row `kind`; return the old value."""
+
+        def update(slot: Value) -> Value:
+            olds = cx.b.components(self._of_slot(cx, slot))
+            columns = zip(olds, *[cx.b.components(v) for v in values], strict=True)
+            new = [updated_value(cx.b, kind, old, given) for old, *given in columns]
+            return self._slot_with(cx, slot, cx.b.assemble(new, self.type))
+
+        return self._of_slot(cx, self.slots.changed(cx, update))
+
+    def _of_slot(self, cx: Context, slot: Value) -> Value:
+        """The target's value in a slot."""
+        held = [self.number.unpack(Num(cx.b, slot), k).v for k in self.parts]
+        if self.index is None:
+            return cx.b.assemble(held, self.type)
+        return cx.b.emit("extract_at", self._vector(cx, held), self.index)
+
+    def _slot_with(self, cx: Context, slot: Value, v: Value) -> Value:
+        """The slot with another value of the target."""
+        new = cx.b.components(v)
+        if self.index is not None:
+            held = [self.number.unpack(Num(cx.b, slot), k).v for k in self.parts]
+            changed = cx.b.emit("insert_at", self._vector(cx, held), v, self.index)
+            new = cx.b.components(changed)
+        values = dict(zip(self.parts, new, strict=True))
+        return self._packed(cx, self._replaced(cx, slot, values))
+
+    def _replaced(self, cx: Context, slot: Value, values: dict[int, Value]) -> list[Value]:
+        """The numbers of all parts of a slot, some replaced."""
+        number = self.number
+        return [
+            values[k] if k in values else number.unpack(Num(cx.b, slot), k).v
+            for k in range(len(number.parts))
+        ]
+
+    def _vector(self, cx: Context, values: Sequence[Value]) -> Value:
+        return cx.b.assemble(values, Tensor.of(scalar_of(self.type), (len(values),)))
+
+    def _packed(self, cx: Context, values: Sequence[Value]) -> Value:
+        return self.number.pack([Num(cx.b, v) for v in values]).v
+
+
+class PartStore(NamedTuple):
+    """The last store to parts of an element: the op, the pointer to the slot, values by part."""
+
+    op: Op
+    ptr: Value
+    values: dict[int, Value]
+
+
+def take_part_store(cx: Context, ptr: Value) -> dict[int, Value]:
+    """Remove the last store to parts of the element at `ptr` from the open region; return its
+    values. Empty if there is none, or if ops behind it may access the element."""
+    last, ops = cx.part_store, cx.b.ops
+    for k in reversed(range(len(ops) if last is not None else 0)):
+        if ops[k] is last.op:
+            if not is_same_address(ptr, last.ptr):
+                break
+            del ops[k]
+            return last.values
+        if not all(leaves_alone(op, base_memory(ptr)) for op in walk_ops([ops[k]])):
+            break
+    return {}
+
+
+def leaves_alone(op: Op, array: Value) -> bool:
+    """True if an op neither accesses an array nor orders accesses of other invocations to it."""
+    effect = effect_of(op.kind)
+    if effect in (Effect.READ, Effect.WRITE):
+        return not op.args or base_memory(op.args[0]) is not array
+    is_passed = effect in (Effect.PURE, Effect.ALLOC, Effect.REPORT)
+    return is_passed or op.kind in ("if", "yield")
+
+
+def is_same_address(x: Value, y: Value) -> bool:
+    """True if two values are computed by the same pure ops from the same values."""
+    if x is y:
+        return True
+    if not (isinstance(x, Op) and isinstance(y, Op)) or effect_of(x.kind) is not Effect.PURE:
+        return False
+    is_like = (x.kind, x.attr, x.type, len(x.args)) == (y.kind, y.attr, y.type, len(y.args))
+    return is_like and all(map(is_same_address, x.args, y.args))
+
+
 def components_of(
     cx: Context, place: QuantisedTarget, *values: Value
 ) -> list[tuple[QuantisedTarget, list[Value]]]:  # fmt: skip
@@ -292,7 +426,8 @@ class ArrayRef:
 
     - `value` has an Array type.
     - `source` is the captured Python object, if there is one.
-    - `component`: the reference is to this component of each element.
+    - `component`: the reference is to this component of each element. If floats share an exponent,
+      these are the numbers of some parts.
     - `clamps`: indices are clamped to their axes.
     - `name`: for messages; by default that of `value`.
     - `member`: the ndarray that a path leads to, if it is one. The reference equals it.
@@ -305,7 +440,7 @@ class ArrayRef:
         self,
         value: Value,
         source: Any = None,
-        component: int | None = None,
+        component: Any = None,
         *,
         clamps: bool = False,
         name: str = "",

@@ -7,6 +7,7 @@ Targets in memory are `references.MemoryTarget`; a component of one is again a M
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelTypeError
@@ -155,7 +156,8 @@ class ItemTarget(VariableTarget):
 
 
 class ComponentTarget(Assignable):
-    """One component of a vector or matrix that is not one place in memory; never atomic."""
+    """One component of a vector or matrix that is not one place in memory. Updates are atomic if
+    each component is a place in memory."""
 
     __slots__ = ("base", "index", "type")
 
@@ -174,18 +176,44 @@ class ComponentTarget(Assignable):
         return extract(cx, self.base.load(cx), self.index)
 
     def store(self, cx: Context, v: Value) -> None:
-        if isinstance(self.base, ComponentsTarget) and not self.roots:
-            raise cx.fail(
-                "components of this array have no common place in memory for a computed index",
-                help="index the vector itself, as in `x[i][k]`",
-            )
+        if self.is_one_of_several:
+            self._branch(cx, lambda part: part.store(cx, v) or v)  # type: ignore[func-returns-value]
+            return
         whole = self.base.load(cx)
         if self.roots:
             check_unshared_value(cx, whole)  # type: ignore[arg-type]
         self.base.store(cx, emit_at(cx, "insert", whole, v, index=self.index))
 
     def atomic(self, cx: Context, kind: str, *values: Value) -> Value:
+        if self.is_one_of_several:
+            return self._branch(cx, lambda part: part.atomic(cx, kind, *values))
         return apply_plainly(cx, self, kind, *values)
+
+    def is_shared(self, cx: Context) -> bool:
+        return self.is_one_of_several and self.base.is_shared(cx)
+
+    @property
+    def is_one_of_several(self) -> bool:
+        """True if the components have different places in memory."""
+        return isinstance(self.base, ComponentsTarget) and not self.roots
+
+    def _branch(self, cx: Context, act: Callable[[Target], Value]) -> Value:
+        """Emit `act` for the component at the index, clamped, and return its result."""
+        assert isinstance(self.base, ComponentsTarget) and isinstance(self.index, Value)
+        *first, last = self.base.parts
+
+        def of_rest(k: int) -> Value:
+            if k == len(first):
+                return act(last)
+            assert isinstance(self.index, Value)
+            is_it = cx.b.emit("le", self.index, cx.b.const(k, i32))
+            with cx.b.region() as then:
+                cx.b.emit("yield", act(first[k]))
+            with cx.b.region() as orelse:
+                cx.b.emit("yield", of_rest(k + 1))
+            return cx.b.if_(is_it, then, orelse).results[0]
+
+        return of_rest(0)
 
 
 class ComponentsTarget(Assignable):
