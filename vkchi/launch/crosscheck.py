@@ -38,6 +38,7 @@ from vkchi.signature.wording import describe_argument
 from vkchi.span import Span, render_carets, render_chain
 from vkchi.target.shader import REPORTS
 from vkchi.tuples import NamedTuple
+from vkchi.types.layout import shares_words
 from vkchi.types.lazy_numpy import np
 
 ULPS = 16
@@ -232,7 +233,7 @@ def run_on(runtime: Runtime, case: Case, before: Contents) -> RunOutcome:
     copies: dict[int, Storage] = {}
     for name, array in case.arrays.items():
         if id(array) not in copies:
-            copy = Storage(runtime, array.elem, array.shape, array.layout, array.stored)
+            copy = empty_like(runtime, array)
             copy.keep(before[name])
             copies[id(array)] = copy
     arrays = {name: copies[id(array)] for name, array in case.arrays.items()}
@@ -249,6 +250,18 @@ def run_on(runtime: Runtime, case: Case, before: Contents) -> RunOutcome:
         except KernelAssertionError as e:
             failure = str(e)
     return RunOutcome(copy_arrays(arrays), failure)
+
+
+def empty_like(runtime: Runtime, array: Storage) -> Storage:
+    """An array of the same type and layout, in memory of its own."""
+    if not shares_words(array.layout):
+        return Storage(runtime, array.elem, array.shape, array.layout, array.stored)
+    from vkchi.fields.trees.bitpacked import quantised_like
+
+    made = quantised_like(runtime, array.array_type)
+    made.arrange(array.shape, array.layout)
+    made._allocate()
+    return made
 
 
 # --- comparing -----------------------------------------------------------------------------------
