@@ -199,6 +199,10 @@ class QuantisedComponentField(QuantisedField, ComponentField):
         ComponentField.__init__(self, whole, component)
         self.quantised = whole.quantised
 
+    @property
+    def whole(self) -> Any:
+        return self.component_of[0]
+
     def check_placeable(self) -> None:
         Field.check_placeable(self)
         if self.whole.is_taken:

@@ -191,9 +191,10 @@ class SharedMatrixField(SharedField, QuantisedMatrixField):
         if found is None:
             group, parts = self.component_of
             assert isinstance(self.elem, Tensor)
-            found = self._parts[k] = SharedScalarField(self.runtime, self.elem.elem, self.name)
+            found = SharedScalarField(self.runtime, self.elem.elem, self.name)
             found.quantised = self.quantised
             found.join(group, (parts[k],))
+            self._parts[k] = found
         return found  # type: ignore[no-any-return]
 
 
@@ -225,7 +226,7 @@ def share_exponent(fields: Sequence[QuantisedField], number: SharedFloats) -> Sh
     """Make unplaced fields, whose type is `shared_number`, members of a new group."""
     group, first = SharedGroup(fields[0].runtime, number), 0
     for field in fields:
-        field.__class__ = MEMBERS[type(field)]  # type: ignore[assignment]
+        field.__class__ = MEMBERS[type(field)]
         assert isinstance(field, SharedField)
         field.join(group, tuple(range(first, first + field.components)))
         first += field.components

@@ -346,13 +346,13 @@ def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> MemoryTarge
         guard_indices(cx, array, places)
     ptr = cx.b.emit("elem", array.value, *places)
     number = None if layout is None else layout.number
-    is_shared = isinstance(number, SharedFloats) and array.component is not None
-    if array.component is not None and not is_shared:
+    shared = number if isinstance(number, SharedFloats) else None
+    if array.component is not None and shared is None:
         ptr = cx.b.emit("member", ptr, attr=array.component)
     node = sparse_node(cx, array)
     place = MemoryTarget(ptr) if node is None else SparseTarget(ptr, node, tuple(places))
-    if is_shared:
-        return SharedTarget(place, number, array.component, array.source.seen_elem)
+    if array.component is not None and shared is not None:
+        return SharedTarget(place, shared, array.component, array.source.seen_elem)
     return place if number is None else QuantisedTarget(place, number)
 
 

@@ -361,7 +361,9 @@ def take_part_store(cx: Context, ptr: Value) -> dict[int, Value]:
     """Remove the last store to parts of the element at `ptr` from the open region; return its
     values. Empty if there is none, or if ops behind it may access the element."""
     last, ops = cx.part_store, cx.b.ops
-    for k in reversed(range(len(ops) if last is not None else 0)):
+    if last is None:
+        return {}
+    for k in reversed(range(len(ops))):
         if ops[k] is last.op:
             if not is_same_address(ptr, last.ptr):
                 break
