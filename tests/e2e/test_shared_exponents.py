@@ -260,7 +260,7 @@ def test_components_in_different_sparse_blocks() -> None:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_gradients_of_what_is_read_and_errors_for_what_is_stored(make: Any) -> None:
+def test_gradients_pass_reads_alone(make: Any) -> None:
     v = make()
     a = ti.field(ti.f32, 8, needs_grad=True)
     loss = ti.field(ti.f32, (), needs_grad=True)
@@ -388,7 +388,7 @@ def test_exponents_that_cannot_be_shared(types: Any, message: str) -> None:
         word.place(*map(ti.field, types), shared_exponent=True)
 
 
-def test_fields_have_one_place() -> None:
+def test_fields_cannot_be_placed_twice() -> None:
     v = ti.Vector.field(3, dtype=quant.float(6, 8))
     word, other = (ti.BitpackedFields(max_num_bits=32) for _ in range(2))
     with pytest.raises(ArgumentError, match="as a whole"):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 from vkchi.errors import ArgumentError, DeclarationError, Unsupported
 from vkchi.fields.field import (
     PENDING,
+    ComponentsHook,
     Field,
     MatrixField,
     ScalarField,
@@ -157,8 +158,6 @@ def split_field(dtype: Any, shape: tuple[int, ...], options: dict[str, Any]) -> 
     """Create a field of vectors or matrices of the given shape, whose components have the types of
     a list. Raises ArgumentError if there are too few or too many, or if they have several types in
     kernels."""
-    from vkchi.fields.split_fields import SplitField
-
     extents, found = cook_shape(shape), [cook(t) for t in flat_dtypes(dtype)]
     if len(found) != prod(extents):
         raise ArgumentError(
@@ -174,7 +173,7 @@ def split_field(dtype: Any, shape: tuple[int, ...], options: dict[str, Any]) -> 
         raise DeclarationError("components of several types have places of their own: make the "
                                "field without shape=")  # fmt: skip
     parts = [make_field(current_runtime(), t, **options) for t in found]
-    return SplitField(parts, extents, options.get("name", ""))
+    return ComponentsHook.make(parts, extents, options.get("name", ""))
 
 
 class QuantisedTensor(NamedTuple):

@@ -26,6 +26,7 @@ from vkchi.fields.trees.snode import (
     ParentNode,
     SNode,
 )
+from vkchi.hooks import Hook
 from vkchi.interop import host_views
 from vkchi.runtime import Runtime
 from vkchi.types import Array, Scalar, Tensor, cook, shape_of
@@ -46,6 +47,16 @@ LATER = frozenset(
     )
 )  # fmt: skip
 COMPANIONS = {"grad": "gradient", "dual": "dual"}
+
+
+class ComponentsHook:
+    """Hooks of fields whose components have places of their own, resolved in `split_fields`.
+
+    `make(parts, extents, name)`: the field of these components; `split(field, parts)`: an unplaced
+    field becomes one.
+    """
+
+    make, split = Hook("field of components"), Hook("split a field")
 
 
 class Field(Storage):
@@ -423,8 +434,6 @@ class MatrixField(Field):
     def split(self) -> None:
         """Make the claimed components fields of their own, each in its block. Raises Unsupported if
         there are gradients, or lists."""
-        from vkchi.fields.split_fields import split
-
         if any(block.kind == "dynamic" for block, _ in self.claims.values()):
             raise Unsupported("the components of one field are placed in one dynamic block")
         if self.companions or self.kind:
@@ -436,7 +445,7 @@ class MatrixField(Field):
         for part in parts:
             part.__class__, part.needs = PendingScalarField, needs
             del part.component_of
-        split(self, parts)
+        ComponentsHook.split(self, parts)
         for k, part in enumerate(parts):
             part.enter(*claims[k])
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from vkchi.errors import ArgumentError
 from vkchi.fields import display
 from vkchi.fields.elements import ElementHook, fit_element_shape
-from vkchi.fields.field import Field
+from vkchi.fields.field import Field, MatrixField
 from vkchi.fields.storage import Storage
 from vkchi.fields.struct_arrays import StructArrays
 from vkchi.interop import host_views
@@ -260,8 +260,8 @@ def indices_text(space: Sequence[tuple[int, int]]) -> str:
 
 def components_of(other: Storage) -> Sequence[Any]:
     """The components of an array of vectors or matrices, as fields if it is a field."""
-    if isinstance(other, Field):
-        return [other.component_field(k) for k in range(other.components)]  # type: ignore[attr-defined]
+    if isinstance(other, MatrixField):
+        return [other.component_field(k) for k in range(other.components)]
     values = other.to_numpy().reshape((*other.shape, other.components))
     return [values[..., k] for k in range(other.components)]
 

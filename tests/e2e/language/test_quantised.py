@@ -445,7 +445,7 @@ def test_components_have_types_of_their_own() -> None:
     assert (found, v[2][0], v[2][1]) == (x, x, y)
 
 
-def test_components_are_in_words_and_blocks_of_their_own() -> None:
+def test_components_in_words_and_blocks_of_their_own() -> None:
     v = ti.Vector.field(3, dtype=quant.fixed(21, max_value=2.0))
     ids = ti.field(quant.int(11))
     for k in range(3):
@@ -528,7 +528,7 @@ def test_floats_that_share_an_exponent(exponent: int, fractions: Any, signed: bo
     np.testing.assert_array_equal(found, want)
 
 
-def test_a_store_to_one_float_rounds_the_others_anew() -> None:
+def test_a_store_to_one_float_encodes_the_others_again() -> None:
     x, y = sharing(5, (10, 14), True, 4)
 
     @ti.kernel
@@ -572,7 +572,7 @@ def test_vectors_share_an_exponent_beside_other_numbers() -> None:
 
 
 @pytest.mark.ours("quant-shared")
-def test_floats_that_share_an_exponent_round_to_zero_and_saturate() -> None:
+def test_floats_that_share_an_exponent_saturate() -> None:
     x, y = sharing(5, (10, 14), True, 4)
 
     @ti.kernel

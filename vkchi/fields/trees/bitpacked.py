@@ -18,8 +18,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from vkchi.errors import ArgumentError, DeviceError, KernelRuntimeError, Unsupported
 from vkchi.fields.elements import fit_element_shape
-from vkchi.fields.field import ComponentField, Field, MatrixField, PendingField, ScalarField
+from vkchi.fields.field import (
+    ComponentField,
+    ComponentsHook,
+    Field,
+    MatrixField,
+    PendingField,
+    ScalarField,
+)
 from vkchi.fields.trees.snode import ParentNode, SNode, members_of, word_of
+from vkchi.hooks import Hook
 from vkchi.interop import host_views
 from vkchi.public_names import visible_names
 from vkchi.runtime import Runtime, current_runtime
@@ -37,6 +45,16 @@ if TYPE_CHECKING:
 WHERE = (
     "a quantised field has a place in a word: ti.BitpackedFields, or a block of quant_array(...)"
 )
+
+
+class SharingHook:
+    """Hook of shared exponents, resolved in `shared_exponents`.
+
+    `join(fields, check_room)`: the group of fields that share an exponent; `check_room(bits)`
+    raises ArgumentError if it is too large.
+    """
+
+    join = Hook("share an exponent")
 
 
 class QuantisedField(PendingField):
@@ -213,14 +231,12 @@ class QuantisedComponentField(QuantisedField, ComponentField):
         self.enter(block, origin)
 
     def stand_alone(self) -> None:
-        from vkchi.fields.split_fields import split
-
         whole: Any = self.component_of[0]
         parts = [whole.component_field(k) for k in range(whole.components)]
         for part in parts:
             part.__class__ = QuantisedScalarField
             del part.component_of
-        split(whole, parts)
+        ComponentsHook.split(whole, parts)
 
 
 def make_quantised(
@@ -280,11 +296,7 @@ class BitpackedFields:
                 )
             fields.append(field)
         if shared_exponent:
-            from vkchi.fields.trees.shared_exponents import share_exponent, shared_number
-
-            number = shared_number(fields)
-            self._check_room(number.bits)
-            fields = [share_exponent(fields, number)]
+            fields = [SharingHook.join(fields, self._check_room)]
         for field in fields:
             self._take(field)
 

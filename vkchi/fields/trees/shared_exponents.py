@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import ArgumentError, KernelRuntimeError
@@ -222,8 +222,13 @@ def shared_number(fields: Sequence[QuantisedField]) -> SharedFloats:
     return number
 
 
-def share_exponent(fields: Sequence[QuantisedField], number: SharedFloats) -> SharedGroup:
-    """Make unplaced fields, whose type is `shared_number`, members of a new group."""
+def share_exponent(
+    fields: Sequence[QuantisedField], check_room: Callable[[int], None]
+) -> SharedGroup:
+    """Make unplaced fields members of a new group. Raises the errors of `shared_number`, and of
+    `check_room` for the number of its bits."""
+    number = shared_number(fields)
+    check_room(number.bits)
     group, first = SharedGroup(fields[0].runtime, number), 0
     for field in fields:
         field.__class__ = MEMBERS[type(field)]

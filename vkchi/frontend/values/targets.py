@@ -177,7 +177,12 @@ class ComponentTarget(Assignable):
 
     def store(self, cx: Context, v: Value) -> None:
         if self.is_one_of_several:
-            self._branch(cx, lambda part: part.store(cx, v) or v)  # type: ignore[func-returns-value]
+
+            def put(part: Target) -> Value:
+                part.store(cx, v)
+                return v
+
+            self._branch(cx, put)
             return
         whole = self.base.load(cx)
         if self.roots:
