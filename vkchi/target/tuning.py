@@ -97,6 +97,9 @@ BIN_BYTES = 8192  # of bins in a workgroup: more reduce occupancy
 COMBINE_ATOMICS = 4  # scalars of atomics in a kernel: each grows to four times the code
 
 JAM_FACTORS = (4, 2)
+JAM_UNIFORM = 0.25  # cost of a uniform load on CPUs, relative to one that each lane executes
+JAM_LOAD = 16  # ops that cost as much as a load
+JAM_GAIN = 0.1  # of an iteration's cost, from which groups are twice as long
 JAM_CARRIED = 16  # scalars that a jammed loop carries in registers
 JAM_OPS = 64  # of a body, which is copied `factor` times, and once for the remainder
 JAM_STRAIGHT_OPS = 40  # of straight-line code

@@ -9,8 +9,11 @@ Loads and other ops that are invariant along the axis are executed once (`analys
 Atomics to an invariant element are merged into one. The axis is the one along which serial loops
 save most loads per iteration. That must be a quarter of the loads or more, and enough invocations
 to keep the device busy must remain. The pass unrolls by four, then once more by two. The second
-step gives two-axis blocks, or serves loops that carry too much for four. If the trip count may not
-be a multiple, a branch runs the last iterations one by one.
+step gives two-axis blocks (register tiles), or serves loops that carry too much for four. If the
+trip count may not be a multiple, a branch runs the last iterations one by one.
+
+CPUs have higher tiles: eight by two, if loads still cost more than the arithmetic that they feed
+(`SharedLoads`). There, loads that lanes share cost less than others (`broadcast`).
 
 Straight-line code that accesses contiguous memory along the last axis is also unrolled, from
 an aligned iteration. Its adjacent loads and stores become vector accesses, or on CPUs words
@@ -48,7 +51,8 @@ from vkchi.ir.ops import (
     is_loop,
 )
 from vkchi.ir.rebuild import Cloner, rebuild_loops
-from vkchi.opt.cost_model import least_threads, words_per_iteration
+from vkchi.opt.cost_model import least_threads, subgroup_width, words_per_iteration
+from vkchi.opt.loops.serial.broadcast import is_long
 from vkchi.opt.loops.serial.transform import begin_of_tile
 from vkchi.opt.mapping.axis_order import find_order
 from vkchi.opt.memory.walks import bits_at, stride_along
@@ -56,7 +60,7 @@ from vkchi.target import tuning
 from vkchi.target.caps import Caps
 from vkchi.target.remarks import Log, Refusal, Verdict, record_refusal
 from vkchi.tuples import NamedTuple
-from vkchi.types import Tensor, Type, bf16, f16, scalar_of
+from vkchi.types import Ptr, Tensor, Type, bf16, f16, scalar_of
 
 
 def jam(fn: Func, caps: Caps, log: Log | None = None) -> Func:
@@ -141,7 +145,7 @@ class JamPlan(NamedTuple):
 def may_jam(op: Op) -> Verdict:
     """True if a loop may be transformed. No reason is given for loops that depend on invocations,
     such as those that `reduce` made."""
-    return bool(may_interleave(op)) and (has_small_body(op, tuning.JAM_WORD_OPS) or LONG)
+    return bool(may_interleave(op)) and (has_small_body(op, 4 * tuning.JAM_OPS) or LONG)
 
 
 def has_small_body(op: Op, most: int) -> bool:
@@ -164,7 +168,9 @@ def choose_axis(op: Op, factor: int, caps: Caps, variances: AxisVariances) -> Ja
     body = op.regions[0]
     if not has_kind(body, ("for",)):
         return False
-    if not has_small_body(op, tuning.JAM_OPS):
+    has_long_body = not has_small_body(op, tuning.JAM_OPS)
+    is_second = caps.scalar_lanes and factor == tuning.JAM_FACTORS[1]
+    if has_long_body and not (is_second and has_small_loops(body)):
         return LONG
     axes, refusal = axes_of(op), FEW
     best: tuple[tuple[float, int], JamPlan] | None = None
@@ -175,17 +181,29 @@ def choose_axis(op: Op, factor: int, caps: Caps, variances: AxisVariances) -> Ja
             refusal = UNALIGNED
             continue  # would need a remainder loop
         variance, lanes = variances[body, k], variances[body, len(axes) - 1]
-        loads = loads_in_loops(body, variance)
-        saved = sum(saving(load, loop, axis.param, variance) for load, loop in loads)
-        if carried_scalars(body, variance) * factor > tuning.JAM_CARRIED:
+        shared = SharedLoads(loads_in_loops(body, variance), axis.param, variance, lanes, caps)
+        carried = carried_scalars(body, variance)
+        if carried * factor > tuning.JAM_CARRIED:
             refusal = CARRIED
             continue
         refusal = UNSHARED
-        if k == len(axes) - 1 and saved < len(loads) and not caps.scalar_lanes:
+        if k == len(axes) - 1 and not shared.is_complete and not caps.scalar_lanes:
             continue
-        score = saved, sum(x in lanes.found and x not in variance.found for x, _ in loads)
-        if 4 * saved >= len(loads) > 0 and (best is None or score > best[0]):
+        if not shared.is_quarter or (has_long_body and not shared.is_worth_doubling(1)):
+            continue
+        score = (
+            shared.saved,
+            sum(x in lanes.found and x not in variance.found for x, _ in shared.loads),
+        )
+        if best is None or score > best[0]:
             best = score, JamPlan(k, variance, factor)
+            if (
+                factor == tuning.JAM_FACTORS[0]
+                and 4 * factor * carried <= tuning.JAM_CARRIED
+                and has_tall_groups(op, k, caps)
+                and shared.is_worth_doubling(factor)
+            ):
+                best = score, JamPlan(k, variance, 2 * factor)
     return best[1] if best is not None else refusal
 
 
@@ -337,6 +355,62 @@ def saving(load: Op, loop: Op, index: Param, variance: AxisVariance) -> float:
     return 0.9 if steps and all(a == b for a, b in steps) else 0.0
 
 
+class SharedLoads:
+    """Loads and atomics in the serial loops of a body, and the costs that unroll-and-jam along an
+    axis saves.
+
+    A load costs 1, and JAM_UNIFORM on CPUs if lanes share it (`broadcast`). `total`: the cost of
+    all; `saved`: of those that the copies share.
+    """
+
+    def __init__(
+        self, loads: Sequence[tuple[Op, Op]], index: Param, variance: AxisVariance,
+        lanes: AxisVariance, caps: Caps,
+    ) -> None:  # fmt: skip
+        self.loads = loads
+        shares = [saving(load, loop, index, variance) for load, loop in loads]
+        width = subgroup_width(caps)
+        costs = [
+            tuning.JAM_UNIFORM
+            if caps.scalar_lanes and load not in lanes.found and is_long(loop, width)
+            else 1.0
+            for load, loop in loads
+        ]
+        self.total, self.saved = sum(costs), sum(c * share for c, share in zip(costs, shares))
+        self.is_complete = sum(shares) >= len(loads)
+        self.is_quarter = 4 * sum(shares) >= len(loads) > 0
+
+    def is_worth_doubling(self, factor: int) -> bool:
+        """True if groups of twice `factor` iterations are noticeably faster than groups of
+        `factor`."""
+        loops = dict.fromkeys(loop for _, loop in self.loads)
+        ops = sum(is_work(x) for loop in loops for x in loop.regions[0].ops)
+        before = ops + tuning.JAM_LOAD * (self.total - self.saved + self.saved / factor)
+        return tuning.JAM_LOAD * self.saved / (2 * factor) >= tuning.JAM_GAIN * before
+
+
+def is_work(op: Op) -> bool:
+    """True for an op that computes values, not addresses and constants."""
+    return op.kind not in ACCESSES and op.kind not in ("elem", "const", "yield")
+
+
+def has_small_loops(body: Region) -> bool:
+    """True if the serial loops of a body have at most JAM_OPS ops, without constants and accesses
+    to private memory."""
+    inside = {x for op in walk(body) if is_loop(op) for region in op.regions for x in walk(region)}
+    count = sum(x.kind != "const" and not (x.kind in ACCESSES and is_private(x)) for x in inside)
+    return count <= tuning.JAM_OPS
+
+
+def has_tall_groups(op: Op, k: int, caps: Caps) -> bool:
+    """True on CPUs if groups of twice JAM_FACTORS[0] are enough, and leave no remainder or one that
+    is short against the trip count."""
+    height = 2 * tuning.JAM_FACTORS[0]
+    n = axes_of(op)[k].length
+    is_even = n is None or n % height == 0 or n >= height * height
+    return caps.scalar_lanes and is_even and has_enough(op, k, height, caps)
+
+
 def has_enough(op: Op, k: int, factor: int, caps: Caps) -> bool:
     """True if an axis may have two full groups and, as far as is known, unrolling it keeps the
     device busy. False if its trip count may exceed i32, or the host cannot compute it."""
@@ -355,12 +429,17 @@ def is_multiple(axis: LoopAxis, factor: int) -> bool:
 
 
 def carried_scalars(region: Region, variance: AxisVariance) -> int:
-    """Return the most scalars that a serial loop carries and that vary along the axis."""
+    """Return the most scalars that a serial loop carries or updates in private variables, and that
+    vary along the axis."""
     most = 0
     for op in walk(region):
         if op.kind == "for" and op not in variance.decided:
-            own = [v for v in op.results if v in variance.found]
-            most = max(most, sum(scalars(v.type) for v in own))
+            types = [v.type for v in op.results if v in variance.found]
+            updated = {
+                x.args[0] for x in walk(op.regions[0]) if x.kind == "store" and is_private(x)
+            }
+            types += [x.type.elem for x in updated if isinstance(x.type, Ptr)]
+            most = max(most, sum(map(scalars, types)))
     return most
 
 
