@@ -10,7 +10,8 @@ inside a branch or loop. An element is replaced for a whole iteration of a `para
 - the iteration only loads and stores the array's memory, at this element or at distinct ones;
 - no other iteration accesses the element (`analysis.memory.dependence`), so that writing back an
   unchanged value is harmless;
-- it is stored outside of `if`s and loops, and accessed often enough;
+- a serial loop loads and stores it, or it is stored outside of `if`s and loops, and accessed often
+  enough;
 - nothing in the iteration synchronizes, reports, or may end it.
 
     >>> promote_elements(fn)
@@ -26,7 +27,7 @@ from vkchi.analysis.parallel_loops import keeps_order
 from vkchi.analysis.values.polynomials import OffsetIndex
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Func, Op, Region, Value, base_memory, walk, walk_ops
-from vkchi.ir.ops import ACCESSES, COMPONENTS, PLAIN_ACCESSES, WRITES
+from vkchi.ir.ops import ACCESSES, COMPONENTS, LOOPS, PLAIN_ACCESSES, WRITES
 from vkchi.ir.rebuild import Rebuilder
 from vkchi.target import tuning
 from vkchi.tuples import NamedTuple
@@ -164,14 +165,15 @@ def holds(op: Op, wanted: set[Op]) -> bool:
 def is_worth_it(group: Sequence[ElementAccess]) -> bool:
     """True if replacing an element is profitable.
 
-    It needs PROMOTE_ACCESSES accesses, at least one under control flow and one unconditional store.
-    The accesses must use at least half of its components, or the whole element, or a dynamic
-    component index.
+    It is if a serial loop loads and stores it. Otherwise it needs PROMOTE_ACCESSES accesses, at
+    least one under control flow and one unconditional store. The accesses must use at least half of
+    its components, or the whole element, or a dynamic component index.
     """
-    if len(group) < tuning.PROMOTE_ACCESSES or all(a.is_plain for a in group):
-        return False
-    if not any(a.is_plain and a.op.kind == "store" for a in group):
-        return False
+    if not {"load", "store"}.issubset(a.op.kind for a in group if a.outer.kind in LOOPS):
+        if len(group) < tuning.PROMOTE_ACCESSES or all(a.is_plain for a in group):
+            return False
+        if not any(a.is_plain and a.op.kind == "store" for a in group):
+            return False
     t = group[0].elem.type
     assert isinstance(t, Ptr)
     if not isinstance(t.elem, Tensor):
