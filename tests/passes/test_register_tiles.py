@@ -98,4 +98,4 @@ def test_results(extents: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch)
         values = {name: x.copy() for name, x in given.items()}
         run_reference(Program("product", (f,)), values)
         results.append(values["c"])
-    np.testing.assert_array_equal(*results)
+    np.testing.assert_array_equal(results[0], results[1])

@@ -115,6 +115,7 @@ class Stage(NamedTuple):
 REMARKS = {
     "broadcast": "invocations share loads of equal addresses (cooperative loads)",
     "coarsen": "an invocation executes a strip of iterations (thread coarsening)",
+    "collapse": "independent serial loops in it are executed in parallel (loop collapsing)",
     "commoning": "loaded values are kept for the next iteration (predictive commoning)",
     "fission": "it is divided into shorter loops (loop fission)",
     "inspector": "a serial loop tests its guard for 32 iterations at a time (inspector-executor)",
@@ -171,6 +172,7 @@ ENTRIES: dict[str, PassEntry] = {
     ),
     "peel": PassEntry("loops.peel:peel", "caps log", ("parallel",)),
     "split": PassEntry("mapping.split:split_dispatches"),
+    "collapse": PassEntry("loops.collapse:collapse_nests", "caps log", ("for",)),
     "coarsen": PassEntry("loops.coarsen:coarsen", "caps log", ATOMICS.keys()),
     "bins": PassEntry("loops.bins:privatize_histograms", "caps log", ATOMICS.keys()),
     "reduce": PassEntry("loops.reduce:reduce", "caps log", ATOMICS.keys()),
@@ -237,6 +239,7 @@ KERNEL: tuple[PassStep | Cleanup, ...] = (
         "folds static shapes and known branches: fewer dispatches; dead values must not be passed"
         " between dispatches",
     ),
+    PassStep("collapse", "bounds are folded; before fusion and peel, which read parallel axes"),
     PassStep("fusion", "iteration spaces are known; each dispatch loads less"),
     PassStep(
         "scatter",
@@ -341,7 +344,7 @@ STAGES = {
 
 # Optimizations that are not required for correctness; `VKCHI_PASSES` can disable them.
 OPTIONAL = frozenset({
-    "bases", "bins", "broadcast", "coarsen", "combine", "commoning", "demote",
+    "bases", "bins", "broadcast", "coarsen", "collapse", "combine", "commoning", "demote",
     "demote_all", "divisions", "fills", "fission", "forward", "fusion", "indices", "inspector",
     "interchange", "jam", "jam_sums", "jump_threading", "lanes", "licm", "listing", "narrow",
     "neighbours", "peel", "predicate", "promote", "reduce", "remainders", "reroll", "roots",

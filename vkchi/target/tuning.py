@@ -80,6 +80,9 @@ FISSION_ACCESSES, FISSION_PART = 512, 256  # accesses of a loop that is cut, and
 FISSION_RECOMPUTED = 24  # ops
 SPLIT_RECOMPUTED = 64  # ops; a value that takes more is spilled to a temporary
 
+COLLAPSE_TRIPS = 8  # least iterations of a serial loop that becomes an axis
+COLLAPSE_REPEATED = 8  # ops before the loops of a nest, which run once per iteration afterwards
+
 PEEL_EDGE = 16  # widest edge, in iterations
 PEEL_OPS = 200  # of a body, which is duplicated
 

@@ -19,8 +19,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from vkchi.analysis.memory.alias import accesses_by_base, location_of, shared_bases
 from vkchi.analysis.memory.dependence import DependenceTest
 from vkchi.analysis.memory.footprint import element_under
+from vkchi.analysis.parallel_loops import is_private
 from vkchi.analysis.values.interval_analysis import Intervals
-from vkchi.ir.core import Op, used_in, walk_ops
+from vkchi.ir.core import Op, used_in, walk, walk_ops
 from vkchi.ir.ops import ATOMICS, COMMUTATIVE
 from vkchi.target.remarks import Refusal, Verdict
 from vkchi.tuples import NamedTuple
@@ -62,11 +63,31 @@ def may_fuse(
     return next((verdict for verdict in verdicts if not verdict), True)
 
 
-class FusedLoopBody:
-    """Conflict tests between the two halves of the body of a fused loop."""
+def are_independent(loop: Op) -> Verdict:
+    """True if no two iterations access an element that one of them writes, not even by
+    reductions. A Refusal if that is not proved."""
+    accesses = {
+        base: same
+        for base, same in accesses_by_base(walk(loop.regions[0])).items()
+        if not is_private(same[0])
+    }
+    met = shared_bases(accesses, accesses)
+    if any(a is not b for a, b in met):
+        return ALIASED
+    parts = FusedLoopBody(loop, None, may_commute=False)
+    verdicts = (parts.are_apart(accesses[a], accesses[a]) for a, _ in met)
+    return next((verdict for verdict in verdicts if not verdict), True)
 
-    def __init__(self, loop: Op, ranges: Intervals | None) -> None:
+
+class FusedLoopBody:
+    """Conflict tests between the two halves of the body of a fused loop, or of a body with itself.
+
+    Reductions of one kind do not conflict, unless `may_commute` is False.
+    """
+
+    def __init__(self, loop: Op, ranges: Intervals | None, *, may_commute: bool = True) -> None:
         body = loop.regions[0]
+        self.may_commute = may_commute
         self.survey = DependenceTest(body.ops, loop, ranges)
         self.used = used_in(body)
 
@@ -97,7 +118,7 @@ class FusedLoopBody:
 
     def is_apart(self, a: ElementAccesses, b: ElementAccesses) -> bool:
         """True if `a` and `b` only read, or commute, or provably never conflict."""
-        is_harmless = not (a.is_written or b.is_written) or commute(a, b)
+        is_harmless = not (a.is_written or b.is_written) or (self.may_commute and commute(a, b))
         return is_harmless or self.survey.are_apart(a.op.args[0], b.op.args[0])
 
 
