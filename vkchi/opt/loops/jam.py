@@ -391,7 +391,8 @@ class SharedLoads:
 
 def is_work(op: Op) -> bool:
     """True for an op that computes values, not addresses and constants."""
-    return op.kind not in ACCESSES and op.kind not in ("elem", "const", "yield")
+    has_value = any(not isinstance(v.type, Ptr) for v in op.results)
+    return has_value and op.kind != "const" and op.kind not in ACCESSES
 
 
 def has_small_loops(body: Region) -> bool:

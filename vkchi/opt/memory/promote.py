@@ -169,7 +169,7 @@ def is_worth_it(group: Sequence[ElementAccess]) -> bool:
     least one under control flow and one unconditional store. The accesses must use at least half of
     its components, or the whole element, or a dynamic component index.
     """
-    if not {"load", "store"}.issubset(a.op.kind for a in group if a.outer.kind in LOOPS):
+    if not PLAIN_ACCESSES.issubset(a.op.kind for a in group if a.outer.kind in LOOPS):
         if len(group) < tuning.PROMOTE_ACCESSES or all(a.is_plain for a in group):
             return False
         if not any(a.is_plain and a.op.kind == "store" for a in group):
