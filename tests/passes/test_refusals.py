@@ -44,8 +44,8 @@ REASONS = [
     ("unroll", "unroll/left", "GPU", [(20, "its body branches, writes memory or synchronizes")]),
     ("unroll", "unroll_words/left", "CPU", [
         (9, "invocations share its loads (cooperative loads)"),
-        (16, "fewer than half of its accesses are contiguous and aligned"),
-        (23, "fewer than half of its accesses are contiguous and aligned"),
+        (16, "fewer than a quarter of its accesses are contiguous and aligned"),
+        (23, "fewer than a quarter of its accesses are contiguous and aligned"),
         (31, "arrays that it accesses may overlap")]),
     ("lanes", "lanes/left", "CPU", [
         (9, "line 15 may write elements that other iterations read"),

@@ -11,10 +11,10 @@ loops profit depends on the device:
   iteration waits for its loads before the next begins. After unrolling, the loads overlap, and
   adjacent ones can be vectorized. Loops that write non-private memory stay.
 - CPUs, which execute the accesses of lanes one by one (`WordAccesses`): a lane's access costs the
-  same for 32 and 64 bits, and `neighbours` merges the unrolled accesses into words. At least half
-  of the accesses, including stores, must have stride one (`walks`) and start at a word boundary.
-  Iterations may be peeled to reach one. Loops with uniform loads are left to `broadcast`, which
-  gains more.
+  same for 32 and 64 bits, and `neighbours` merges the unrolled accesses into words. At least a
+  quarter of the accesses, including stores, must have stride one (`walks`) and start at a word
+  boundary. Iterations may be peeled to reach one. A long body is unrolled by the elements of a word
+  only. Loops with uniform loads are left to `broadcast` if that saves more accesses.
 
 Guarantees: the order of floating-point operations is unchanged.
 
@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import cached_property
+from math import ceil
 
 from vkchi.analysis.memory.alias import accesses_by_base, shared_bases
 from vkchi.analysis.parallel_loops import is_private
@@ -41,12 +42,14 @@ from vkchi.target.remarks import Log, Refusal, Verdict, record_refusal
 from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, Tensor, i32, scalar_of, u16
 
+WORD = 64  # bits that a lane's access may have
 TECHNIQUE = "partial unrolling"
 LONG = Refusal("its body is too long")
 EFFECTS = Refusal("its body branches, writes memory or synchronizes")
 BRANCHES = Refusal("its body branches or synchronizes")
 LOADS = Refusal("an iteration loads too many values")
-SCATTERED = Refusal("fewer than half of its accesses are contiguous and aligned")
+SCATTERED = Refusal("fewer than a quarter of its accesses are contiguous and aligned")
+WIDE = Refusal("its accesses are words without unrolling")
 UNIFORM = Refusal("invocations share its loads (cooperative loads)")
 ALIASED = Refusal("arrays that it accesses may overlap")
 
@@ -155,41 +158,63 @@ class WordAccesses:
             return BRANCHES
         if may_mix_up(accesses):
             return ALIASED
-        rounds = (
-            2 * tuning.UNROLL_FACTOR
-            if min(map(bits_at, accesses)) < u16.bits
-            else tuning.UNROLL_FACTOR
-        )
+        bits = min(map(bits_at, accesses))
+        rounds = 2 * tuning.UNROLL_FACTOR if bits < u16.bits else tuning.UNROLL_FACTOR
+        if len(ops) * rounds > tuning.UNROLL_WORD_OPS:
+            rounds = WORD // bits
         if len(ops) * rounds > tuning.UNROLL_WORD_OPS:
             return LONG
         way = choose_way(axis, accesses, rounds)
-        return UNIFORM if way and self.are_alike(accesses) else way
+        if not isinstance(way, WordFactor):
+            return way
+        is_better = way.saved > tuning.WORDS_TO_SHARED * self.count_alike(axis, accesses)
+        return way.factor if is_better else UNIFORM
 
-    def are_alike(self, accesses: Sequence[Op]) -> bool:
-        """True if an access is a load whose address is probably uniform across invocations."""
-        if self.grid is None:
-            return False
-        return any(op.kind == "load" and op.args[0] not in self.lanes for op in accesses)
+    def count_alike(self, axis: LoopAxis, accesses: Sequence[Op]) -> int:
+        """Return the number of loads whose address is probably uniform across invocations: none
+        if the index is not."""
+        if self.grid is None or not {axis.begin, axis.end}.isdisjoint(self.lanes):
+            return 0
+        return sum(op.kind == "load" and op.args[0] not in self.lanes for op in accesses)
 
 
-def choose_way(axis: LoopAxis, accesses: Sequence[Op], rounds: int) -> UnrollFactor | Verdict:
+class WordFactor(NamedTuple):
+    """An unroll factor, and the accesses of an iteration that words save."""
+
+    factor: UnrollFactor
+    saved: float
+
+
+def choose_way(axis: LoopAxis, accesses: Sequence[Op], rounds: int) -> WordFactor | Verdict:
     """Return the unroll factor with the number of peeled iterations that aligns most stride-one
     accesses to words; on a tie, the least.
 
-    Only loops of constant length are peeled. False if fewer than half of the accesses are aligned,
-    or if the loop is known to be shorter than the factor.
+    Only loops of constant length are peeled. False if fewer than a quarter of the accesses are
+    aligned, or if the loop is known to be shorter than the factor.
     """
     length = axis.length
     if length is not None and length < rounds:
         return False
     walks = StrideOneAccesses(axis.param, axis.begin)
     walking = list(filter(walks.is_walking, accesses))
-    if 2 * len(walking) < len(accesses):
+    if 4 * len(walking) < len(accesses):
         return SCATTERED
     most = 0 if length is None else min(tuning.UNROLL_FACTOR, length - 2 * rounds + 1)
     counts = [sum(walks.is_aligned(op, k) for op in walking) for k in range(max(1, most))]
     best = max(counts)
-    return UnrollFactor(rounds, counts.index(best)) if 2 * best >= len(accesses) else SCATTERED
+    if 4 * best < len(accesses):
+        return SCATTERED
+    skipped = counts.index(best)
+    saved = sum(saved_words(op) for op in walking if walks.is_aligned(op, skipped))
+    return WordFactor(UnrollFactor(rounds, skipped), saved) if saved else WIDE
+
+
+def saved_words(access: Op) -> float:
+    """Return the accesses that an iteration saves if several share words with one access."""
+    v = access if access.kind == "load" else access.args[1]
+    size = v.type.size if isinstance(v.type, Tensor) else 1
+    words = size * bits_at(access) / WORD
+    return ceil(words) - words
 
 
 def is_plain(op: Op) -> bool:
