@@ -145,8 +145,8 @@ class _Plan:
         outer = self.home.keys() | set(fn.params)
         self.uses = {op: find_use(op, outer) for ops in self.segments for op in ops}
         self.users = Counter(v for use in self.uses.values() for v in use.values)
-        self.costs = _Costs(self.segments, self.uses)
         self._place_locals()
+        self.costs = _Costs(self.segments, self.uses, self.temps)
 
     def temp(self, v: Value, t: Scalar | Tensor) -> Param:
         """Return the temporary array for v, created on first use.
@@ -226,7 +226,10 @@ class _Plan:
 class _Costs:
     """Cost of recomputing the body's values in another segment."""
 
-    def __init__(self, segments: list[list[Op]], uses: dict[Op, OpUse]) -> None:
+    def __init__(
+        self, segments: list[list[Op]], uses: dict[Op, OpUse], temps: Container[Value]
+    ) -> None:
+        self.temps = temps
         self.written = [{v for op in ops for v in uses[op].written} for ops in segments]
         self._ops: dict[Value, int] = {}
         self._loads: dict[Value, tuple[tuple[int, Value], ...]] = {}  # segment and array of each
@@ -250,10 +253,10 @@ class _Costs:
         loads: tuple[tuple[int, Value], ...] = ()
         total = use.size
         base = base_memory(op.args[0]) if op.kind == "load" else None
-        if isinstance(base, Param):
+        if base is not None and (isinstance(base, Param) or base in self.temps):
             is_list = listed_activity(base.name)  # rebuilt before the dispatch that reads it
             loads = () if is_list else ((k, base),)
-        elif not use.kinds <= REPEATABLE:
+        elif not use.kinds <= REPEATABLE and op not in self.temps:
             total = tuning.SPLIT_RECOMPUTED + 1
         for v in use.values:
             total += self._ops.get(v, 0)
