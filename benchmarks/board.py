@@ -47,7 +47,7 @@ WORK = {
 LISTS = {
     "given": ("programs.py",),
     "seen": ("everyday.py", "assorted.py", "fluids.py", "solids.py", "learning.py", "data.py"),
-    "fresh": ("fresh.py", "fresh_more.py"),
+    "fresh": ("fresh.py", "fresh_more.py", "fresh_third.py"),
 }
 PEERS = ("numba", "warp", "torch")
 LEFT_OUT = {"field_access"}  # of means
