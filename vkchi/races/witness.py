@@ -177,6 +177,7 @@ class WitnessSearch:
         self.launch = KnownLaunch(fn, numbers, shapes)
         self.influence = AccessRelevance(fn, reads_of(conflicts))
         self.traces: dict[Op, IterationTraces] = {}
+        self.outside = KnownValues(self.launch, self.launch.scope)  # those of loops are unknown
 
     def length(self, loop: Op) -> int | None:
         """Trip count of a parallel loop, if it is known."""
@@ -198,11 +199,28 @@ class WitnessSearch:
         loop = conflict.loop
         if has_kind(loop.regions[0], GROUPED | SYNCS) or not may_matter(conflict):
             return ""
+        if self.are_apart(conflict):
+            return ""
         if loop not in self.traces:
             space = self.space(loop)
             self.traces[loop] = IterationTraces(self.launch, loop, space or [])
         with np.errstate(all="ignore"):
             return self._find(conflict, self.traces[loop])
+
+    def are_apart(self, conflict: Conflict) -> bool:
+        """True if the two sides have different indices on an axis, in all iterations."""
+        with np.errstate(all="ignore"):
+            sides = [set(map(self.fixed_indices, ops)) for ops in (conflict.first, conflict.second)]
+        return all(
+            any(None not in pair and pair[0] != pair[1] for pair in zip(one, other))
+            for one in sides[0]
+            for other in sides[1]
+        )
+
+    def fixed_indices(self, access: Op) -> tuple[int | None, ...]:
+        """Return the indices of an access; None for those that differ between iterations."""
+        elem = element_under(access.args[0])
+        return () if elem is None else tuple([self.outside.integer(v) for v in elem.args[1:]])
 
     def _find(self, conflict: Conflict, traces: IterationTraces) -> str:
         found = ""
@@ -364,6 +382,7 @@ class IterationTraces:
         self.launch, self.loop, self.space = launch, loop, space
         self.params = loop.regions[0].params
         self.found: dict[Indices, list[ExecutedAccess]] = {}
+        self.firsts: dict[Indices, KnownValues] = {}  # in the first iterations of serial loops
         self.points: list[Indices] | None = None
         self.sampled: dict[tuple[Op, Indices], list[tuple[Indices, ExecutedAccess]]] = {}
 
@@ -453,10 +472,12 @@ class IterationTraces:
         yield from (p for p in points if all(k in a for k, a in zip(p, self.space)))
 
     def _element(self, op: Op, point: Indices) -> Indices | None:
-        scope = self._scope(point)
-        for inner in walk(self.loop.regions[0]):
-            if inner.kind == "for":
-                scope.known[inner.regions[0].params[0]] = scope.get(inner.args[0])
+        scope = self.firsts.get(point)
+        if scope is None:
+            scope = self.firsts[point] = self._scope(point)
+            for inner in walk(self.loop.regions[0]):
+                if inner.kind == "for":
+                    scope.known[inner.regions[0].params[0]] = scope.get(inner.args[0])
         return element_at(op, scope)
 
     def is_covered(self, point: Indices, read: ExecutedAccess) -> bool:
