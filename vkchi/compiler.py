@@ -101,12 +101,14 @@ def _compile_kernel(
     if lowered.members and not options.unrelated:
         members = relate_members(lowered, args)
     cautions = cautions_of(lowered, options)
-    lowered = lowered._replace(func=cut_wide_loops(limit_nesting(lowered.func)))
+    uncut = lowered._replace(func=limit_nesting(lowered.func))
+    lowered = lowered._replace(func=cut_wide_loops(uncut.func))
     clock.tick("lower")
     show_stage("ir", lowered.func)
     if log is not None:
         log += [complete(found) for found in lowered.decisions]
-    func = lowered.func if options.unrelated else with_lists(lowered, caps)
+    # Before loops are cut: loops over lists are short.
+    func = lowered.func if options.unrelated else cut_wide_loops(with_lists(uncut, caps))
     artifact = build_watched(func, array_names(fn, lowered), options, caps, log)
     clock.tick("optimise, emit")
     return _compiled(fn, lowered, artifact, cautions, members)

@@ -36,6 +36,11 @@ FLAGS: dict[str, tuple[str, str]] = {
         "0: kernels are compiled once, for any extents of arrays; first: for those of their first "
         "launches at once, not when launches have repeated them",
     ),
+    "VKCHI_POOLS": (
+        "1",
+        "0: sparse blocks have memory for all cells; all: small ones too have it for active cells "
+        "alone, where that is possible",
+    ),
     "VKCHI_PASSES": ("", "comma list of passes to leave out, as in -jam,-commoning"),
     "VKCHI_VERIFY": ("", "1: check the IR behind every pass, and its form behind every stage"),
     "VKCHI_TIME": ("", "1: print what each compile step took to stderr"),
@@ -60,6 +65,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "VKCHI_VERIFY": ("0", "1"),
     "VKCHI_TIME": ("0", "1"),
     "VKCHI_SHAPES": ("0", "1", "first"),
+    "VKCHI_POOLS": ("0", "1", "all"),
     "VKCHI_CACHE": ("0", "1"),
     "VKCHI_PIPELINE_CACHE": ("0", "1"),
     "VKCHI_MISSING_GRADIENT": ("error", "warn"),

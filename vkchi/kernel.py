@@ -318,12 +318,13 @@ class Kernel(PickledFunction):
             kernel = CompiledKernel(runtime, compiled, signer, args, fn)
             kernel.in_order = in_order
             kernel.renew = functools.partial(renew_compiled, weakref.ref(self), weakref.ref(cache))
-            if runtime.options.debug and not runtime.options.accepts_races(path_of(fn)):
+            may_race = not (kernel.has_pools or runtime.options.accepts_races(path_of(fn)))
+            if runtime.options.debug and may_race:
                 from vkchi.races.debug import launch_observed  # 0.1 s
 
                 kernel.observer = launch_observed
             is_watched = kernel.observer is None or runtime.is_cpu_wanted
-            if compiled.may_race and not in_order and is_watched:
+            if compiled.may_race and not in_order and is_watched and not kernel.has_pools:
                 from vkchi.races.watch import RaceWatch
 
                 kernel.watch = RaceWatch(is_kept)
@@ -528,7 +529,11 @@ def launch_or_record(name: str, kernel: CompiledKernel, args: tuple[Any, ...]) -
     try:  # inlined `locks.restoring`: a debugger would step into it
         with lock:  # a tape may open while this thread waits
             tape = kernel.runtime.tape
-            return kernel.launch(args) if tape is None else tape.launch(name, kernel, args)
+            if tape is None:
+                return kernel.launch(args)
+            if kernel.has_pools and tape.kind != "record":
+                kernel.refuse_pools("tapes and forward mode")
+            return tape.launch(name, kernel, args)
     except BaseException:
         if not was_held:
             release_wholly(lock)

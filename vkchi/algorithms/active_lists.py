@@ -47,7 +47,7 @@ def count_cells(
     for c in range(chunks):
         total = 0
         for i in range(c * chunk, min(n, c * chunk + chunk)):
-            if numbers[i] != 0:
+            if numbers[i] > 0:
                 total += min((numbers[i] + places - 1) // places, parts)
         counts[c] = total
 
@@ -62,7 +62,7 @@ def list_cells(
         for k in range(c):
             to += counts[k]
         for i in range(c * chunk, min(n, c * chunk + chunk)):
-            if numbers[i] != 0:
+            if numbers[i] > 0:
                 for part in range(min((numbers[i] + places - 1) // places, parts)):
                     cells[to] = i * parts + part
                     to += 1

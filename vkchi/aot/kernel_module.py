@@ -219,6 +219,8 @@ class Module:
             )
         fields = {}
         for name, field in made.fields.items():
+            if getattr(field, "pool", None) is not None:
+                raise Unsupported(f"{fn.__name__}(): {field.pool.refusal('saved modules')}")
             path = made.interface.bindings[name][-1]
             fields[name] = self._name_of(field, path)
         artifact, interface = strip_folders(

@@ -400,14 +400,17 @@ class KernelSurvey:
             base, axes = value.__vkchi_view__  # type: ignore[attr-defined]
             shown = [k if type(k) is int else tuple(k) for k in axes]
             return f"view {shown} of {self.see(base, path)}"
+        nodes = getattr(value, "nodes", None)  # of a field in blocks of a pool
+        held: Any = value if nodes is None else nodes
         try:
-            array = value.__vkchi_array__()  # type: ignore[attr-defined]
+            array = held.__vkchi_array__()
             known = value.__vkchi_attributes__().words()  # type: ignore[attr-defined]
         except VkchiError as e:
             raise NoDigestError(f"{path}: {e}") from None
         text = " ".join(["field", type(value).__name__, str(array), *known])
         text += f" name {getattr(value, 'name', '')!r}" if self.names & {"name", "_name"} else ""
         self.fields.append(value)
+        text += "" if nodes is None else f" nodes {self.see(nodes, path)}"
         text += self._blocks(getattr(value, "node", None), path)
         part = getattr(value, "component_of", None)
         if part is not None:
@@ -430,7 +433,7 @@ class KernelSurvey:
             return ""
         found = [f"{node.tree.top.outline if node.sparse_path else node.way}"]
         for block in node.sparse_path:
-            numbers = (block.activity.numbers, block.activity.chosen)
+            numbers = block.activity.arrays
             found.append(f"{block.way} {self._several(numbers, path)}")
         return " ".join(found)
 

@@ -64,7 +64,12 @@ def describe_call(
     args: tuple[Any, ...],
     shared: Sequence[ImportedArray] = NOTHING_SHARED,
 ) -> KernelCall:
-    """Build the `KernelCall` of a launch; host arrays are copied, except for those in `shared`."""
+    """Build the `KernelCall` of a launch; host arrays are copied, except for those in `shared`.
+
+    Raises Unsupported for kernels that use fields in pools of sparse blocks.
+    """
+    if kernel.has_pools:
+        kernel.refuse_pools("derivatives and operators")
     bound = BoundArguments(kernel.runtime, [])
     bound.imports += shared
     for parameter, arg in zip(kernel.parameters, args, strict=True):
@@ -169,6 +174,8 @@ class LaunchRequest:
 
     @cached_property
     def arrays(self) -> dict[str, Storage]:
+        if self.kernel.has_pools:
+            self.kernel.refuse_pools("derivatives and operators")
         bound = BoundArguments(self.kernel.runtime, [])
         for parameter, arg in leaf_arguments(self.kernel, self.args):
             if parameter.kind != "array" or isinstance(arg, Ndarray):

@@ -78,6 +78,7 @@ class Field(Storage):
     is_soa = False
     is_copy = False
     views: list[weakref.ref[Any]] | None = None  # views that use its memory
+    pool: Any = None  # the `trees.pools.Pool` with its elements, if they are in one
     _is_quick = _is_direct = False
     _primal: Callable[[], Field | None] = staticmethod(lambda: None)  # of a companion
 
@@ -257,6 +258,34 @@ class Field(Storage):
         else:
             super().fill(value)
 
+    def to_coo(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the elements of active cells: indices, one row per element, and values. The order
+        is that of cells, unless the block has memory for all cells. Raises Unsupported for fields
+        outside of sparse blocks."""
+        self._check_sparse("to_coo")
+        where = ActivityHook.chosen(self.node)
+        index = np.argwhere(where) + np.array(self.origin, np.int64).reshape(1, -1)
+        return index, self.to_numpy()[where]
+
+    def from_coo(self, index: Any, values: Any) -> None:
+        """Set elements, and activate their cells. `index` has a row per element, `values` the
+        elements; of several ones for an index one is kept. Raises ArgumentError for other shapes,
+        and for indices out of range. Raises Unsupported for fields outside of sparse blocks."""
+        self._check_sparse("from_coo")
+        at, numbers = check_coo(self, index, values)
+        if len(at):
+            places = tuple(at.T)
+            where = np.zeros(self.shape, np.bool_)
+            where[places] = True
+            ActivityHook.mark_all(self.node, where)
+            found = self.to_numpy()
+            found[places] = numbers
+            super().from_numpy(found)
+
+    def _check_sparse(self, name: str) -> None:
+        if not self.is_sparse:
+            raise Unsupported(f"{name}() is for fields in sparse blocks: use to_numpy()")
+
     def copy_from(self, other: Storage) -> None:
         """Copy from another field or ndarray (`other`) of the same shape and element shape. If this
         field is sparse, the cells of the copied elements become active; of a sparse `other`, these
@@ -358,6 +387,12 @@ class ComponentField(ScalarField):
 
     def materialise(self) -> None:
         whole, k = self.component_of
+        whole.materialise()
+        if whole.pool is not None:
+            from vkchi.fields.pooled_field import adopt_pool  # few programs need it
+
+            adopt_pool(self, whole.pool)
+            return
         from vkchi.fields.trees.tree_layout import BufferView
 
         start = whole.layout.components[k]
@@ -526,6 +561,23 @@ class MatrixField(Field):
         super().from_numpy(values)
 
 
+def check_coo(field: Field, index: Any, values: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The arguments of `from_coo`: indices from 0 on, and values. Raises ArgumentError."""
+    at, numbers = np.asarray(index), host_views.to_number_array(values)
+    ndim, inner = len(field.shape), shape_of(field.elem)
+    if at.ndim != 2 or at.shape[1] != ndim or at.dtype.kind not in "iu":
+        raise ArgumentError(f"from_coo: the index is an array of integers of shape (n, {ndim})")
+    if numbers.shape != (len(at), *inner):
+        raise ArgumentError(
+            f"from_coo: values of shape {numbers.shape} given, {(len(at), *inner)} needed"
+        )
+    at = at.astype(np.int64) - np.array(field.origin, np.int64).reshape(1, ndim)
+    if ((at < 0) | (at >= np.array(field.shape).reshape(1, ndim))).any():
+        raise ArgumentError(f"from_coo: an index is out of range for the shape {field.shape}")
+    field.warn_of_losses(numbers)
+    return at, numbers
+
+
 # --- fields without memory -----------------------------------------------------------------------
 
 
@@ -541,11 +593,28 @@ class PendingField(Field):
         if name == "_shape" and self.node is None and primal is not None:
             return primal.shape  # an unplaced gradient has a shape
         self.materialise()
-        return vars(self)[name]
+        return getattr(self, name)
 
     def attach(self, buffer: Buffer, *, is_own: bool) -> None:
         super().attach(buffer, is_own=is_own)
         self.__class__ = PLAIN[type(self)]  # type: ignore[assignment]
+
+
+def after_allocation(name: str) -> Callable[..., Any]:
+    """Return a method that allocates the field's memory, and then calls that of its new class."""
+
+    def method(self: PendingField, *args: Any, **kwargs: Any) -> Any:
+        self.materialise()
+        return getattr(self, name)(*args, **kwargs)
+
+    return method
+
+
+for _name in (
+    "__getitem__", "__setitem__", "__dlpack__", "__dlpack_device__", "copy_from", "fill", "load",
+    "to_coo", "from_coo",
+):  # fmt: skip
+    setattr(PendingField, _name, after_allocation(_name))
 
 
 class PendingScalarField(ScalarField, PendingField):

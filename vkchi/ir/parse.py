@@ -316,4 +316,5 @@ _ATTRIBUTES: dict[str, Callable[[Parser], Any]] = {
     "noalias": lambda parser: True,
     "noguard": lambda parser: True,
     "aligned": lambda parser: parser.read(_COUNT, "a number of bytes", int),
+    "indirect": lambda parser: True,
 }

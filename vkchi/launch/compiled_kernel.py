@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from vkchi import env
-from vkchi.errors import ArgumentError, KernelRuntimeError, ModuleError
+from vkchi.errors import ArgumentError, KernelRuntimeError, ModuleError, Unsupported
 from vkchi.fields.elements import ElementHook
 from vkchi.fields.storage import Storage
 from vkchi.interrupts.contexts import release_wholly
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from vkchi.calls.facts import KernelCaches
     from vkchi.ir.core import Func
     from vkchi.launch.member_arrays import CallGuard, MemberReader
+    from vkchi.launch.pool_launches import PoolLaunches
     from vkchi.launch.rebinding import Rebinding
     from vkchi.launch.specialization import Build
     from vkchi.races.watch import RaceWatch
@@ -77,6 +78,17 @@ def lifetime_tokens(arrays: dict[str, Storage | ReportBuffer]) -> list[Any]:
     return list(dict.fromkeys(life for life in lives if life is not None))
 
 
+def used_pools(arrays: Mapping[str, Storage | ReportBuffer]) -> dict[Any, str]:
+    """Return the pools (`fields.trees.pools`) that arrays are parts of, with the parameter of the
+    counters that kernels which may change activity write; "" without these."""
+    found: dict[Any, str] = {}
+    for name, array in arrays.items():
+        pool = getattr(array, "pool", None)
+        if pool is not None:
+            found[pool] = name if array is pool.header else found.get(pool, "")
+    return found
+
+
 def counts_launches(runtime: Runtime) -> bool:
     """True if launches are counted for specialization: not in debug mode or with VKCHI_SHAPES=0."""
     return env.flag("VKCHI_SHAPES") != "0" and not runtime.options.debug
@@ -114,6 +126,7 @@ class CompiledKernel(Executable):
     - watch: race detection before each call; None if nothing is left to check.
     - hidden: reads the hidden parameters of the kernel, which are the last ones; None without.
     - key: function from arguments, members included, to the tokens of all but scalars.
+    - pools: the pools of sparse blocks whose activity it may change; `has_pools`: it uses pools.
     - observer: runs launches in place of `launch_in_place`, which it may call.
     """
 
@@ -121,6 +134,7 @@ class CompiledKernel(Executable):
     renew: Callable[[tuple[Any, ...]], Accepted] | None = None
     hidden: MemberReader | None
     watch: RaceWatch | None = None
+    pool_launches: PoolLaunches | None = None
     observer: Observer | None = None
 
     def __init__(
@@ -163,6 +177,9 @@ class CompiledKernel(Executable):
             runtime, artifact, parameters, args, fixed=arrays, gradients=self.gradients,
             limits=interface.checks,
         )  # fmt: skip
+        used = used_pools(arrays)
+        self.has_pools = bool(used)
+        self.pools = [pool for pool, header in used.items() if header in artifact.writes]
         if compiled.read_func is not None:
             self.give_shapes(self, compiled.read_func)
         read = count_reader(self.places)
@@ -227,6 +244,12 @@ class CompiledKernel(Executable):
         if self._read_func is None:
             raise ModuleError("there is no IR of a kernel in a saved module")
         return self._read_func()
+
+    def refuse_pools(self, what: str) -> None:
+        """Raise Unsupported if the kernel uses fields in pools of sparse blocks, which `what` does
+        not support."""
+        for pool in used_pools(self.arrays):
+            raise Unsupported(f"{self.artifact.name}(): {pool.refusal(what)}")
 
     @property
     def is_ours(self) -> bool:
@@ -298,9 +321,9 @@ class CompiledKernel(Executable):
 
     @property
     def is_recordable(self) -> bool:
-        """True if the kernel has no report sites, gradient bindings or observer. It may draw random
-        numbers."""
-        return not (self.sites or self.gradients or self.observer)
+        """True if the kernel has no report sites, gradient bindings or observer, and changes the
+        activity of no pool. It may draw random numbers."""
+        return not (self.sites or self.gradients or self.observer or self.pools)
 
     def fields(self, args: tuple[Any, ...]) -> dict[str, Storage]:
         """Return the fields and return values that a launch with these arguments uses, by parameter
@@ -394,8 +417,21 @@ class CompiledKernel(Executable):
     def execute(
         self, args: tuple[Any, ...], bound: BoundArguments, seeds: Callable[[], int] | None
     ) -> None:
-        """Record the dispatches of a launch whose arguments are bound."""
-        self.record(bound, seeds)
+        """Record the dispatches of a launch whose arguments are bound.
+
+        If the kernel may activate or deactivate cells of pools, waits for it, and runs it again
+        with more room if a pool was short. Raises KernelRuntimeError if it may not grow.
+        """
+        if not self.pools:
+            self.record(bound, seeds)
+            return
+        if self.pool_launches is None:
+            from vkchi.launch.pool_launches import PoolLaunches  # few kernels need it
+
+            self.pool_launches = PoolLaunches(self, self.pools)
+        arrays = {**self.fields(args), **bound.arrays}
+        written = {name: array for name, array in arrays.items() if name in self.written}
+        self.pool_launches.run(bound, written, seeds)
 
     def result(self) -> Any:
         """Wait for the last launch and return its result.

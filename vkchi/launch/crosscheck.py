@@ -144,6 +144,8 @@ def take_case(kernel: CompiledKernel, args: tuple[Any, ...]) -> Case:
     Raises ArgumentError, and Unsupported if the kernel draws random numbers.
     """
     name = kernel.artifact.name
+    if kernel.has_pools:
+        kernel.refuse_pools("ti.verify and copies of arrays")
     if kernel.draws:
         raise Unsupported(f"verify: {name}() draws random numbers, which devices draw as they like")
     bound = kernel.bind_arguments(args)

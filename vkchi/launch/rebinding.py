@@ -109,7 +109,8 @@ def type_of_memory(value: Any) -> Any:
     """Return the properties of a field that code depends on: class, type with layout, attributes.
     None for other values."""
     if isinstance(value, Field):
-        return (type(value), value.__vkchi_array__(), value.__vkchi_attributes__())
+        t = value.__vkchi_array__() if value.pool is None else value.array_type
+        return (type(value), t, value.__vkchi_attributes__())
     if isinstance(value, StructField):
         return (type(value), value.__vkchi_type__, tuple(value.members))
     return None

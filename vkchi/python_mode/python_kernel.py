@@ -129,6 +129,8 @@ class PythonLaunch:
         self, kernel: PythonKernel, args: tuple[Any, ...], bound: BoundArguments,
         seeds: Callable[[], int] | None,
     ) -> None:  # fmt: skip
+        if kernel.has_pools:
+            kernel.refuse_pools("kernels that run as Python")
         self.kernel, self.args, self.bound, self.seeds = kernel, args, bound, seeds
         self.arrays = {**kernel.fields(args), **bound.arrays}
         self.numbers: dict[str, Any] = {}

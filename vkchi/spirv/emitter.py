@@ -31,7 +31,7 @@ from vkchi.target.caps import Caps
 from vkchi.target.magic import MAGIC
 from vkchi.target.shader import ArgumentSlot, Grid
 from vkchi.tuples import NamedTuple
-from vkchi.types import Array, Scalar, bf16, i32, scalar_named, scalar_of, u1, u16, u32
+from vkchi.types import Array, Scalar, bf16, i32, scalar_named, scalar_of, u1, u16, u32, u64
 
 if TYPE_CHECKING:
     from vkchi.spirv.pointers import Place
@@ -83,12 +83,36 @@ class Arguments:
         """
         assert isinstance(param.type, Array)
         stored = param.type.stored
-        if stored.bits >= 32:
+        is_indirect = param.attributes.indirect
+        if stored.bits >= 32 and not is_indirect:
             return self._ask("ptr", param.name, 0, stored.name)
         em = self.em
         pointee = em.array_struct(stored, is_constant=param.name in em.survey.constant)
         struct = em.m.pointer(StorageClass.PhysicalStorageBuffer, pointee)
-        return em.once(spec.OpBitcast, struct, self._ask("ptr", param.name, 0, "u32"))
+        words = self._ask("ptr", param.name, 0, "u32")
+        return em.once(spec.OpBitcast, struct, self._address_at(words) if is_indirect else words)
+
+    def _address_at(self, words: int) -> int:
+        """Return the id of the address in the first two of the u32 that `words` points to: a pair
+        of u32 or, without `chain_casts`, a u64."""
+        em, word = self.em, self.em.type_id(u32)
+        p_id = em.m.pointer(StorageClass.PhysicalStorageBuffer, word)
+        chains = [
+            em.once(spec.OpInBoundsAccessChain, p_id, words, em.index(0), em.index(k))
+            for k in (0, 1)
+        ]
+        low, high = [
+            em.once(spec.OpLoad, word, chain, spec.MemoryAccess.Aligned, u32.size_bytes)
+            for chain in chains
+        ]
+        if em.caps.chain_casts:
+            em.need("chain_casts")
+            return em.once(spec.OpCompositeConstruct, em.pair_id(), low, high)
+        wide = em.type_id(u64)
+        above = em.once(
+            spec.OpShiftLeftLogical, wide, em.once(spec.OpUConvert, wide, high), em.const(u32, 32)
+        )
+        return em.once(spec.OpBitwiseOr, wide, em.once(spec.OpUConvert, wide, low), above)
 
     def trash(self) -> int:
         """Return the id of a pointer to the `struct { u32[] }` that receives out-of-range

@@ -461,7 +461,8 @@ class Attributes(NamedTuple):
     - noalias: disjoint from all other `noalias` arrays in this launch. Arrays with a layout are
       always disjoint from others;
     - noguard: memory behind the last element may belong to another library and must not be written;
-    - aligned: alignment of the first scalar in bytes, a power of two; 1 for that of its type.
+    - aligned: alignment of the first scalar in bytes, a power of two; 1 for that of its type;
+    - indirect: the launch passes the address of a pointer to the first scalar.
     """
 
     like: str = ""
@@ -469,6 +470,7 @@ class Attributes(NamedTuple):
     noalias: bool = False
     noguard: bool = False
     aligned: int = 1
+    indirect: bool = False
 
     def words(self) -> list[str]:
         """The attributes that are not defaults, in text form, as they follow a parameter's type."""
@@ -478,6 +480,7 @@ class Attributes(NamedTuple):
             *(["noalias"] if self.noalias else ()),
             *(["noguard"] if self.noguard else ()),
             *([f"aligned {self.aligned}"] if self.aligned > 1 else ()),
+            *(["indirect"] if self.indirect else ()),
         ]
 
 

@@ -94,6 +94,11 @@ class BlockActivity:
         return self._chosen
 
     @property
+    def arrays(self) -> tuple[Any, ...]:
+        """The arrays that kernels may access for the activity of this block."""
+        return (self.numbers, self.chosen)
+
+    @property
     def axes(self) -> tuple[int, ...]:
         """For each axis of a dynamic block: the axis of the list's own index that it equals, or
         -1 for the position within the list."""

@@ -451,7 +451,8 @@ class SNode(ParentNode):
         memory."""
         if self._activity is None:
             self.tree.lay_out()
-            self._activity = ActivityHook.make(self)
+            if self._activity is None:  # `lay_out` makes that of a pool
+                self._activity = ActivityHook.make(self)
         return self._activity
 
     def forget(self) -> None:
@@ -481,6 +482,14 @@ class SNode(ParentNode):
         """
         is_place = self.kind == "place" and isinstance(self.above, SNode)
         return (self.above if is_place else self, self.origin)  # type: ignore[return-value]
+
+    def reserve(self, n: int) -> None:
+        """Make room for `n` active cells at once. No effect for blocks with memory for all cells.
+        Raises KernelRuntimeError if `n` exceeds the limits, such as `ti.init(device_memory_GB=)`.
+        """
+        self.tree.lay_out()
+        if self.tree.pool is not None:
+            self.tree.pool.reserve(n)
 
     @property
     def levels(self) -> tuple[Any, ...]:
@@ -588,6 +597,7 @@ class FieldTree:
         self.root = root
         self.is_laid_out = self.is_destroyed = False
         self.memory: Callable[[], Buffer | None] = no_buffer  # shared by the fields
+        self.pool: Any = None  # the `pools.Pool` of the top block, if it has one
 
     def check_open(self) -> None:
         """Raise KernelRuntimeError if nodes can no longer be added: the tree has memory or was

@@ -69,6 +69,12 @@ def fill_tree(tree: FieldTree) -> None:
     """
     placements: list[FieldPlacement] = []
     size_bytes = lay_out(tree.top, placements)
+    if tree.pool is not None or tree.top.kind == "pointer":
+        from vkchi.fields.trees import pools  # few programs need it
+
+        if pools.is_pooled(tree.top, size_bytes):
+            pools.fill_pool(tree)
+            return
     for placement in placements:
         field: Any = placement.node.field
         if field is not None:

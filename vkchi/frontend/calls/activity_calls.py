@@ -22,7 +22,6 @@ from vkchi.frontend.values.cell_activity import (
     ListRef,
     activate_cells,
     append_place,
-    check_usable,
     clear_cell,
     counted_from,
     is_in,
@@ -33,6 +32,7 @@ from vkchi.frontend.values.cell_activity import (
     put_item,
 )
 from vkchi.frontend.values.kinds import kind_of, name_of
+from vkchi.frontend.values.pool_access import check_usable, release_node
 from vkchi.frontend.values.struct_values import fit_member
 from vkchi.frontend.values.tensor_values import TargetKind, flatten_indices
 from vkchi.frontend.values.trees import leaves
@@ -152,7 +152,10 @@ def clear(cx: Lowering, block: Any, cell: list[Value]) -> None:
     if not is_at_own:
         cx.cells.marked.update((block, *block.activity.inner))
     with cx.cells.own():
-        cx.call(clear_cell, (block.activity, cell), {})
+        if block.tree.pool is not None:
+            cx.call(release_node, (block.tree.pool, cell), {})
+        else:
+            cx.call(clear_cell, (block.activity, cell), {})
 
 
 def length(cx: Lowering, block: Any, cell: list[Value]) -> Any:

@@ -36,6 +36,12 @@ from vkchi.frontend.values.kinds import (
     kind_of,
     name_of,
 )
+from vkchi.frontend.values.pool_access import (
+    PooledRef,
+    PooledTarget,
+    pooled_item,
+    pooled_ref,
+)
 from vkchi.frontend.values.python_values import python_attribute
 from vkchi.frontend.values.references import (
     ArrayRef,
@@ -111,7 +117,8 @@ class WholeArrayKind(Kind):
     def space(self, cx: Any, x: Any) -> LoopSpace:
         array = self.first_array(cx, x)
         extents: tuple[Any, ...] = array.shape(cx)
-        if is_wide(array.value):
+        is_pooled = isinstance(array, PooledRef)
+        if not is_pooled and is_wide(array.value):
             extents = tuple([materialise(cx, extent, i64) for extent in extents])
         axes = [
             (start, start + extent if isinstance(extent, int) else extent)
@@ -168,7 +175,7 @@ class ArrayKind(WholeArrayKind):
         return array_item(cx, self.array(cx, x), indices)
 
 
-class ArrayRefKind(ArrayKind, of=[ArrayRef]):
+class ArrayRefKind(ArrayKind, of=[ArrayRef, PooledRef]):
     is_kernels_own = True
 
     def array(self, cx: Any, x: Any) -> Any:
@@ -209,7 +216,7 @@ class FieldKind(ArrayKind, of=["__vkchi_array__"]):
     is_field = True
 
     def array(self, cx: Any, x: Any) -> Any:
-        return cx.array_of(x)
+        return pooled_ref(cx, x) or cx.array_of(x)
 
 
 class StructsKind(WholeArrayKind):
@@ -317,7 +324,9 @@ def list_item(cx: Lowering, base: Any, indices: list[Any]) -> ListRef | None:
 # --- arrays --------------------------------------------------------------------------------------
 
 
-def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> MemoryTarget:
+def array_item(
+    cx: Lowering, array: ArrayRef, indices: list[Any]
+) -> MemoryTarget | PooledTarget:  # fmt: skip
     """Return the Target of an array's element.
 
     Indices are clamped with `array.clamps`. With `options.checks_indices`, the kernel reports those
@@ -335,7 +344,7 @@ def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> MemoryTarge
             help=_right_index(array, ndim),
         )
     layout = array.type.layout
-    begins_at_zero = layout is None or not any(layout.origin)
+    begins_at_zero = not any(array.origin)
     if begins_at_zero and not array.clamps:
         check_signs(cx, flat)
     places = [array_index(cx, k) for k in flat]
@@ -344,6 +353,8 @@ def array_item(cx: Lowering, array: ArrayRef, indices: list[Any]) -> MemoryTarge
         places = [clamp_index(cx, k, n) for k, n in zip(places, extents, strict=True)]
     if cx.options.checks_indices and not cx.cells.is_own:
         guard_indices(cx, array, places)
+    if isinstance(array, PooledRef):
+        return pooled_item(cx, array, places)
     ptr = cx.b.emit("elem", array.value, *places)
     number = None if layout is None else layout.number
     shared = number if isinstance(number, SharedFloats) else None

@@ -17,11 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vkchi.errors import KernelFieldError, KernelIndexError, KernelRuntimeError
+from vkchi.errors import KernelIndexError
 from vkchi.frontend.control.flow import lower_unless
 from vkchi.frontend.control.spaces import LoopSpace
 from vkchi.frontend.state.scope import VARIABLE, Var
 from vkchi.frontend.values.kinds import Kind, all_but
+from vkchi.frontend.values.pool_access import activate_pooled, check_usable
 from vkchi.frontend.values.references import ArrayRef, Context, MemoryTarget
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import Op, Region, Value
@@ -29,6 +30,7 @@ from vkchi.ir.rebuild import Rebuilder
 from vkchi.lang.atomic_functions import atomic_add, atomic_max, atomic_min
 from vkchi.lang.compile_time import static
 from vkchi.lang.ndrange import grouped, ndrange
+from vkchi.target.pool_layout import FIRST
 from vkchi.types import i32
 
 if TYPE_CHECKING:
@@ -73,14 +75,6 @@ def sparse_node(cx: Lowering, array: ArrayRef) -> Any:
     return node if node is not None and node.sparse_path and not cx.cells.is_own else None
 
 
-def check_usable(cx: Lowering, node: Any) -> None:
-    """Check that a node's tree can be laid out, and lay it out. Raises KernelFieldError."""
-    try:
-        node.tree.lay_out()
-    except KernelRuntimeError as e:
-        raise cx.fail(str(e), kind=KernelFieldError) from None
-
-
 # --- writing -------------------------------------------------------------------------------------
 
 
@@ -88,6 +82,9 @@ def activate_cells(cx: Any, node: Any, indices: Sequence[Value]) -> None:
     """Emit the activation of the cells that contain a node's element, unless they are known to be
     active."""
     if cx.cells.is_known(cx.act, node, indices):
+        return
+    if node.tree.pool is not None:
+        activate_pooled(cx, node, indices)
         return
     cx.cells.marked.update(node.sparse_path)
     with cx.cells.own():
@@ -112,6 +109,8 @@ def number_at(level: Any, index: Any) -> Any:
 
 def is_in(number: Any, level: Any, index: Any) -> Any:
     """True if an activity number marks the cell, or the list's item, at an index as active."""
+    if static(level.numbers.pool is not None):
+        return number >= FIRST
     if static(level.place is None):
         return number != 0
     place = (index[level.place.at] - level.place.first) // level.place.n

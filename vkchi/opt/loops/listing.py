@@ -19,11 +19,17 @@ dispatch whose workgroup counts the device reads from the list (`opt.mapping.map
 - `thread_index` and `random` depend on the number of the iteration of the loop on the left. That is
   computed from its indices.
 
+- A block with a pool has slots as its activity (`target.pool_layout`). All loops over it that can
+  iterate over a list do so.
+
 A loop keeps its form in these cases:
 
 - the body depends on its invocation, synchronizes or reports;
 - something is done for inactive cells;
 - the block has more than MOST_LISTED cells, or its cells and those around it are small.
+
+A loop over a block with a pool that keeps its form, and has more iterations than 32 bits count, is
+an error.
 
 Entries of a list are distinct, which later passes cannot prove. Private atomics are therefore
 demoted first. A list aliases its activity array (`analysis.memory.alias`), so loops keep their
@@ -36,9 +42,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from vkchi.analysis.parallel_loops import depends_on_invocation, keeps_order
+from vkchi.errors import KernelFieldError
 from vkchi.ir.builder import Builder
 from vkchi.ir.core import (
     Func,
@@ -57,12 +64,14 @@ from vkchi.opt.lowering.streams import number_iteration
 from vkchi.opt.memory.demote import replace_atomics
 from vkchi.target.caps import Caps
 from vkchi.target.cell_lists import ENTRIES_AT, MOST_LISTED, OuterCells, chunk_of, list_name
+from vkchi.target.pool_layout import FIRST
 from vkchi.tuples import NamedTuple
 from vkchi.types import Array, i32
 
 # Elements that an invocation of a CPU visits: at most, and at least; least elements of a cell.
 ROW, LEAST_ROW, LEAST_CELL = 16, 4, 8
 MOST_ELEMENTS = 1 << 30  # of the loop over all cells
+MOST_COUNTED = (1 << 31) - 1  # iterations of a loop over all cells of a block with a pool
 Outward = Mapping[str, Sequence[OuterCells]]  # blocks around each one, the nearest first
 
 
@@ -90,6 +99,7 @@ class ActivityGuard(NamedTuple):
     cell is active. `load` reads a number of the array `tested`.
 
     `digits` has the cell axis of some axes of the loop. `place` is that of a dynamic block.
+    `is_pooled`: the number is a slot of a block with a pool.
     """
 
     tested: Param
@@ -97,6 +107,7 @@ class ActivityGuard(NamedTuple):
     branch: Op
     digits: dict[int, CellAxis]
     place: PlaceAxis | None
+    is_pooled: bool
 
 
 class ListedCells(NamedTuple):
@@ -119,10 +130,14 @@ class ListedLoop(NamedTuple):
 
 def list_loops(fn: Func, caps: Caps, outward: Outward | None = None) -> Func:
     """Make loops of a frontend's Func iterate over lists. `outward` has the activity arrays; None
-    stands for all arrays, without blocks around each other."""
+    stands for all arrays, without blocks around each other.
+
+    Raises KernelFieldError for a loop over a block with a pool that is too long without a list.
+    """
     if outward is None:
         outward = {p.name: () for p in fn.params}
     found = find_loops(fn, caps, outward)
+    check_lengths(fn, found)
     if not found:
         return fn
     inside = set(walk_ops(found))
@@ -178,7 +193,7 @@ def find_loops(fn: Func, caps: Caps, outward: Outward) -> dict[Op, ListedLoop]:
         if activity is None or activity.name not in outward:
             continue
         levels = levels_around(op, guard, activity, params, outward[activity.name])
-        cells = next((one for one in levels if is_large(one, caps)), None)
+        cells = next((one for one in levels if guard.is_pooled or is_large(one, caps)), None)
         if cells is not None:
             found[op] = ListedLoop(guard, cells, copy)
     return found
@@ -212,7 +227,7 @@ def guard_of(op: Op) -> ActivityGuard | None:
     if depends_on_invocation(op) or keeps_order(op.regions[0]):
         return None
     assert isinstance(tested, Param)
-    return ActivityGuard(tested, load, branch, digits, place)
+    return ActivityGuard(tested, load, branch, digits, place, is_test_of_slot(branch.args[0]))
 
 
 def is_pure(op: Op) -> bool:
@@ -220,15 +235,42 @@ def is_pure(op: Op) -> bool:
 
 
 def tested_number(inactive: Value) -> Op | None:
-    """Return the load in `not (load elem array, ... != 0)` or `not (place < load elem array, ...)`,
-    else None."""
+    """Return the load in `not (load elem array, ... != 0)`, `not (load elem slots, ... >= FIRST)`
+    or `not (place < load elem array, ...)`, else None."""
     test = operand(inactive, "not")
-    if not isinstance(test, Op) or test.kind not in ("ne", "lt"):
+    if not isinstance(test, Op) or test.kind not in ("ne", "ge", "lt"):
         return None
-    load = test.args[0] if test.kind == "ne" else test.args[1]
+    load = test.args[1] if test.kind == "lt" else test.args[0]
     if not isinstance(operand(operand(load, "load"), "elem"), Param) or not isinstance(load, Op):
         return None
-    return load if test.kind == "lt" or constant_int(test.args[1]) == 0 else None
+    is_constant = test.kind == "ne" and constant_int(test.args[1]) == 0
+    return load if test.kind == "lt" or is_constant or is_test_of_slot(inactive) else None
+
+
+def is_test_of_slot(inactive: Value) -> bool:
+    """True for `not (... >= FIRST)`."""
+    test = operand(inactive, "not")
+    return isinstance(test, Op) and test.kind == "ge" and constant_int(test.args[1]) == FIRST
+
+
+def check_lengths(fn: Func, listed: Collection[Op]) -> None:
+    """Raise KernelFieldError for a loop over a block with a pool that keeps its form, and has too
+    many iterations."""
+    for op in fn.body.ops:
+        if op.kind != "parallel" or op in listed or len(op.regions[0].ops) < 2:
+            continue
+        branch = op.regions[0].ops[-2]
+        if branch.kind != "if" or not is_test_of_slot(branch.args[0]):
+            continue
+        ends = [(constant_int(axis.begin), constant_int(axis.end)) for axis in axes_of(op)]
+        count = math.prod([e - b for b, e in ends if b is not None and e is not None])
+        if count > MOST_COUNTED:
+            raise KernelFieldError(
+                "this loop over a sparse block has a block_dim, synchronizes or is in debug mode, "
+                f"so it would visit all {count:,} elements",
+                op.span,
+                help="loop without a block_dim, and without debug=True",
+            )
 
 
 def operand(v: Value | None, kind: str) -> Value | None:
@@ -264,12 +306,13 @@ def levels_around(
     it."""
     shape = shape_of(activity)
     digits, place = guard.digits, guard.place
+    most = MOST_LISTED * MOST_ELEMENTS if guard.is_pooled else MOST_ELEMENTS
     if place is not None:
         chunk = chunk_of(place.room)
         last = CellAxis(place.first, place.n * chunk, len(shape))
         digits = {**digits, place.axis: last}
         shape = (*shape, place.room // chunk)
-    axes = axes_of_cells(op, shape, digits)
+    axes = axes_of_cells(op, shape, digits, most)
     if axes is not None:
         yield ListedCells(activity, shape, axes, place is None)
     for around in outer:
@@ -297,10 +340,10 @@ def shape_of(array: Param) -> tuple[int, ...]:
 
 
 def axes_of_cells(
-    op: Op, shape: tuple[int, ...], digits: Mapping[int, CellAxis]
+    op: Op, shape: tuple[int, ...], digits: Mapping[int, CellAxis], most: int = MOST_ELEMENTS
 ) -> tuple[CellAxis, ...] | None:  # fmt: skip
     """Return the cell axes of all axes of a loop. None unless cells of this shape cover it exactly,
-    and a list of them can be used."""
+    and a list of them can be used. Also None for more than `most` elements."""
     axes: list[CellAxis] = []
     for k, axis in enumerate(axes_of(op)):
         begin, end = constant_int(axis.begin), constant_int(axis.end)
@@ -313,7 +356,7 @@ def axes_of_cells(
     cells = math.prod(shape)
     is_listed = axes and len(digits) == len(shape) and cells <= MOST_LISTED
     elements = math.prod([axis.n for axis in axes]) * cells
-    return tuple(axes) if is_listed and elements <= MOST_ELEMENTS else None
+    return tuple(axes) if is_listed and elements <= most else None
 
 
 def is_large(cells: ListedCells, caps: Caps) -> bool:

@@ -405,6 +405,10 @@ class Heap:
         free_bytes, total_bytes = read_budget(self.logical)
         return free_bytes if free_bytes >= 0 else total_bytes
 
+    def total_bytes(self) -> int:
+        """Return the size of the device's largest device-local heap."""
+        return read_budget(self.logical)[1]
+
     def explain_shortage(self, size_bytes: int) -> DeviceError:
         """Return, without raising it, an OutOfMemory error for a failed request; it states memory
         in use and free."""

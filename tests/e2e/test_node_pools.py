@@ -1,0 +1,364 @@
+"""Sparse blocks with node pools: memory for active cells alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkchi as ti
+from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
+from vkchi.fields.trees import pools
+from vkchi.frontend.values import pool_access
+from vkchi.launch import pool_launches
+
+
+@pytest.fixture(autouse=True)
+def pooled(monkeypatch) -> None:
+    monkeypatch.setenv("VKCHI_POOLS", "all")
+
+
+def in_pool(n: int = 64, m: int = 4, **options: Any) -> tuple[Any, Any, Any]:
+    """A field of n * m numbers in a block of n cells, and the block with its pool."""
+    ti.init(offline_cache=False, **options)
+    x = ti.field(ti.i32)
+    block = ti.root.pointer(ti.i, n)
+    block.dense(ti.i, m).place(x)
+    x[0] = 0
+    block.deactivate_all()
+    return x, block, block.tree.pool
+
+
+def writer(x: Any, m: int = 4) -> Any:
+    @ti.kernel
+    def write(n: ti.i32, times: ti.i32):
+        for k in range(n * times):
+            x[k % n * m] = k % n + 1
+
+    return write
+
+
+def test_a_large_block_has_memory_for_active_cells(monkeypatch) -> None:
+    monkeypatch.setenv("VKCHI_POOLS", "1")
+    ti.init()
+    x, y, small = ti.field(ti.f32), ti.Vector.field(2, ti.i32), ti.field(ti.f32)
+    block = ti.root.pointer(ti.ij, 2**10)
+    block.dense(ti.ij, 32).place(x, y)
+    ti.root.pointer(ti.i, 8).dense(ti.i, 8).place(small)
+    small[3] = 1.0
+
+    @ti.kernel
+    def put():
+        for i in range(1000):
+            x[i * 31, i * 17] = i
+            y[i * 31, i * 17][1] += i
+
+    @ti.kernel
+    def total() -> ti.f32:
+        found = 0.0
+        for i, j in x:
+            found += x[i, j] + y[i, j][1]
+        return found
+
+    put()
+    assert total() == 999 * 1000 and x.shape == (2**15, 2**15)
+    assert x[31, 17] == 1.0 and y[62, 34].to_list() == [0, 2] and x[1, 0] == 0.0
+    usage = block.tree.pool.usage()
+    block.tree.pool.check()
+    assert usage.active < 1000 and usage.node_bytes + usage.table_bytes < 32 << 20
+    assert small.tree.pool is None
+
+
+def test_elements_have_addresses_in_nested_blocks_with_offsets() -> None:
+    ti.init(offline_cache=False)
+    x, y, z = ti.field(ti.f32), ti.Matrix.field(2, 2, ti.i32), ti.field(ti.u8)
+    block = ti.root.pointer(ti.ij, (3, 5))
+    inner = block.dense(ti.ij, (2, 3))
+    inner.place(x, offset=(-4, 7))
+    inner.dense(ti.j, 2).place(y, z)
+
+    @ti.kernel
+    def put():
+        for i, j in ti.ndrange((-4, 2), (7, 22)):
+            x[i, j] = 100 * i + j
+        for i, j in ti.ndrange(6, 30):
+            y[i, j] = [[i, j], [i + j, 7]]
+            z[i, j] = i * 30 + j
+
+    put()
+    i, j = np.indices((6, 15))
+    assert (x.to_numpy() == 100 * (i - 4) + j + 7).all() and x[-4, 7] == -393.0
+    i, j = np.indices((6, 30))
+    assert (z.to_numpy() == i * 30 + j).all() and y[5, 29].to_list() == [[5, 29], [34, 7]]
+    block.tree.pool.check()
+
+
+@pytest.mark.parametrize("tries", [0, 64])
+def test_many_writes_of_one_cell_take_one_node(tries: int, monkeypatch) -> None:
+    monkeypatch.setattr(pool_access, "TRIES", tries)
+    x, block, pool = in_pool(64)
+    block.reserve(64)
+    for n in (1, 10, 64):
+        writer(x)(n, 20000 // n)
+        pool.check()
+        assert pool.usage().active == n
+        assert x.to_numpy()[::4].tolist() == [*range(1, n + 1), *[0] * (64 - n)]
+        block.deactivate_all()
+
+
+@pytest.mark.parametrize("room", [1, 7, 8])
+def test_a_launch_without_room_raises_and_leaves_the_pool_whole(room: int, monkeypatch) -> None:
+    monkeypatch.setattr(pool_launches, "MOST_SAVED_BYTES", -1)
+    monkeypatch.setattr(pools, "SLACK", 0)
+    monkeypatch.setattr(pools, "FIRST_BYTES", 0)
+    x, block, pool = in_pool(64)
+    block.reserve(room)
+    write = writer(x)
+    if room >= 8:
+        write(8, 3)
+    else:
+        why = rf"write\(\): `x` needs 8 blocks .* room for {room} "
+        with pytest.raises(KernelRuntimeError, match=why):
+            write(8, 1)
+    pool.check()
+    block.reserve(64)
+    write(64, 2)
+    pool.check()
+    assert x.to_numpy()[::4].tolist() == list(range(1, 65))
+
+
+@pytest.mark.parametrize("room", [1, 7, 8])
+def test_a_launch_without_room_runs_again(room: int, monkeypatch) -> None:
+    monkeypatch.setattr(pools, "SLACK", 0)
+    monkeypatch.setattr(pools, "FIRST_BYTES", 0)
+    x, block, pool = in_pool(512)
+    y, z = ti.field(ti.i32, shape=()), ti.ndarray(ti.i32, 8)
+    block.reserve(room)
+
+    @ti.kernel
+    def add(n: ti.i32, z: ti.types.ndarray()):
+        for k in range(8 * n):
+            x[k % n * 4] += k // n + 1
+            z[k // n] += 1
+            y[None] += 1
+        for i in x:
+            x[i] += 1
+
+    add(8, z)
+    x[2000] += 5
+    add(300, z)
+    pool.check()
+    want = np.zeros(2048, np.int64)
+    want[:32:4] += 36
+    want[:32] += 1
+    want[2000] += 5
+    want[:1200:4] += 36
+    want[:1200] += 1
+    want[2000:2004] += 1
+    assert (x.to_numpy() == want).all()
+    assert y[None] == 8 * 308 and z.to_numpy().tolist() == [308] * 8
+
+
+def test_a_pool_grows_between_launches(monkeypatch) -> None:
+    monkeypatch.setattr(pools, "SLACK", 0)
+    monkeypatch.setattr(pools, "FIRST_BYTES", 0)
+    x, block, pool = in_pool(64)
+    write, n = writer(x), ti.field(ti.i32, shape=())
+
+    @ti.kernel
+    def count():
+        for i in x:
+            n[None] += x[i]
+
+    for k in range(1, 40):
+        write(k, 1)
+        count()  # in flight while the next launch grows the pool
+    pool.check()
+    assert n[None] == sum(k * (k + 1) // 2 for k in range(1, 40)) and pool.usage().room >= 39
+
+
+def test_the_limit_of_memory_is_an_option(monkeypatch) -> None:
+    monkeypatch.setattr(pools, "FIRST_BYTES", 0)
+    monkeypatch.setattr(pools, "SLACK", 0)
+    _, block, _ = in_pool(2**16, 16, device_memory_GB=0.001)
+    with pytest.raises(KernelRuntimeError, match=r"ti.init\(device_memory_GB="):
+        block.reserve(2**16)
+
+
+def test_a_loop_iterates_over_the_cells_that_are_active_at_its_start() -> None:
+    x, block, pool = in_pool(64)
+    x[0] = 1
+    n = ti.field(ti.i32, shape=2)
+
+    @ti.kernel
+    def spread():
+        for i in x:
+            if i + 4 < 256:
+                x[i + 4] = x[i] + 1
+        for i in x:
+            n[0] += 1
+        for i in block:
+            if i == 0:
+                ti.deactivate(block, [i])
+        for i in x:
+            n[1] += 1
+
+    spread()
+    pool.check()
+    assert n.to_numpy().tolist() == [8, 4] and x.to_numpy()[:8].tolist() == [0] * 4 + [2, 1, 1, 1]
+
+
+def test_a_node_is_zero_when_it_is_used_again() -> None:
+    x, block, pool = in_pool(64)
+
+    @ti.kernel
+    def clear():
+        for i in range(64):
+            ti.deactivate(block, [i])
+
+    @ti.kernel
+    def activate() -> ti.i32:
+        for i in range(64):
+            ti.activate(block, [i])
+        found = 0
+        for i in range(256):
+            found += x[i]
+        return found
+
+    for _ in range(3):
+        writer(x)(64, 1)
+        clear()
+        pool.check()
+        assert pool.usage().active == 0 and not x.to_numpy().any()
+        assert activate() == 0 and pool.usage().active == 64
+
+
+def test_python_reads_and_writes_whole_fields() -> None:
+    x, block, pool = in_pool(8)
+    y = ti.Vector.field(2, ti.f32)
+    other = ti.root.pointer(ti.ij, 4)
+    other.dense(ti.ij, 2).place(y)
+    x[5], x[30] = 7, 9
+    y[3, 3] = [1, 2]
+    index, values = x.to_coo()
+    assert index.ravel().tolist() == [4, 5, 6, 7, 28, 29, 30, 31]
+    assert values.tolist() == [0, 7, 0, 0, 0, 0, 9, 0]
+    x.fill(2)
+    assert x.to_numpy().sum() == 16
+    x.from_numpy(np.arange(32))
+    assert x.to_numpy().tolist() == [*[0] * 4, 4, 5, 6, 7, *[0] * 20, 28, 29, 30, 31]
+    x.from_coo(np.array([[12], [5]]), np.array([3, 4]))
+    assert x[12] == 3 and x[5] == 4 and pool.usage().active == 3
+    part = y.get_scalar_field(1)
+    part.fill(5)
+    part[0, 0] = 6
+    assert y[3, 3].to_list() == [1, 5] and y[0, 0].to_list() == [0, 6] and part[2, 2] == 5
+    dense = ti.field(ti.i32, shape=32)
+    dense.copy_from(x)
+    assert (dense.to_numpy() == x.to_numpy()).all()
+    x.copy_from(dense)
+    assert pool.usage().active == 8
+    with pytest.raises(ArgumentError, match="out of range"):
+        x.from_coo([[32]], [1])
+    pool.check()
+
+
+def test_what_needs_memory_for_all_cells_raises() -> None:
+    x, block, _ = in_pool()
+    loss = ti.field(ti.f32, shape=(), needs_grad=True)
+
+    @ti.kernel
+    def read():
+        for i in x:
+            loss[None] += x[i]
+
+    with pytest.raises(Unsupported, match=r"read\(\): `x`.*VKCHI_POOLS=0"), ti.ad.Tape(loss):
+        read()
+    with pytest.raises(Unsupported, match="VKCHI_POOLS=0"):
+        read.grad()
+    with pytest.raises(Unsupported, match="VKCHI_POOLS=0"):
+        ti.verify(read)
+    with pytest.raises(BufferError, match="VKCHI_POOLS=0"):
+        x.__dlpack__()
+    with pytest.raises(ArgumentError, match="VKCHI_POOLS=0"):
+        x.to_numpy(copy=False)
+    read()
+
+
+def test_fields_with_gradients_have_memory_for_all_cells() -> None:
+    ti.init()
+    x = ti.field(ti.f32, needs_grad=True)
+    ti.root.pointer(ti.i, 8).dense(ti.i, 4).place(x)
+    x[3] = 1.0
+    assert x.tree.pool is None
+
+
+def test_a_recorded_launch_uses_memory_of_a_pool_that_grew() -> None:
+    x, block, pool = in_pool(64)
+    n = ti.field(ti.i32, shape=())
+
+    @ti.kernel
+    def count():
+        for i in x:
+            n[None] += x[i]
+
+    with ti.record() as recorded:
+        count()
+    write = writer(x)
+    want = 0
+    for k in (1, 5, 64):
+        block.reserve(min(64, 2 * k))
+        write(k, 1)
+        recorded.run()
+        want += k * (k + 1) // 2
+    assert n[None] == want
+
+
+def test_a_destroyed_tree_frees_its_pool() -> None:
+    ti.init()
+    for _ in range(2):
+        builder, x = ti.FieldsBuilder(), ti.field(ti.f32)
+        builder.pointer(ti.i, 8).dense(ti.i, 4).place(x)
+        tree = builder.finalize()
+        x[3] = 2.0
+
+        @ti.kernel
+        def read(x=x) -> ti.f32:
+            return x[3]
+
+        assert x[3] == 2.0
+        tree.destroy()
+        with pytest.raises(KernelRuntimeError, match="destroyed"):
+            x[3]
+
+
+PROGRAM = """
+import sys, vkchi as ti
+ti.init(offline_cache_file_path=sys.argv[1])
+x = ti.field(ti.i32)
+ti.root.pointer(ti.i, 64).dense(ti.i, 4).place(x)
+@ti.kernel
+def put(n: ti.i32):
+    for i in range(n): x[i * 8] = i
+    for i in x: x[i] += 1
+put(int(sys.argv[2]))
+print(int(x.to_numpy().sum()))
+"""
+
+
+def test_another_process_finds_the_kernel_in_the_cache(tmp_path: Path) -> None:
+    source = tmp_path / "program.py"
+    source.write_text(PROGRAM)
+    found = {}
+    for form in ("all", "0"):
+        for n in (3, 9):
+            env = {**os.environ, "VKCHI_POOLS": form, "VKCHI_DUMP_SPV": ""}
+            args = [sys.executable, str(source), str(tmp_path / "cache"), str(n)]
+            run = subprocess.run(args, env=env, capture_output=True, text=True, check=True)
+            found[form, n] = int(run.stdout.split()[-1])
+    assert found == {(form, n): n * (n - 1) // 2 + 4 * n for form in ("all", "0") for n in (3, 9)}

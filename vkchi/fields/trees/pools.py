@@ -1,0 +1,672 @@
+"""Node pools: memory for the active cells of a `pointer` block alone.
+
+A table has an i32 *slot* per cell: 0 for an inactive cell, otherwise the number of its *node*. A
+pool has nodes of one size, each with the contents of one cell. Node ZERO is never written: reads of
+inactive cells go there. Node TRASH takes stores for which there is no room.
+
+Kernels allocate nodes (`frontend.values.pool_access`). Between launches the host reads the pool's
+counters, recycles nodes and replaces the memory by a larger one (`Pool.settle`). Kernels load the
+addresses of `nodes` and `books` from the pool's header (attribute `indirect`), so compiled code and
+recorded commands stay valid.
+
+Guarantees:
+- Nodes that are not in the table are zero, except TRASH. `settle` zeroes nodes that were freed.
+- A node is in at most one slot.
+
+    pool = block.tree.pool; pool.activate((3, 0))       # the number of a node
+    pool.node_of((3, 0)), pool.usage()                  # the same, Usage(active=1, ...)
+
+See also: `frontend.values.pool_access` (kernels), `fields.pooled_field` (access from Python).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from vkchi import env
+from vkchi.device import Buffer
+from vkchi.errors import DeviceError, KernelRuntimeError, Unsupported
+from vkchi.fields.field import Field
+from vkchi.fields.trees.block_activity import BlockActivity, note_change
+from vkchi.fields.trees.snode import FieldTree, SNode
+from vkchi.fields.trees.tree_layout import (
+    CellDigit,
+    element_bytes,
+    layout_of,
+    measure_node,
+    round_up_to,
+)
+from vkchi.interrupts.local import local
+from vkchi.span import name_in_user_code
+from vkchi.target.pool_layout import (
+    BOOKS_AT,
+    CAPACITY_AT,
+    COLUMNS,
+    FIRST,
+    FREE,
+    FREE_AT,
+    FRESH_AT,
+    HEADER_WORDS,
+    NO_ROOM,
+    NODES_AT,
+    NOT_POOLED,
+    RECYCLED,
+    RECYCLED_AT,
+    RETURNED,
+    RETURNED_AT,
+    TAKEN_AT,
+    ZERO,
+)
+from vkchi.tuples import NamedTuple
+from vkchi.types import Affine, Array, AxisTerm, Layout, Scalar, Tensor, i32, row_major
+from vkchi.types.core import MOST_ALIGNED, Attributes
+from vkchi.types.layout import WIDE_FROM, WIDE_FROM_BYTES
+from vkchi.types.lazy_numpy import np
+
+POOLED_FROM_BYTES = 16 << 20  # smaller trees have memory for all cells
+FIRST_BYTES = 4 << 20  # of a new pool
+SLACK, SLACK_BYTES = 1024, 1 << 20  # most nodes for invocations that take one in vain
+LEAST_CELL_BYTES = 64  # smaller cells have memory, whether active or not
+MOST_CELLS = 1 << 24  # of a block, as its table has a slot for each
+
+
+class Counters(NamedTuple):
+    """The words of a header: `free` nodes in `books`, the first node that was never used, the
+    number of nodes, and counts of a launch."""
+
+    free: int
+    fresh: int
+    capacity: int
+    taken: int
+    returned: int
+    recycled: int
+
+
+class Usage(NamedTuple):
+    """Memory of a pool: active cells, cells that there is room for, bytes of nodes, of the table,
+    and of lists."""
+
+    active: int
+    room: int
+    node_bytes: int
+    table_bytes: int
+    list_bytes: int
+
+
+class SavedPool(NamedTuple):
+    """Contents of a pool: counters, table, nodes that were used, and free ones."""
+
+    known: Counters
+    table: Buffer
+    nodes: Buffer
+    free: np.ndarray[Any, Any]
+
+
+class PoolArray(Field):
+    """An array of a pool in kernels. Users do not see it.
+
+    - table: the slots, if it is them; `pool`: the pool of which it is a part.
+    """
+
+    is_copy = True  # with memory of its own, outside of trees
+    is_indirect = False
+
+    def __init__(
+        self, pool: Pool, elem: Scalar | Tensor, name: str, shape: tuple[int, ...],
+        layout: Layout | None, buffer: Buffer,
+    ) -> None:  # fmt: skip
+        super().__init__(pool.runtime, elem, name)
+        self.pool, self.is_laid = pool, layout is not None
+        self.arrange(shape, layout or row_major(shape, 1))
+        self.attach(buffer, is_own=True)
+
+    def _companion(self, kind: str) -> None:
+        """None: there are no gradients."""
+
+    @property
+    def life(self) -> FieldTree | None:
+        tree = self.pool.tree
+        return tree if tree.root.can_destroy else None
+
+    def __vkchi_array__(self) -> Array:
+        """The type. Arrays of i32 have no layout: lists of active cells may share their memory."""
+        self.check_alive()
+        layout = self.layout if self.is_laid else None
+        return Array.of(self.elem, len(self.shape), self.shape, layout, stored=self.stored)
+
+    def __vkchi_attributes__(self) -> Attributes:
+        return Attributes(noalias=not self.is_laid, aligned=MOST_ALIGNED, indirect=self.is_indirect)
+
+    def _refuse(self, *args: Any) -> NoReturn:
+        raise Unsupported(self.pool.refusal("copies of the memory of a kernel's arrays"))
+
+    copied = copied_rows = duplicate = _refuse  # type: ignore[assignment]
+
+
+class ChosenTable(PoolArray):
+    """A second table, for loops over the cells that were active at their start. Its memory is
+    allocated when a kernel uses it."""
+
+    def __init__(self, pool: Pool) -> None:
+        Field.__init__(self, pool.runtime, i32, "pool.chosen")
+        self.pool, self.is_laid, self.is_own = pool, False, True
+        shape = pool.block.shape
+        self.arrange(shape, row_major(shape, 1))
+        self.token = object()
+        self._buffer: Buffer | None = None
+
+    @property
+    def buffer(self) -> Buffer:  # type: ignore[override]
+        if self._buffer is None:
+            self._buffer = self.device.allocate(4 * (self.pool.cells + 1))
+        return self._buffer
+
+    def free(self) -> None:
+        """Free the memory, if there is any."""
+        if self._buffer is not None:
+            self._buffer.free()
+
+
+class IndirectArray(PoolArray):
+    """An array of a pool that kernels reach through the header."""
+
+    is_indirect = True
+
+
+class IndirectBuffer(Buffer):
+    """Memory of a pool, which may be replaced. `address` is where the header has its address, and
+    `size_bytes` that of an address."""
+
+    __slots__ = ("memory",)
+
+    def __init__(self, header: Buffer, word: int, memory: Buffer) -> None:
+        self.device, self.key, self.view = memory.device, memory.key, None
+        self.address = header.address + 4 * word
+        self.memory, self.size_bytes = memory, 8
+
+    def locate(self, offset: int, size_bytes: int) -> tuple[Any, int]:
+        return self.memory.locate(offset, size_bytes)
+
+    def read_into(self, offset: int, target: Any) -> None:
+        self.memory.read_into(offset, target)
+
+    def write(self, offset: int, data: Any) -> None:
+        self.memory.write(offset, data)
+
+    def free(self) -> None:
+        self.memory.free()
+
+
+# --- which trees have a pool ---------------------------------------------------------------------
+
+
+def is_pooled(top: SNode, size_bytes: int) -> bool:
+    """True if a tree gets a pool: a large `pointer` block at the root that contains dense blocks
+    and fields without gradients. Its nodes have been measured."""
+    choice = env.flag("VKCHI_POOLS")
+    if top.kind != "pointer" or choice == "0" or not is_plain(top):
+        return False
+    if math.prod(top.shape) > MOST_CELLS:
+        return False
+    if choice == "all":
+        return True
+    return size_bytes > POOLED_FROM_BYTES and top.cell_bytes >= LEAST_CELL_BYTES
+
+
+def is_plain(node: SNode) -> bool:
+    """True if all nodes below are dense blocks, or places of fields without gradients."""
+    for child in node.children:
+        if child.kind == "place":
+            field: Any = child.field
+            if child.number is not None or (field is not None and (field.kind or field.needs)):
+                return False
+        elif child.kind != "dense" or not is_plain(child):
+            return False
+    return any(True for _ in node.places())
+
+
+# --- pools ---------------------------------------------------------------------------------------
+
+
+class Pool:
+    """The nodes of a block, its table of slots, and the lists of free nodes.
+
+    - table: i32 array of the block's shape; `header`: the counters, and addresses of the memory
+    - nodes: by field, its array `[node, index in the cell...]`
+    - books: i32 array of COLUMNS lists of nodes
+    - known: the counters after the last launch
+    """
+
+    def __init__(self, block: SNode) -> None:
+        self.block, self.tree, self.runtime = block, block.tree, block.runtime
+        device = self.device = block.runtime.device
+        _, alignment = measure_node(block)
+        self.node_bytes = round_up_to(block.cell_bytes, max(MOST_ALIGNED, alignment))
+        self.cells = math.prod(block.shape)
+        widest = max(1, WIDE_FROM_BYTES // self.node_bytes - 1)
+        widest = min(widest, WIDE_FROM // self.node_bytes - 1 or 1, WIDE_FROM // COLUMNS - 1)
+        self.slack = min(SLACK, SLACK_BYTES // self.node_bytes)
+        self.extra = FIRST + self.slack  # nodes beside those of active cells
+        self.most = min(self.cells + self.extra, widest)  # nodes that 32-bit offsets reach
+        if self.most <= self.extra:
+            raise DeviceError(f"a cell of {self.node_bytes} bytes is too large for a sparse block")
+        capacity = min(self.most, max(FIRST_BYTES // self.node_bytes, self.extra + 1))
+        header = device.allocate(4 * HEADER_WORDS)
+        node_memory = device.allocate(capacity * self.node_bytes)
+        book_memory = device.allocate(4 * COLUMNS * capacity)
+        self.node_buffer = IndirectBuffer(header, NODES_AT, node_memory)
+        self.book_buffer = IndirectBuffer(header, BOOKS_AT, book_memory)
+        self.header = PoolArray(self, i32, "pool", (HEADER_WORDS,), None, header)
+        shape = (self.most, COLUMNS)
+        self.books = IndirectArray(self, i32, "pool.books", shape, None, self.book_buffer)
+        table = device.allocate(4 * (self.cells + 1))
+        self.table = PoolArray(self, i32, "pool.table", block.shape, None, table)
+        self.chosen = ChosenTable(self)
+        self.nodes: dict[int, IndirectArray] = {}  # by the id of the field's place
+        self.names: dict[int, str] = {}  # of the same, as kernels call them
+        for node in block.places():
+            self._add_field(node)
+        self._set(0, FIRST, capacity)
+        self._write_addresses()
+
+    def _add_field(self, node: SNode) -> None:
+        """Make the array of the field at a place, with the start of the cell as its origin."""
+        field: Any = node.field
+        if field is None:
+            return
+        start, digits = 0, dict[int, tuple[CellDigit, ...]]()
+        path, at = [], node
+        while at is not self.block:
+            path.append(at)
+            at = at.above  # type: ignore[assignment]
+        digits = {axis: () for axis in self.block.extents}
+        for one in reversed(path):
+            start += one.offset_bytes
+            stride = one.cell_bytes
+            for axis, n in reversed(one.cells):
+                digits[axis] = (*digits.get(axis, ()), CellDigit(n, stride))
+                stride *= n
+        inner = layout_of(node, {k: d for k, d in digits.items() if d}, 0)
+        scalar_bytes = element_bytes(node) // field.components
+        terms = iter(inner.axes)
+        axes = [next(terms) if digits[axis] else () for axis in sorted(digits)]
+        first = (AxisTerm(1, 0, self.node_bytes // scalar_bytes),)
+        shift = start // scalar_bytes
+        components = tuple([shift + k for k in inner.components])
+        size = self.most * (self.node_bytes // scalar_bytes)
+        layout = Affine((first, *axes), components, size)
+        extents = [math.prod([d.cells for d in digits[axis]]) for axis in sorted(digits)]
+        name = field.name or "field"
+        shape = (self.most, *extents)
+        made = IndirectArray(self, field.elem, f"{name}.nodes", shape, layout, self.node_buffer)
+        self.nodes[id(node)] = made
+
+    # --- messages
+
+    @property
+    def name(self) -> str:
+        """Names of the fields in the pool, for messages."""
+        fields: list[Any] = [node.field for node in self.block.places()]
+        found = [
+            field.name or name_in_user_code(field) or self.names.get(id(field.node), "")
+            for field in fields
+            if field is not None
+        ]
+        names = [f"`{name}`" for name in found if name]
+        return " and ".join(names[:2]) if names else f"a field in a {self.block.kind} block"
+
+    def refusal(self, what: str) -> str:
+        """The message for a use of a field that pools do not support."""
+        return (
+            f"{self.name}: {what} need memory for all cells, and this {self.block.kind} block has "
+            f"memory for active cells alone, because it is larger than "
+            f"{POOLED_FROM_BYTES >> 20} MiB. {NOT_POOLED}"
+        )
+
+    @property
+    def limit_bytes(self) -> int:
+        """The memory that nodes may take (`device_memory_GB`, `device_memory_fraction`)."""
+        config: Any = self.runtime.config
+        if config.device_memory_fraction > 0:
+            return int(config.device_memory_fraction * self.device.heap.total_bytes())
+        return int(config.device_memory_GB * (1 << 30))
+
+    def shortage(self, wanted: int, counters: Counters | None = None) -> str:
+        """The message for `wanted` active cells for which there is no room."""
+        counters = counters or self.counters()
+        have, wanted = counters.capacity - self.extra, min(wanted, self.cells)
+        size, limit = counters.capacity * self.node_bytes, self.limit_bytes
+        least = (wanted + self.extra) * self.node_bytes
+        if wanted + self.extra > self.most:
+            remedy = "make its cells smaller: a pool has less than 4 GiB"
+        elif least > limit:
+            remedy = f"ti.init(device_memory_GB={math.ceil(least / (1 << 29)) / 2:g})"
+        else:
+            remedy = f"call block.reserve({wanted}) before, where block is its pointer block"
+        return (
+            f"{self.name} needs {wanted:,} blocks of its {self.block.kind} block and has room for "
+            f"{have:,} ({size / (1 << 20):.1f} MiB of {limit / (1 << 20):,.0f} MiB): {remedy}"
+        )
+
+    # --- the header
+
+    def _set(self, free: int, fresh: int, capacity: int) -> None:
+        """Set the counters, those of a launch to 0, by one write."""
+        words = np.zeros(HEADER_WORDS - FREE_AT, np.int32)
+        words[: CAPACITY_AT - FREE_AT + 1] = free, fresh, capacity
+        self.known = Counters(free, fresh, capacity, 0, 0, 0)
+        self.header.buffer.write(4 * FREE_AT, words)
+
+    def _write_addresses(self) -> None:
+        addresses = [self.node_buffer.memory.address, self.book_buffer.memory.address]
+        self.header.buffer.write(4 * NODES_AT, np.array(addresses, np.uint64))
+
+    def counters(self) -> Counters:
+        """Return the counters; waits for the device."""
+        words = np.frombuffer(self.header.buffer.read(0, 4 * HEADER_WORDS), np.int32)
+        at = [FREE_AT, FRESH_AT, CAPACITY_AT, TAKEN_AT, RETURNED_AT, RECYCLED_AT]
+        return Counters(*[int(words[k]) for k in at])
+
+    def usage(self) -> Usage:
+        """Return the memory in use; waits for the device."""
+        counters = self.counters()
+        cells = vars(self.table).get("active_list")
+        return Usage(
+            counters.fresh - FIRST - counters.free, counters.capacity - self.extra,
+            counters.capacity * self.node_bytes, 4 * self.cells,
+            0 if cells is None else cells.memory.size_bytes,
+        )  # fmt: skip
+
+    # --- after launches
+
+    def settle(self) -> int:
+        """Wait for the device, recycle nodes, and make room for as many as are half of the active
+        ones. Return the number of nodes that a launch took and did not get."""
+        counters = self.counters()
+        taken, free, fresh = counters.taken, counters.free, counters.fresh
+        if not taken and not counters.recycled:
+            return 0
+        from_free = min(taken, free)
+        from_fresh = min(taken - from_free, counters.capacity - fresh)
+        missing = taken - from_free - from_fresh
+        free, fresh = free - from_free, fresh + from_fresh
+        if missing:
+            self._forget_missing()
+        if counters.returned or counters.recycled:
+            books = self._books()
+            recycled = books[: counters.recycled, RECYCLED].copy()
+            more = np.concatenate([books[: counters.returned, RETURNED], recycled])
+            self._zero(recycled)
+            books[free : free + len(more), FREE] = more
+            self._keep_books(books)
+            free += len(more)
+        self._set(free, fresh, counters.capacity)  # last: an interrupted call can be repeated
+        active, room = fresh - FIRST - free, counters.capacity - self.extra
+        if (room - active) * 2 < active and counters.capacity < self.most:
+            self._grow_early(room)
+        return missing
+
+    def left(self) -> int | None:
+        """Return the number of free nodes after the last launch; None if there is one for each
+        cell."""
+        known = self.known
+        return None if known.capacity == self.most else known.free + known.capacity - known.fresh
+
+    def missing(self) -> int:
+        """Return the number of nodes that a launch took and did not get; waits for the device."""
+        counters = self.counters()
+        return max(0, counters.taken - counters.free - (counters.capacity - counters.fresh))
+
+    def grow_to_missing(self) -> bool:
+        """Make room for the cells that a launch has activated, and those for which there was no
+        room. Returns False if the limits do not allow it."""
+        slots = self.slots()
+        wanted = int(np.count_nonzero((slots >= FIRST) | (slots == NO_ROOM)))
+        room = self.known.capacity - self.extra
+        more = min(max(wanted + wanted // 2, 2 * room), self.most - self.extra)
+        try:
+            return self.grow(more) or (wanted > room and self.grow(wanted))
+        except local(DeviceError):
+            return False
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of the table and of nodes that were used."""
+        return 4 * self.cells + self.known.fresh * self.node_bytes
+
+    def save(self) -> SavedPool:
+        """Return a copy of the contents."""
+        known = self.known
+        table = self.device.allocate(4 * self.cells, zero=False)
+        nodes = self.device.allocate(known.fresh * self.node_bytes, zero=False)
+        self.device.copy(self.table.buffer, table, 4 * self.cells)
+        self.device.copy(self.node_buffer.memory, nodes, known.fresh * self.node_bytes)
+        return SavedPool(known, table, nodes, self._books()[: known.free, FREE].copy())
+
+    def restore(self, saved: SavedPool) -> None:
+        """Restore saved contents; the memory may have grown. Waits for the device."""
+        known, memory = saved.known, self.node_buffer.memory
+        capacity = self.known.capacity
+        self.device.copy(saved.table, self.table.buffer, 4 * self.cells)
+        used = known.fresh * self.node_bytes
+        self.device.copy(saved.nodes, memory, used)
+        self.device.fill(memory, used, capacity * self.node_bytes - used, 0)
+        if known.free:
+            books = self._books()
+            books[: known.free, FREE] = saved.free
+            self._keep_books(books)
+        self._set(known.free, known.fresh, capacity)
+
+    def settle_launch(self, kernel: str) -> int:
+        """`settle`, after a launch of a kernel. Returns the number of nodes that it took. Raises
+        KernelRuntimeError if there was no room."""
+        before = self.counters()
+        missing = self.settle()
+        if missing:
+            wanted = self.known.fresh - FIRST - self.known.free + missing
+            raise KernelRuntimeError(
+                f"{kernel}(): {self.shortage(wanted, before)}. Values that this launch wrote are "
+                "undefined"
+            )
+        return before.taken
+
+    def _grow_early(self, room: int) -> None:
+        """Double the room, or as far as the limits allow it."""
+        most = min(self.most, self.limit_bytes // self.node_bytes) - self.extra
+        try:
+            self.grow(min(2 * room, most))
+        except local(DeviceError):
+            pass  # it is not needed yet
+
+    def _books(self) -> np.ndarray[Any, Any]:
+        memory = self.book_buffer.memory
+        raw = memory.read(0, memory.size_bytes) if memory.view is None else memory.view
+        return np.frombuffer(raw, np.int32)[: memory.size_bytes // 4].reshape(-1, COLUMNS)
+
+    def _keep_books(self, books: np.ndarray[Any, Any]) -> None:
+        if self.book_buffer.memory.view is None:
+            self.book_buffer.memory.write(0, np.ascontiguousarray(books))
+
+    def _zero(self, nodes: np.ndarray[Any, Any]) -> None:
+        memory = self.node_buffer.memory
+        if memory.view is not None:
+            rows = np.frombuffer(memory.view, np.uint8)[: memory.size_bytes]
+            rows[: len(rows) // self.node_bytes * self.node_bytes].reshape(-1, self.node_bytes)[
+                nodes
+            ] = 0
+            return
+        nodes = np.sort(nodes)
+        starts = np.flatnonzero(np.diff(nodes, prepend=-2) != 1)
+        for first, last in zip(starts, [*starts[1:], len(nodes)]):
+            begin = int(nodes[first]) * self.node_bytes
+            self.device.fill(memory, begin, int(last - first) * self.node_bytes, 0)
+
+    def _forget_missing(self) -> None:
+        slots = self.slots()
+        slots[slots < 0] = 0
+        self._keep_slots(slots)
+
+    def grow(self, room: int) -> bool:
+        """Make room for `room` active cells, if the limits allow it; waits for the device. Returns
+        False, without a change, if they do not. Raises DeviceError if memory is exhausted."""
+        counters = self.counters()
+        capacity = room + self.extra
+        if capacity <= counters.capacity:
+            return True
+        if capacity > self.most or capacity * self.node_bytes > self.limit_bytes:
+            return False
+        self._replace(self.node_buffer, self.node_bytes, counters.capacity, capacity)
+        self._replace(self.book_buffer, 4 * COLUMNS, counters.capacity, capacity)
+        self.device.wait()
+        self._write_addresses()
+        self._set(counters.free, counters.fresh, capacity)
+        return True
+
+    def _replace(self, buffer: IndirectBuffer, row_bytes: int, rows: int, more: int) -> None:
+        """Replace memory of `rows` rows by one of `more` rows with the same contents."""
+        old, made = buffer.memory, self.device.allocate(more * row_bytes)
+        self.device.copy(old, made, rows * row_bytes)
+        self.device.wait()
+        made.key = buffer.key  # commands that use the memory are ordered by this key
+        buffer.memory = made
+        old.free()
+
+    def reserve(self, room: int) -> None:
+        """Make room for `room` active cells. Raises KernelRuntimeError beyond the limits."""
+        if not self.grow(min(room, self.cells)):
+            raise KernelRuntimeError(self.shortage(room))
+
+    # --- cells, from Python
+
+    def slots(self) -> np.ndarray[Any, Any]:
+        """A copy of the table; waits for the device."""
+        raw = self.table.buffer.read(0, 4 * self.cells)
+        return np.frombuffer(raw, np.int32).copy().reshape(self.block.shape)
+
+    def _keep_slots(self, slots: np.ndarray[Any, Any]) -> None:
+        self.device.announce((self.table.buffer.key,))
+        self.table.buffer.write(0, np.ascontiguousarray(slots))
+        note_change(self.table)
+
+    def node_of(self, cell: Sequence[int]) -> int:
+        """The node of a cell, ZERO if it is inactive; waits for the device."""
+        raw = self.table.buffer.read(4 * self._number(cell), 4)
+        return max(ZERO, int.from_bytes(raw, "little", signed=True))
+
+    def _number(self, cell: Sequence[int]) -> int:
+        number = 0
+        for k, n in zip(cell, self.block.shape, strict=True):
+            number = number * n + k
+        return number
+
+    def activate(self, cell: Sequence[int]) -> int:
+        """Activate a cell; return its node. Raises KernelRuntimeError if there is no room."""
+        found = self.node_of(cell)
+        if found < FIRST:
+            found = int(self._take(1)[0])
+            self.device.announce((self.table.buffer.key,))
+            at = 4 * self._number(cell)
+            self.table.buffer.write(at, np.array([found], np.int32))
+            note_change(self.table)
+        return found
+
+    def activate_all(self, where: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Activate the cells of a mask of the block's shape; return the table. Raises
+        KernelRuntimeError if there is no room."""
+        slots = self.slots()
+        new = where & (slots < FIRST)
+        count = int(np.count_nonzero(new))
+        if count:
+            slots[new] = self._take(count)
+            self._keep_slots(slots)
+        return slots
+
+    def _take(self, count: int) -> np.ndarray[Any, Any]:
+        """Take zeroed nodes for `count` cells. Raises KernelRuntimeError if there is no room."""
+        counters = self.counters()
+        active = counters.fresh - FIRST - counters.free
+        room = counters.capacity - self.extra
+        if active + count > room:
+            wanted = max(active + count, min(2 * room, self.most - self.extra))
+            if not (self.grow(wanted) or self.grow(active + count)):
+                raise KernelRuntimeError(self.shortage(active + count))
+        free, fresh = counters.free, counters.fresh
+        reused = min(count, free)
+        rest = np.arange(fresh, fresh + count - reused)
+        nodes = [self._books()[free - reused : free, FREE], rest]
+        self._set(free - reused, fresh + count - reused, self.counters().capacity)
+        return np.concatenate(nodes).astype(np.int32)
+
+    def clear(self) -> None:
+        """Deactivate all cells, and zero their nodes. Raises Unsupported while a tape or another
+        recording is active."""
+        if self.runtime.recording is not None:
+            raise Unsupported(self.refusal("deactivate_all() in tapes and records"))
+        counters = self.counters()
+        self.device.announce((self.table.buffer.key,))
+        self.device.fill(self.table.buffer, 0, 4 * self.cells, 0)
+        note_change(self.table)
+        size = counters.fresh * self.node_bytes
+        self.device.fill(self.node_buffer.memory, 0, size, 0)
+        self._set(0, FIRST, counters.capacity)
+
+    def free(self) -> None:
+        """Free all memory, once the device has finished with it."""
+        for array in (self.table, self.header):
+            array.buffer.free()
+        self.chosen.free()
+        self.book_buffer.free()
+        self.node_buffer.free()
+
+    def check(self) -> None:
+        """Raise AssertionError unless the invariants of the module hold."""
+        counters, slots = self.counters(), self.slots().ravel()
+        assert counters.taken == counters.returned == counters.recycled == 0, counters
+        used = slots[slots != 0]
+        assert (used >= FIRST).all() and (used < counters.fresh).all(), used
+        free = self._books()[: counters.free, FREE]
+        both = np.concatenate([used, free])
+        assert len(np.unique(both)) == len(both) == counters.fresh - FIRST, (used, free, counters)
+        raw = self.node_buffer.memory.read(0, counters.capacity * self.node_bytes)
+        rows = np.frombuffer(raw, np.uint8).reshape(-1, self.node_bytes)
+        assert not rows[[ZERO, *free.tolist()]].any() and not rows[counters.fresh :].any()
+
+
+class PoolActivity(BlockActivity):
+    """Activity of a block with a pool: `numbers` is its table of slots."""
+
+    def __init__(self, block: SNode, pool: Pool) -> None:
+        self.block, self.is_list, self.pool = block, False, pool
+        self.extents, self.numbers = block.extents, pool.table  # type: ignore[assignment]
+        pool.table.activity = self
+
+    @property
+    def chosen(self) -> Any:
+        return self.pool.chosen
+
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        return (self.pool.table, self.pool.chosen, self.pool.header, self.pool.books)
+
+    def clear(self) -> None:
+        self.pool.clear()
+
+    def destroy(self) -> None:
+        cells = vars(self.numbers).pop("active_list", None)
+        if cells is not None:
+            cells.free()
+        self.pool.free()
+
+
+def fill_pool(tree: FieldTree) -> None:
+    """Give a tree a pool, and attach its fields. A second call, after an interrupt, reuses it."""
+    from vkchi.fields.pooled_field import adopt_pool  # imports fields
+
+    if tree.pool is None:
+        tree.pool = Pool(tree.top)
+    tree.top._activity = PoolActivity(tree.top, tree.pool)
+    for node in tree.top.places():
+        if node.field is not None:
+            adopt_pool(node.field, tree.pool)
