@@ -76,7 +76,7 @@ def test_a_large_block_has_memory_for_active_cells(monkeypatch) -> None:
 
 def test_elements_have_addresses_in_nested_blocks_with_offsets() -> None:
     ti.init(offline_cache=False)
-    x, y, z = ti.field(ti.f32), ti.Matrix.field(2, 2, ti.i32), ti.field(ti.u8)
+    x, y, z = ti.field(ti.f32), ti.Matrix.field(2, 2, ti.i32), ti.field(ti.i32)
     block = ti.root.pointer(ti.ij, (3, 5))
     inner = block.dense(ti.ij, (2, 3))
     inner.place(x, offset=(-4, 7))
@@ -95,6 +95,8 @@ def test_elements_have_addresses_in_nested_blocks_with_offsets() -> None:
     assert (x.to_numpy() == 100 * (i - 4) + j + 7).all() and x[-4, 7] == -393.0
     i, j = np.indices((6, 30))
     assert (z.to_numpy() == i * 30 + j).all() and y[5, 29].to_list() == [[5, 29], [34, 7]]
+    z[5, 28] = 250
+    assert z[5, 28] == 250 and z[5, 29] == 179 and y[5, 28].to_list() == [[5, 28], [33, 7]]
     block.tree.pool.check()
 
 

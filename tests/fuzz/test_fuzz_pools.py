@@ -9,6 +9,7 @@ import os
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 import vkchi as ti
@@ -28,6 +29,23 @@ class PooledTree(Tree):
 
     def _kinds(self) -> list[str]:
         return ["pointer", *["dense"] * self.draw.randrange(3)]
+
+    def do_write_y_from_python(self) -> None:
+        for k in self.some(3):
+            index = tuple(np.add(k, self.offset).tolist())
+            self.y[index] += 5
+            self.put("y", k, self.get("y", k) + 5)
+            assert self.y[index] == self.get("y", k) and self.x[index] == self.get("x", k)
+
+    def do_indices_and_values(self) -> None:
+        name, field = self.draw.choice([("x", self.x), ("y", self.y)])
+        index, values = field.to_coo()
+        found = {tuple(np.subtract(k, self.offset).tolist()): v for k, v in zip(index, values)}
+        assert found == {k: self.get(name, k) for k in self.loop()}
+        where = self.some()
+        field.from_coo(self.given(where), np.arange(len(where)))
+        for n, k in enumerate(where):
+            self.put(name, k, n)
 
     @property
     def pool(self) -> Any:

@@ -61,7 +61,7 @@ from vkchi.target.pool_layout import (
 )
 from vkchi.tuples import NamedTuple
 from vkchi.types import Affine, Array, AxisTerm, Layout, Scalar, Tensor, i32, row_major
-from vkchi.types.core import MOST_ALIGNED, Attributes
+from vkchi.types.core import MOST_ALIGNED, Attributes, alignment_of
 from vkchi.types.layout import WIDE_FROM, WIDE_FROM_BYTES
 from vkchi.types.lazy_numpy import np
 
@@ -137,7 +137,15 @@ class PoolArray(Field):
         return Array.of(self.elem, len(self.shape), self.shape, layout, stored=self.stored)
 
     def __vkchi_attributes__(self) -> Attributes:
-        return Attributes(noalias=not self.is_laid, aligned=MOST_ALIGNED, indirect=self.is_indirect)
+        first = self.layout.components[0] * self.stored.size_bytes
+        aligned = alignment_of(first or MOST_ALIGNED)
+        return Attributes(noalias=not self.is_laid, aligned=aligned, indirect=self.is_indirect)
+
+    def offset(self, index: tuple[int, ...]) -> int:
+        """The offset of an element, or of one component. The first element may begin behind the
+        start of the buffer."""
+        found = super().offset(index)
+        return found if len(index) > len(self.digits) else found + self.layout.components[0]
 
     def _refuse(self, *args: Any) -> NoReturn:
         raise Unsupported(self.pool.refusal("copies of the memory of a kernel's arrays"))
