@@ -99,6 +99,8 @@ HOOKS = {
     "fit a struct": "lang.struct.convert_to_type",
     "active list": "algorithms.active_lists.cell_list",
     "activity of a block": "fields.trees.block_activity.BlockActivity",
+    "pool of a tree": "fields.trees.pools.make_pool",
+    "field in a pool": "fields.pooled_field.adopt_pool",
     "levels of a node": "fields.trees.block_activity.levels_of",
     "mark a cell": "fields.trees.block_activity.activate_cells_of",
     "active elements": "fields.trees.block_activity.active_elements",

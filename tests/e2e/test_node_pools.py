@@ -270,7 +270,7 @@ def test_python_reads_and_writes_whole_fields() -> None:
     pool.check()
 
 
-def test_what_needs_memory_for_all_cells_raises() -> None:
+def test_uses_that_need_memory_for_all_cells_raise() -> None:
     x, block, _ = in_pool()
     loss = ti.field(ti.f32, shape=(), needs_grad=True)
 
@@ -298,6 +298,14 @@ def test_fields_with_gradients_have_memory_for_all_cells() -> None:
     ti.root.pointer(ti.i, 8).dense(ti.i, 4).place(x)
     x[3] = 1.0
     assert x.tree.pool is None
+
+
+def test_blocks_with_further_axes_have_memory_for_all_cells() -> None:
+    ti.init()
+    x = ti.field(ti.i32)
+    ti.root.pointer(ti.i, 8).dense(ti.j, 4).place(x)
+    x[3, 2] = 1
+    assert x.tree.pool is None and x.to_numpy().sum() == 1
 
 
 def test_a_recorded_launch_uses_memory_of_a_pool_that_grew() -> None:

@@ -389,9 +389,7 @@ class ComponentField(ScalarField):
         whole, k = self.component_of
         whole.materialise()
         if whole.pool is not None:
-            from vkchi.fields.pooled_field import adopt_pool  # few programs need it
-
-            adopt_pool(self, whole.pool)
+            ActivityHook.adopt_pool(self, whole.pool)
             return
         from vkchi.fields.trees.tree_layout import BufferView
 

@@ -30,14 +30,8 @@ from vkchi.device import Buffer
 from vkchi.errors import DeviceError, KernelRuntimeError, Unsupported
 from vkchi.fields.field import Field
 from vkchi.fields.trees.block_activity import BlockActivity, note_change
-from vkchi.fields.trees.snode import FieldTree, SNode
-from vkchi.fields.trees.tree_layout import (
-    CellDigit,
-    element_bytes,
-    layout_of,
-    measure_node,
-    round_up_to,
-)
+from vkchi.fields.trees.snode import ActivityHook, FieldTree, SNode
+from vkchi.fields.trees.tree_layout import measure_node, nodes_layout, round_up_to
 from vkchi.interrupts.local import local
 from vkchi.span import name_in_user_code
 from vkchi.target.pool_layout import (
@@ -60,7 +54,7 @@ from vkchi.target.pool_layout import (
     ZERO,
 )
 from vkchi.tuples import NamedTuple
-from vkchi.types import Affine, Array, AxisTerm, Layout, Scalar, Tensor, i32, row_major
+from vkchi.types import Array, Layout, Scalar, Tensor, i32, row_major
 from vkchi.types.core import MOST_ALIGNED, Attributes, alignment_of
 from vkchi.types.layout import WIDE_FROM, WIDE_FROM_BYTES
 from vkchi.types.lazy_numpy import np
@@ -224,13 +218,16 @@ def is_pooled(top: SNode, size_bytes: int) -> bool:
 
 
 def is_plain(node: SNode) -> bool:
-    """True if all nodes below are dense blocks, or places of fields without gradients."""
+    """True if all nodes below are dense blocks along the axes of the node, or places of fields
+    without gradients."""
     for child in node.children:
         if child.kind == "place":
             field: Any = child.field
             if child.number is not None or (field is not None and (field.kind or field.needs)):
                 return False
-        elif child.kind != "dense" or not is_plain(child):
+        elif child.kind != "dense" or child.extents.keys() != node.extents.keys():
+            return False
+        elif not is_plain(child):
             return False
     return any(True for _ in node.places())
 
@@ -280,35 +277,13 @@ class Pool:
         self._write_addresses()
 
     def _add_field(self, node: SNode) -> None:
-        """Make the array of the field at a place, with the start of the cell as its origin."""
+        """Make the array of the field at a place."""
         field: Any = node.field
         if field is None:
             return
-        start, digits = 0, dict[int, tuple[CellDigit, ...]]()
-        path, at = [], node
-        while at is not self.block:
-            path.append(at)
-            at = at.above  # type: ignore[assignment]
-        digits = {axis: () for axis in self.block.extents}
-        for one in reversed(path):
-            start += one.offset_bytes
-            stride = one.cell_bytes
-            for axis, n in reversed(one.cells):
-                digits[axis] = (*digits.get(axis, ()), CellDigit(n, stride))
-                stride *= n
-        inner = layout_of(node, {k: d for k, d in digits.items() if d}, 0)
-        scalar_bytes = element_bytes(node) // field.components
-        terms = iter(inner.axes)
-        axes = [next(terms) if digits[axis] else () for axis in sorted(digits)]
-        first = (AxisTerm(1, 0, self.node_bytes // scalar_bytes),)
-        shift = start // scalar_bytes
-        components = tuple([shift + k for k in inner.components])
-        size = self.most * (self.node_bytes // scalar_bytes)
-        layout = Affine((first, *axes), components, size)
-        extents = [math.prod([d.cells for d in digits[axis]]) for axis in sorted(digits)]
-        name = field.name or "field"
-        shape = (self.most, *extents)
-        made = IndirectArray(self, field.elem, f"{name}.nodes", shape, layout, self.node_buffer)
+        shape, layout = nodes_layout(self.block, node, self.node_bytes, self.most)
+        name = f"{field.name or 'field'}.nodes"
+        made = IndirectArray(self, field.elem, name, shape, layout, self.node_buffer)
         self.nodes[id(node)] = made
 
     # --- messages
@@ -668,13 +643,15 @@ class PoolActivity(BlockActivity):
         self.pool.free()
 
 
-def fill_pool(tree: FieldTree) -> None:
-    """Give a tree a pool, and attach its fields. A second call, after an interrupt, reuses it."""
-    from vkchi.fields.pooled_field import adopt_pool  # imports fields
-
+def make_pool(tree: FieldTree, size_bytes: int) -> bool:
+    """Give a tree a pool, and attach its fields, unless it has memory for all cells (`size_bytes`):
+    then return False. A second call, after an interrupt, reuses the pool."""
     if tree.pool is None:
+        if not is_pooled(tree.top, size_bytes):
+            return False
         tree.pool = Pool(tree.top)
     tree.top._activity = PoolActivity(tree.top, tree.pool)
     for node in tree.top.places():
         if node.field is not None:
-            adopt_pool(node.field, tree.pool)
+            ActivityHook.adopt_pool(node.field, tree.pool)
+    return True

@@ -16,6 +16,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from vkchi.device import Buffer
+from vkchi.fields.trees.snode import ActivityHook
 from vkchi.tuples import NamedTuple
 from vkchi.types import Affine, AxisTerm, Layout
 
@@ -69,12 +70,8 @@ def fill_tree(tree: FieldTree) -> None:
     """
     placements: list[FieldPlacement] = []
     size_bytes = lay_out(tree.top, placements)
-    if tree.pool is not None or tree.top.kind == "pointer":
-        from vkchi.fields.trees import pools  # few programs need it
-
-        if pools.is_pooled(tree.top, size_bytes):
-            pools.fill_pool(tree)
-            return
+    if tree.top.kind == "pointer" and ActivityHook.make_pool(tree, size_bytes):
+        return
     for placement in placements:
         field: Any = placement.node.field
         if field is not None:
@@ -177,6 +174,34 @@ def layout_of(node: SNode, digits: dict[int, tuple[CellDigit, ...]], size_bytes:
     for axis_digits in digits.values():
         last += sum((d.cells - 1) * d.stride_bytes for d in axis_digits) // scalar_bytes
     return Affine(axes, components, last + 1, node.origin)
+
+
+def nodes_layout(
+    block: SNode, place: SNode, node_bytes: int, most: int
+) -> tuple[tuple[int, ...], Affine]:  # fmt: skip
+    """Shape and layout of the array `[node, index in the cell...]` of a field, if each cell of a
+    block is in one of `most` nodes. The first element may begin behind the start of the node."""
+    path: list[SNode] = []
+    node = place
+    while node is not block:
+        path.insert(0, node)
+        node = node.above  # type: ignore[assignment]
+    start, digits = 0, dict[int, tuple[CellDigit, ...]]()
+    for node in path:
+        start += node.offset_bytes
+        stride = node.cell_bytes
+        for axis, n in reversed(node.cells):
+            digits[axis] = (*digits.get(axis, ()), CellDigit(n, stride))
+            stride *= n
+    assert place.content is not None
+    scalar_bytes = place.content.stored.size_bytes
+    inner = layout_of(place, digits, 0)
+    terms = dict(zip(sorted(digits), inner.axes, strict=True))
+    first = (AxisTerm(1, 0, node_bytes // scalar_bytes),)
+    components = tuple([start // scalar_bytes + k for k in inner.components])
+    axes = (first, *[terms.get(axis, ()) for axis in block.extents])
+    lengths = [math.prod([d.cells for d in digits.get(axis, ())]) for axis in block.extents]
+    return (most, *lengths), Affine(axes, components, most * (node_bytes // scalar_bytes))
 
 
 def packed_layout_of(word: SNode, node: SNode, digits: dict[int, tuple[CellDigit, ...]]) -> Layout:
