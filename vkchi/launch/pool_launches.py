@@ -7,7 +7,7 @@ random seeds. Contents are saved unless the kernel is known to need few nodes.
 An error is raised instead if nothing was saved, and if the pool may not grow further. Kernels with
 reports (`print`, `assert`, debug mode) save nothing, as a message cannot be taken back.
 
-    PoolLaunches(kernel).run(bound, arrays, seeds)
+    PoolLaunches(name, pools, record).run(bound, arrays, seeds)
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from vkchi.interrupts.local import local
 
 if TYPE_CHECKING:
     from vkchi.device import Buffer
-    from vkchi.launch.compiled_kernel import CompiledKernel
     from vkchi.signature.bound import BoundArguments
 
 MOST_SAVED_BYTES = 256 << 20
@@ -31,11 +30,16 @@ SPARE_NODES = 64
 
 
 class PoolLaunches:
-    """Launches of one kernel. `most_taken`: the most nodes that a launch took, by pool."""
+    """Launches of one kernel, which `record` records.
 
-    def __init__(self, kernel: CompiledKernel, pools: list[Pool]) -> None:
-        self.name, self.pools, self.has_sites = kernel.artifact.name, pools, bool(kernel.sites)
-        self.record = kernel.record
+    - can_repeat: a launch may be undone
+    - most_taken: the most nodes that a launch took, by the number of the pool
+    """
+
+    def __init__(
+        self, name: str, pools: list[Pool], record: Callable[..., None], *, can_repeat: bool
+    ) -> None:
+        self.name, self.pools, self.record, self.can_repeat = name, pools, record, can_repeat
         self.most_taken: dict[int, int] = {}
 
     def run(
@@ -64,7 +68,7 @@ class PoolLaunches:
 
     def _may_fall_short(self) -> bool:
         """True if contents should be saved before a launch."""
-        if self.has_sites:
+        if not self.can_repeat:
             return False
         left = [(k, pool.left()) for k, pool in enumerate(self.pools)]
         return any(

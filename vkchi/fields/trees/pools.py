@@ -225,9 +225,10 @@ def is_plain(node: SNode) -> bool:
             field: Any = child.field
             if child.number is not None or (field is not None and (field.kind or field.needs)):
                 return False
-        elif child.kind != "dense" or child.extents.keys() != node.extents.keys():
+            continue
+        if child.kind != "dense" or child.extents.keys() != node.extents.keys():
             return False
-        elif not is_plain(child):
+        if not is_plain(child):
             return False
     return any(True for _ in node.places())
 

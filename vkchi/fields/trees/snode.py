@@ -202,13 +202,12 @@ class ActivityHook:
     `mark(node, index)`: activate an element's cells; `chosen(node)`: boolean mask of elements in
     active cells; `mark_all(node, where)`: activate the cells of the masked elements.
 
-    `make_pool(tree, size_bytes)`: give a tree a pool, if it needs one (`trees.pools`);
-    `adopt_pool(field, pool)`: attach a field to it.
+    `adopt_pool(field, pool)`: attach a field to the pool of its block (`trees.pools`).
     """
 
     make, mark = Hook("activity of a block"), Hook("mark a cell")
     levels = Hook("levels of a node")
-    make_pool, adopt_pool = Hook("pool of a tree"), Hook("field in a pool")
+    adopt_pool = Hook("field in a pool")
     chosen, mark_all = Hook("active elements"), Hook("mark cells")
 
 

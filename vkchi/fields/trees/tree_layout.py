@@ -16,7 +16,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from vkchi.device import Buffer
-from vkchi.fields.trees.snode import ActivityHook
+from vkchi.hooks import Hook
 from vkchi.tuples import NamedTuple
 from vkchi.types import Affine, AxisTerm, Layout
 
@@ -38,6 +38,13 @@ class FieldPlacement(NamedTuple):
     node: SNode
     start_bytes: int
     layout: Layout
+
+
+class PoolHook:
+    """Hook for node pools: `make(tree, size_bytes)` gives one to a tree that needs it, with its
+    fields, and returns True; otherwise False."""
+
+    make = Hook("pool of a tree")
 
 
 class BufferView(Buffer):
@@ -70,7 +77,7 @@ def fill_tree(tree: FieldTree) -> None:
     """
     placements: list[FieldPlacement] = []
     size_bytes = lay_out(tree.top, placements)
-    if tree.top.kind == "pointer" and ActivityHook.make_pool(tree, size_bytes):
+    if tree.top.kind == "pointer" and PoolHook.make(tree, size_bytes):
         return
     for placement in placements:
         field: Any = placement.node.field
