@@ -22,8 +22,9 @@ See also: `frontend.values.pool_access` (kernels), `fields.pooled_field` (access
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, NoReturn, TypeVar, cast
 
 from vkchi import env
 from vkchi.device import Buffer
@@ -32,6 +33,7 @@ from vkchi.fields.field import Field
 from vkchi.fields.trees.block_activity import BlockActivity, note_change
 from vkchi.fields.trees.snode import ActivityHook, FieldTree, SNode
 from vkchi.fields.trees.tree_layout import measure_node, nodes_layout, round_up_to
+from vkchi.interrupts.contexts import restoring
 from vkchi.interrupts.local import local
 from vkchi.span import name_in_user_code
 from vkchi.target.pool_layout import (
@@ -59,6 +61,7 @@ from vkchi.types.core import MOST_ALIGNED, Attributes, alignment_of
 from vkchi.types.layout import WIDE_FROM, WIDE_FROM_BYTES
 from vkchi.types.lazy_numpy import np
 
+C = TypeVar("C", bound=Callable[..., Any])
 POOLED_FROM_BYTES = 16 << 20  # smaller trees have memory for all cells
 FIRST_BYTES = 4 << 20  # of a new pool
 SLACK, SLACK_BYTES = 1024, 1 << 20  # most nodes for invocations that take one in vain
@@ -87,6 +90,18 @@ class Usage(NamedTuple):
     node_bytes: int
     table_bytes: int
     list_bytes: int
+
+
+def locked(method: C) -> C:
+    """Run a method of a pool under the runtime's lock, as launches do."""
+
+    @wraps(method)
+    def run(self: Pool, *args: Any) -> Any:
+        lock = self.runtime.lock
+        with restoring(lock), lock:
+            return method(self, *args)
+
+    return cast("C", run)
 
 
 class SavedPool(NamedTuple):
@@ -517,6 +532,7 @@ class Pool:
         buffer.memory = made
         old.free()
 
+    @locked
     def reserve(self, room: int) -> None:
         """Make room for `room` active cells. Raises KernelRuntimeError beyond the limits."""
         if not self.grow(min(room, self.cells)):
@@ -545,6 +561,7 @@ class Pool:
             number = number * n + k
         return number
 
+    @locked
     def activate(self, cell: Sequence[int]) -> int:
         """Activate a cell; return its node. Raises KernelRuntimeError if there is no room."""
         found = self.node_of(cell)
@@ -556,6 +573,7 @@ class Pool:
             note_change(self.table)
         return found
 
+    @locked
     def activate_all(self, where: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Activate the cells of a mask of the block's shape; return the table. Raises
         KernelRuntimeError if there is no room."""
@@ -583,6 +601,7 @@ class Pool:
         self._set(free - reused, fresh + count - reused, self.counters().capacity)
         return np.concatenate(nodes).astype(np.int32)
 
+    @locked
     def clear(self) -> None:
         """Deactivate all cells, and zero their nodes. Raises Unsupported while a tape or another
         recording is active."""
