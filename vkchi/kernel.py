@@ -318,8 +318,7 @@ class Kernel(PickledFunction):
             kernel = CompiledKernel(runtime, compiled, signer, args, fn)
             kernel.in_order = in_order
             kernel.renew = functools.partial(renew_compiled, weakref.ref(self), weakref.ref(cache))
-            may_race = not (kernel.has_pools or runtime.options.accepts_races(path_of(fn)))
-            if runtime.options.debug and may_race:
+            if runtime.options.debug and not runtime.options.accepts_races(path_of(fn)):
                 from vkchi.races.debug import launch_observed  # 0.1 s
 
                 kernel.observer = launch_observed
@@ -529,11 +528,7 @@ def launch_or_record(name: str, kernel: CompiledKernel, args: tuple[Any, ...]) -
     try:  # inlined `locks.restoring`: a debugger would step into it
         with lock:  # a tape may open while this thread waits
             tape = kernel.runtime.tape
-            if tape is None:
-                return kernel.launch(args)
-            if kernel.has_pools and tape.kind != "record":
-                kernel.refuse_pools("tapes and forward mode")
-            return tape.launch(name, kernel, args)
+            return kernel.launch(args) if tape is None else tape.launch(name, kernel, args)
     except BaseException:
         if not was_held:
             release_wholly(lock)

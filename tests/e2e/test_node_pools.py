@@ -43,6 +43,7 @@ def writer(x: Any, m: int = 4) -> Any:
     return write
 
 
+@pytest.mark.ours("sparse-memory", run=False)
 def test_a_large_block_has_memory_for_active_cells(monkeypatch) -> None:
     monkeypatch.setenv("VKCHI_POOLS", "1")
     ti.init()
@@ -135,6 +136,7 @@ def test_a_launch_without_room_raises_and_leaves_the_pool_whole(room: int, monke
 
 
 @pytest.mark.parametrize("room", [1, 7, 8])
+@pytest.mark.ours("sparse-room", run=False)
 def test_a_launch_without_room_runs_again(room: int, monkeypatch) -> None:
     monkeypatch.setattr(pools, "SLACK", 0)
     monkeypatch.setattr(pools, "FIRST_BYTES", 0)
@@ -372,3 +374,86 @@ def test_another_process_finds_the_kernel_in_the_cache(tmp_path: Path) -> None:
             run = subprocess.run(args, env=env, capture_output=True, text=True, check=True)
             found[form, n] = int(run.stdout.split()[-1])
     assert found == {(form, n): n * (n - 1) // 2 + 4 * n for form in ("all", "0") for n in (3, 9)}
+
+
+def test_a_copy_of_another_sparse_field_zeroes_the_rest() -> None:
+    x, _, pool = in_pool()
+    y = ti.field(ti.i32)
+    ti.root.pointer(ti.i, 64).dense(ti.i, 4).place(y)
+    x[3], x[100] = 1, 2
+    y[9] = 5
+    x.copy_from(y)
+    assert x.to_numpy().sum() == 5 and x[9] == 5 and pool.usage().active == 3
+
+
+class Interrupt:
+    """A trace function that raises KeyboardInterrupt at a bytecode of the modules of pools."""
+
+    files = (pools.__file__, pool_launches.__file__)
+
+    def __init__(self, at: int) -> None:
+        self.at, self.seen = at, 0
+
+    def __call__(self, frame: Any, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename not in self.files:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            self.seen += 1
+            if self.seen == self.at:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self
+
+
+def test_an_interrupt_at_any_time_leaves_a_pool_whole(monkeypatch) -> None:
+    monkeypatch.setattr(pools, "SLACK", 2)
+    monkeypatch.setattr(pools, "FIRST_BYTES", 0)
+    x, block, pool = in_pool(128)
+
+    @ti.kernel
+    def put(n: ti.i32):
+        for i in range(n):
+            x[i * 4] += 1
+
+    @ti.kernel
+    def remove(n: ti.i32):
+        for i in range(n):
+            ti.deactivate(block, [i * 2])
+
+    def change() -> None:
+        put(10)
+        put(40)
+        remove(8)
+        x[200] = 3
+        put(100)
+        x.from_coo([[300], [310]], [1, 2])
+        remove(50)
+        put(64)
+
+    def interrupted(at: int) -> int:
+        trace = Interrupt(at)
+        sys.settrace(trace)
+        try:
+            change()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        return trace.seen
+
+    change()
+    want = x.to_numpy()
+    block.deactivate_all()
+    count = interrupted(-1)
+    for at in range(1, count, count // 80):
+        block.deactivate_all()
+        interrupted(at)
+        try:
+            put(3)
+        except KernelRuntimeError as e:  # the interrupted launch had no room
+            assert "needs" in str(e)
+        block.deactivate_all()
+        change()
+        assert (x.to_numpy() == want).all()
+        pool.check()

@@ -29,6 +29,7 @@ from vkchi.fields.storage import Storage
 from vkchi.fields.trees.pools import IndirectArray, Pool
 from vkchi.fields.trees.snode import SNode
 from vkchi.interop import host_views
+from vkchi.interrupts.contexts import restoring
 from vkchi.target.pool_layout import FIRST
 from vkchi.types import Array, bf16, shape_of, u1
 from vkchi.types.bfloat16 import decode
@@ -112,8 +113,10 @@ class PooledField(Field):
         inner = shape_of(self.elem)[len(index) - ndim :]
         values = self._cooked(value, inner)
         cell, inside = self._split_cell(index[:ndim])
-        node = self.pool.activate(cell)
-        self.nodes._write(self.nodes.index((node, *inside)) + index[ndim:], values, inner)
+        lock = self.runtime.lock
+        with restoring(lock), lock:  # a launch in another thread may replace the memory
+            node = self.pool.activate(cell)
+            self.nodes._write(self.nodes.index((node, *inside)) + index[ndim:], values, inner)
 
     def _check_untaped(self) -> None:
         """Raise Unsupported while a tape or another recording is active."""
@@ -159,13 +162,15 @@ class PooledField(Field):
         """Store values of shape (nodes, *leaf, *element shape), of this field's type."""
         if not len(nodes):
             return
-        memory = self.pool.node_buffer.memory
-        self.device.announce((self.pool.node_buffer.key,))
-        flat, view = self._rows()
-        shape = (len(nodes), *view.shape[1:])
-        view[nodes] = self.to_memory(values).astype(flat.dtype, copy=False).reshape(shape)
-        if memory.view is None:
-            memory.write(0, flat)
+        lock = self.runtime.lock
+        with restoring(lock), lock:  # a launch in another thread may replace the memory
+            memory = self.pool.node_buffer.memory
+            self.device.announce((self.pool.node_buffer.key,))
+            flat, view = self._rows()
+            shape = (len(nodes), *view.shape[1:])
+            view[nodes] = self.to_memory(values).astype(flat.dtype, copy=False).reshape(shape)
+            if memory.view is None:
+                memory.write(0, flat)
 
     def to_coo(self) -> tuple[NDArray[Any], NDArray[Any]]:
         cells, nodes = self._active()
@@ -265,6 +270,7 @@ class PooledField(Field):
             self.from_numpy(values.reshape(self.shape + shape_of(self.elem)))
             return
         index, values = other.to_coo()
+        self.fill(0)  # elements that are inactive in `other`
         shift = np.array(self.origin) - np.array(other.origin)
         self.from_coo(index + shift, values)
 
@@ -288,8 +294,8 @@ class PooledField(Field):
 
     copied = copied_rows = duplicate = _refuse_copy  # type: ignore[assignment]
 
-    def detach(self) -> None:
-        super().detach()
+    def release_memory(self) -> None:
+        super().release_memory()
         vars(self).pop("pool", None)
         vars(self).pop("nodes", None)
 

@@ -50,21 +50,27 @@ class PoolLaunches:
 
         Raises KernelRuntimeError if a pool has no room.
         """
+        self._begin()
         saved = SavedArrays(self.pools, written) if self._may_fall_short() else None
         drawn = None if seeds is None else RepeatedSeeds(seeds)
         for _ in range(MOST_RUNS):
             self.record(bound, drawn)
-            short = [pool for pool in self.pools if pool.missing()]
+            short = [pool for pool in self.pools if pool.is_short()]
             if not short or saved is None or saved.contents is None:
                 break
             if not all(pool.grow_to_missing() for pool in short):
                 break
             saved.restore()
+            self._begin()
             if drawn is not None:
                 drawn.rewind()
         for k, pool in enumerate(self.pools):
-            taken = pool.settle_launch(self.name)
+            taken = pool.settle_launch()
             self.most_taken[k] = max(taken, self.most_taken.get(k, 0))
+
+    def _begin(self) -> None:
+        for pool in self.pools:
+            pool.begin(self.name)
 
     def _may_fall_short(self) -> bool:
         """True if contents should be saved before a launch."""

@@ -26,8 +26,10 @@ from vkchi.races.race import memory_name, race_message
 def launch_observed(kernel: CompiledKernel, args: tuple[Any, ...]) -> Any:
     """Run a kernel, warn about the conflicts that occur, and return the kernel's result.
 
-    If memory is short, the kernel runs without detection.
+    If memory is short, the kernel runs without detection, and if it uses pools of sparse blocks.
     """
+    if kernel.has_pools:
+        return kernel.launch_in_place(args, NOTHING_SHARED)
     shared = shared_names(kernel, args)
     races = kernel.derived.find(
         "debug_races", shared, lambda: make_races(kernel.func, dict(shared))

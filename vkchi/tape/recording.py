@@ -158,8 +158,10 @@ class Recording(SafeContext):
         """Run a kernel and return its result.
 
         If it fails a check or is interrupted, it stays `unfinished`. In another thread, its results
-        become unknown instead.
+        become unknown instead. Raises Unsupported for kernels that use pools of sparse blocks.
         """
+        if kernel.has_pools:
+            kernel.refuse_pools("tapes and forward mode")
         begun, before = self.begin(name)
         try:
             result = self.run(name, kernel, args)

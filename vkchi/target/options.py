@@ -135,7 +135,7 @@ WITH_EFFECT: dict[str, bool | int | float | str] = {
     "debug": False,
     "default_fp": 32,
     "default_ip": 32,
-    "device_memory_GB": 1.0,
+    "device_memory_GB": 0.0,  # no limit
     "device_memory_fraction": 0.0,
     "fast_math": False,
     "host_arrays": "immediate",

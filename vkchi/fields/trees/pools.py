@@ -5,12 +5,13 @@ pool has nodes of one size, each with the contents of one cell. Node ZERO is nev
 inactive cells go there. Node TRASH takes stores for which there is no room.
 
 Kernels allocate nodes (`frontend.values.pool_access`). Between launches the host reads the pool's
-counters, recycles nodes and replaces the memory by a larger one (`Pool.settle`). Kernels load the
-addresses of `nodes` and `books` from the pool's header (attribute `indirect`), so compiled code and
-recorded commands stay valid.
+counters, recycles nodes and replaces the memory by a larger one (`Pool.settle_launch`). Kernels
+load the addresses of `nodes` and `books` from the pool's header (attribute `indirect`), so compiled
+code and recorded commands stay valid.
 
 Guarantees:
-- Nodes that are not in the table are zero, except TRASH. `settle` zeroes nodes that were freed.
+- Nodes that are not in the table are zero, except TRASH. Nodes that were freed are zeroed after
+  the launch.
 - A node is in at most one slot.
 
     pool = block.tree.pool; pool.activate((3, 0))       # the number of a node
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NoReturn, TypeVar, cast
 
 from vkchi import env
@@ -34,6 +35,7 @@ from vkchi.fields.trees.block_activity import BlockActivity, note_change
 from vkchi.fields.trees.snode import ActivityHook, FieldTree, SNode
 from vkchi.fields.trees.tree_layout import measure_node, nodes_layout, round_up_to
 from vkchi.interrupts.contexts import restoring
+from vkchi.interrupts.imports import run_in_thread
 from vkchi.interrupts.local import local
 from vkchi.span import name_in_user_code
 from vkchi.target.pool_layout import (
@@ -92,13 +94,20 @@ class Usage(NamedTuple):
     list_bytes: int
 
 
+def missing_nodes(counters: Counters) -> int:
+    """The number of nodes that a launch took and did not get."""
+    return max(0, counters.taken - counters.free - (counters.capacity - counters.fresh))
+
+
 def locked(method: C) -> C:
-    """Run a method of a pool under the runtime's lock, as launches do."""
+    """Run a method of a pool under the runtime's lock, as launches do. Raises KernelRuntimeError as
+    `Pool.close`."""
 
     @wraps(method)
     def run(self: Pool, *args: Any) -> Any:
         lock = self.runtime.lock
         with restoring(lock), lock:
+            self.close()
             return method(self, *args)
 
     return cast("C", run)
@@ -257,7 +266,8 @@ class Pool:
     - table: i32 array of the block's shape; `header`: the counters, and addresses of the memory
     - nodes: by field, its array `[node, index in the cell...]`
     - books: i32 array of COLUMNS lists of nodes
-    - known: the counters after the last launch
+    - known: the counters after the last launch that was settled
+    - is_open: a launch may have changed the counters since then
     """
 
     def __init__(self, block: SNode) -> None:
@@ -289,8 +299,8 @@ class Pool:
         self.names: dict[int, str] = {}  # of the same, as kernels call them
         for node in block.places():
             self._add_field(node)
+        self.launched = ""  # the last kernel that might change activity
         self._set(0, FIRST, capacity)
-        self._write_addresses()
 
     def _add_field(self, node: SNode) -> None:
         """Make the array of the field at a place."""
@@ -328,9 +338,9 @@ class Pool:
     def limit_bytes(self) -> int:
         """The memory that nodes may take (`device_memory_GB`, `device_memory_fraction`)."""
         config: Any = self.runtime.config
-        if config.device_memory_fraction > 0:
-            return int(config.device_memory_fraction * self.device.heap.total_bytes())
-        return int(config.device_memory_GB * (1 << 30))
+        if config.device_memory_GB > 0:
+            return int(config.device_memory_GB * (1 << 30))
+        return int((config.device_memory_fraction or 1) * self.device.heap.total_bytes())
 
     def shortage(self, wanted: int, counters: Counters | None = None) -> str:
         """The message for `wanted` active cells for which there is no room."""
@@ -340,6 +350,8 @@ class Pool:
         least = (wanted + self.extra) * self.node_bytes
         if wanted + self.extra > self.most:
             remedy = "make its cells smaller: a pool has less than 4 GiB"
+        elif least > limit and least > self.device.heap.total_bytes():
+            remedy = "that is more than the device has: keep fewer cells active"
         elif least > limit:
             remedy = f"ti.init(device_memory_GB={math.ceil(least / (1 << 29)) / 2:g})"
         else:
@@ -352,15 +364,17 @@ class Pool:
     # --- the header
 
     def _set(self, free: int, fresh: int, capacity: int) -> None:
-        """Set the counters, those of a launch to 0, by one write."""
-        words = np.zeros(HEADER_WORDS - FREE_AT, np.int32)
-        words[: CAPACITY_AT - FREE_AT + 1] = free, fresh, capacity
+        """Set the counters, those of a launch to 0, and the addresses, by one write."""
+        words = np.zeros(HEADER_WORDS, np.int32)
+        memories = (self.node_buffer.memory, self.book_buffer.memory)
+        words[NODES_AT : BOOKS_AT + 2] = np.array([m.address for m in memories], np.uint64).view(
+            np.int32
+        )
+        words[FREE_AT : CAPACITY_AT + 1] = free, fresh, capacity
+        self.is_open = True  # until `known` agrees with the header
+        self.header.buffer.write(0, words)
         self.known = Counters(free, fresh, capacity, 0, 0, 0)
-        self.header.buffer.write(4 * FREE_AT, words)
-
-    def _write_addresses(self) -> None:
-        addresses = [self.node_buffer.memory.address, self.book_buffer.memory.address]
-        self.header.buffer.write(4 * NODES_AT, np.array(addresses, np.uint64))
+        self.is_open = False
 
     def counters(self) -> Counters:
         """Return the counters; waits for the device."""
@@ -368,6 +382,7 @@ class Pool:
         at = [FREE_AT, FRESH_AT, CAPACITY_AT, TAKEN_AT, RETURNED_AT, RECYCLED_AT]
         return Counters(*[int(words[k]) for k in at])
 
+    @locked
     def usage(self) -> Usage:
         """Return the memory in use; waits for the device."""
         counters = self.counters()
@@ -378,19 +393,42 @@ class Pool:
             0 if cells is None else cells.memory.size_bytes,
         )  # fmt: skip
 
-    # --- after launches
+    # --- launches
 
-    def settle(self) -> int:
-        """Wait for the device, recycle nodes, and make room for as many as are half of the active
-        ones. Return the number of nodes that a launch took and did not get."""
+    def begin(self, kernel: str) -> None:
+        """Prepare for a launch that may change activity. Raises KernelRuntimeError as `close`."""
+        self.close()
+        self.launched, self.is_open = kernel, True
+
+    def close(self) -> None:
+        """Settle a launch that an interrupt ended. Raises KernelRuntimeError if it had no room."""
+        if self.is_open:
+            self.settle_launch()
+
+    def settle_launch(self) -> int:
+        """Wait for a launch, recycle nodes, and make room for as many as are half of
+        the active ones. Return the number of nodes that it took. Raises KernelRuntimeError if there
+        was no room."""
         counters = self.counters()
-        taken, free, fresh = counters.taken, counters.free, counters.fresh
-        if not taken and not counters.recycled:
-            return 0
-        from_free = min(taken, free)
-        from_fresh = min(taken - from_free, counters.capacity - fresh)
-        missing = taken - from_free - from_fresh
-        free, fresh = free - from_free, fresh + from_fresh
+        missing = self._settle(counters)
+        known = self.known
+        if missing:
+            wanted = known.fresh - FIRST - known.free + missing
+            raise KernelRuntimeError(
+                f"{self.launched}(): {self.shortage(wanted, counters)}. Values that this launch "
+                "wrote are undefined"
+            )
+        active, room = known.fresh - FIRST - known.free, known.capacity - self.extra
+        if (room - active) * 2 < active and known.capacity < self.most:
+            self._grow_early(room)
+        return counters.taken
+
+    def _settle(self, counters: Counters) -> int:
+        """Account for the nodes that a launch took and freed. Return the number of those that it
+        did not get. An interrupted call can be repeated."""
+        missing = missing_nodes(counters)
+        free = counters.free - min(counters.taken, counters.free)
+        fresh = counters.fresh + counters.taken - missing - (counters.free - free)
         if missing:
             self._forget_missing()
         if counters.returned or counters.recycled:
@@ -401,10 +439,10 @@ class Pool:
             books[free : free + len(more), FREE] = more
             self._keep_books(books)
             free += len(more)
-        self._set(free, fresh, counters.capacity)  # last: an interrupted call can be repeated
-        active, room = fresh - FIRST - free, counters.capacity - self.extra
-        if (room - active) * 2 < active and counters.capacity < self.most:
-            self._grow_early(room)
+        if counters.taken or counters.recycled:
+            self._set(free, fresh, counters.capacity)  # last
+        else:
+            self.known, self.is_open = counters, False
         return missing
 
     def left(self) -> int | None:
@@ -413,14 +451,13 @@ class Pool:
         known = self.known
         return None if known.capacity == self.most else known.free + known.capacity - known.fresh
 
-    def missing(self) -> int:
-        """Return the number of nodes that a launch took and did not get; waits for the device."""
-        counters = self.counters()
-        return max(0, counters.taken - counters.free - (counters.capacity - counters.fresh))
+    def is_short(self) -> bool:
+        """True if a launch did not get all nodes; waits for the device."""
+        return missing_nodes(self.counters()) > 0
 
     def grow_to_missing(self) -> bool:
         """Make room for the cells that a launch has activated, and those for which there was no
-        room. Returns False if the limits do not allow it."""
+        room, and forget these. Returns False, without a change, if the limits do not allow it."""
         slots = self.slots()
         wanted = int(np.count_nonzero((slots >= FIRST) | (slots == NO_ROOM)))
         room = self.known.capacity - self.extra
@@ -446,6 +483,9 @@ class Pool:
 
     def restore(self, saved: SavedPool) -> None:
         """Restore saved contents; the memory may have grown. Waits for the device."""
+        run_in_thread(partial(self._restore, saved))
+
+    def _restore(self, saved: SavedPool) -> None:
         known, memory = saved.known, self.node_buffer.memory
         capacity = self.known.capacity
         self.device.copy(saved.table, self.table.buffer, 4 * self.cells)
@@ -457,19 +497,6 @@ class Pool:
             books[: known.free, FREE] = saved.free
             self._keep_books(books)
         self._set(known.free, known.fresh, capacity)
-
-    def settle_launch(self, kernel: str) -> int:
-        """`settle`, after a launch of a kernel. Returns the number of nodes that it took. Raises
-        KernelRuntimeError if there was no room."""
-        before = self.counters()
-        missing = self.settle()
-        if missing:
-            wanted = self.known.fresh - FIRST - self.known.free + missing
-            raise KernelRuntimeError(
-                f"{kernel}(): {self.shortage(wanted, before)}. Values that this launch wrote are "
-                "undefined"
-            )
-        return before.taken
 
     def _grow_early(self, room: int) -> None:
         """Double the room, or as far as the limits allow it."""
@@ -509,28 +536,33 @@ class Pool:
 
     def grow(self, room: int) -> bool:
         """Make room for `room` active cells, if the limits allow it; waits for the device. Returns
-        False, without a change, if they do not. Raises DeviceError if memory is exhausted."""
+        False, without a change, if they do not. Raises DeviceError if memory is exhausted. Settles
+        a launch that is open; cells for which it had no room stay inactive."""
         counters = self.counters()
         capacity = room + self.extra
         if capacity <= counters.capacity:
             return True
         if capacity > self.most or capacity * self.node_bytes > self.limit_bytes:
             return False
-        self._replace(self.node_buffer, self.node_bytes, counters.capacity, capacity)
-        self._replace(self.book_buffer, 4 * COLUMNS, counters.capacity, capacity)
+        nodes = self.device.allocate(capacity * self.node_bytes)
+        books = self.device.allocate(4 * COLUMNS * capacity)
+        self._settle(counters)
+        old = self.node_buffer.memory, self.book_buffer.memory
+        self.device.copy(old[0], nodes, counters.capacity * self.node_bytes)
+        self.device.copy(old[1], books, counters.capacity * 4 * COLUMNS)
         self.device.wait()
-        self._write_addresses()
-        self._set(counters.free, counters.fresh, capacity)
+        run_in_thread(partial(self._replace, nodes, books, capacity))
         return True
 
-    def _replace(self, buffer: IndirectBuffer, row_bytes: int, rows: int, more: int) -> None:
-        """Replace memory of `rows` rows by one of `more` rows with the same contents."""
-        old, made = buffer.memory, self.device.allocate(more * row_bytes)
-        self.device.copy(old, made, rows * row_bytes)
-        self.device.wait()
-        made.key = buffer.key  # commands that use the memory are ordered by this key
-        buffer.memory = made
-        old.free()
+    def _replace(self, nodes: Buffer, books: Buffer, capacity: int) -> None:
+        """Replace the memory; an interrupt would leave kernels with other memory than Python."""
+        old = self.node_buffer.memory, self.book_buffer.memory
+        for buffer, made in ((self.node_buffer, nodes), (self.book_buffer, books)):
+            made.key = buffer.key  # commands that use the memory are ordered by this key
+            buffer.memory = made
+        self._set(self.known.free, self.known.fresh, capacity)
+        for memory in old:
+            memory.free()
 
     @locked
     def reserve(self, room: int) -> None:
@@ -601,19 +633,23 @@ class Pool:
         self._set(free - reused, fresh + count - reused, self.counters().capacity)
         return np.concatenate(nodes).astype(np.int32)
 
-    @locked
     def clear(self) -> None:
         """Deactivate all cells, and zero their nodes. Raises Unsupported while a tape or another
         recording is active."""
         if self.runtime.recording is not None:
             raise Unsupported(self.refusal("deactivate_all() in tapes and records"))
-        counters = self.counters()
+        lock = self.runtime.lock
+        with restoring(lock), lock:
+            self._settle(self.counters())
+            self._clear()
+
+    def _clear(self) -> None:
         self.device.announce((self.table.buffer.key,))
         self.device.fill(self.table.buffer, 0, 4 * self.cells, 0)
         note_change(self.table)
-        size = counters.fresh * self.node_bytes
-        self.device.fill(self.node_buffer.memory, 0, size, 0)
-        self._set(0, FIRST, counters.capacity)
+        known = self.known
+        self.device.fill(self.node_buffer.memory, 0, known.fresh * self.node_bytes, 0)
+        self._set(0, FIRST, known.capacity)
 
     def free(self) -> None:
         """Free all memory, once the device has finished with it."""

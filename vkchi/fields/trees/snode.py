@@ -13,6 +13,7 @@ See also: `tree_layout` (memory layout), `block_activity` (active cells of spars
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -490,6 +491,7 @@ class SNode(ParentNode):
         """Make room for `n` active cells at once. No effect for blocks with memory for all cells.
         Raises KernelRuntimeError if `n` exceeds the limits, such as `ti.init(device_memory_GB=)`.
         """
+        n = operator.index(n)
         self.tree.lay_out()
         if self.tree.pool is not None:
             self.tree.pool.reserve(n)
