@@ -457,3 +457,13 @@ def test_an_interrupt_at_any_time_leaves_a_pool_whole(monkeypatch) -> None:
         change()
         assert (x.to_numpy() == want).all()
         pool.check()
+
+
+@pytest.mark.parametrize("first", ["to_numpy", "from_numpy", "fill", "copy_from", "to_coo"])
+def test_any_use_of_a_field_may_be_the_first(first: str) -> None:
+    ti.init()
+    x, y = ti.field(ti.i32), ti.field(ti.i32, 32)
+    ti.root.pointer(ti.i, 8).dense(ti.i, 4).place(x)
+    args = {"from_numpy": (np.ones(32),), "fill": (3,), "copy_from": (y,)}.get(first, ())
+    getattr(x, first)(*args)
+    assert x.tree.pool is not None and not x.to_numpy().any()

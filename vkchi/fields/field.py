@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Callable
+from itertools import product
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from vkchi.errors import ArgumentError, KernelRuntimeError, Unsupported
@@ -601,18 +602,11 @@ class PendingField(Field):
 def after_allocation(name: str) -> Callable[..., Any]:
     """Return a method that allocates the field's memory, and then calls that of its new class."""
 
-    def method(self: PendingField, *args: Any, **kwargs: Any) -> Any:
+    def method(self: Field, *args: Any, **kwargs: Any) -> Any:
         self.materialise()
         return getattr(self, name)(*args, **kwargs)
 
     return method
-
-
-for _name in (
-    "__getitem__", "__setitem__", "__dlpack__", "__dlpack_device__", "copy_from", "fill", "load",
-    "to_coo", "from_coo",
-):  # fmt: skip
-    setattr(PendingField, _name, after_allocation(_name))
 
 
 class PendingScalarField(ScalarField, PendingField):
@@ -633,6 +627,15 @@ PENDING: dict[type[Field], type[Field]] = {
     ComponentField: PendingComponentField,
 }
 PLAIN: dict[type[Field], type[Field]] = {pending: plain for plain, pending in PENDING.items()}
+
+for _pending, _name in product(
+    PLAIN,
+    (
+        "__getitem__", "__setitem__", "__dlpack__", "__dlpack_device__", "copy_from", "fill",
+        "load", "to_coo", "from_coo", "to_numpy", "from_numpy",
+    ),
+):  # fmt: skip
+    setattr(_pending, _name, after_allocation(_name))
 
 
 def tensor_type(dtype: Any, *extents: Any) -> Tensor:

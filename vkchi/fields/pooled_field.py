@@ -54,7 +54,7 @@ class PooledField(Field):
 
     @property
     def buffer(self) -> NoReturn:  # type: ignore[override]
-        raise Unsupported(self.pool.refusal("this use of a field"))
+        raise Unsupported(self.pool.refusal("such uses of a field"))
 
     host = None
     row_numbers = None
