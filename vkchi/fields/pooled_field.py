@@ -220,13 +220,12 @@ class PooledField(Field):
             return
         values = host_views.to_number_array(source)
         inner = shape_of(self.elem)
-        if values.shape != self.shape + inner:
-            if isinstance(self, MatrixField) and self.m == 1:
-                values = values.reshape(self.shape + inner)
-            else:
-                raise ArgumentError(
-                    f"from_numpy: shape {values.shape} given, {self.shape + inner} needed"
-                )
+        full = self.shape + inner
+        shapes = {full}
+        if isinstance(self, MatrixField) and self.m == 1:
+            shapes |= {(*self.shape, self.n), (*self.shape, self.n, 1)}
+        if values.shape not in shapes:
+            raise ArgumentError(f"an array of shape {full} is needed, not {values.shape}")
         cells, nodes = self._active()
         mixed = [n for pair in zip(self.pool.block.shape, self.leaf, strict=True) for n in pair]
         picked = values.reshape((*mixed, *inner))[self._cell_key(cells)]
