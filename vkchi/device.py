@@ -176,6 +176,16 @@ def list_devices() -> list[DeviceInfo]:
     return [device_info(i, row) for i, row in enumerate(physical_devices())]
 
 
+def usable_devices() -> list[DeviceInfo]:
+    """Those of `list_devices` that lack nothing, in the order in which `open_device` prefers them.
+
+    Raises DeviceError as `list_devices`.
+    """
+    rows = enumerate(physical_devices())
+    found = [device_info(i, row) for i, row in rows if not row.list_lacks()]
+    return sorted(found, key=lambda info: RANKS[info.kind])
+
+
 def open_device(
     kind: str = "any",
     select: str | int | None = None,

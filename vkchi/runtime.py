@@ -409,7 +409,7 @@ def init(
              "fast_math": fast_math, "strict": strict, "random_seed": random_seed,
              "log_level": log_level, "host_arrays": host_arrays}  # fmt: skip
     config = read_options({**given, **others}, os.environ)
-    wanted = _arches(os.environ.get("TI_ARCH") or arch)  # TI_ARCH first, as in Taichi
+    wanted = wanted_arches(arch)
     set_logging_level(str(config.setdefault("log_level", env.flag("VKCHI_LOG"))).lower())
     if "debug" not in config:
         config["debug"] = env.flag("VKCHI_DEBUG") if env.is_on("VKCHI_DEBUG") else False
@@ -521,8 +521,10 @@ def log_idle_options(config: dict[str, Any]) -> None:
         log_info("these options of ti.init change nothing here: %s", ", ".join(new))
 
 
-def _arches(arch: Any) -> list[Arch | Arches]:
-    """List of the archs that `arch=` selects, the preferred one first. Raises ArgumentError."""
+def wanted_arches(arch: Any) -> list[Arch | Arches]:
+    """List of the archs that TI_ARCH, or else `arch=` selects, the preferred one first. Raises
+    ArgumentError."""
+    arch = os.environ.get("TI_ARCH") or arch  # as in Taichi
     is_several = isinstance(arch, list | tuple) and not isinstance(arch, Arch | Arches)
     return [_arch(a) for a in (arch if is_several else [arch])] or [_arch(None)]
 

@@ -1,9 +1,10 @@
-"""A wave on a membrane, on any number of processes: the same bits as on one.
+"""A wave on a membrane, on any number of processes: the same bits as on one device.
+
+`wave_on_one_device.py` is the same program without `ti.distributed`. Rank 0 writes the film, by
+default out/wave.gif.
 
 python examples/distributed/wave.py [FILM.gif]
 torchrun --nproc-per-node 4 examples/distributed/wave.py [FILM.gif]
-
-Rank 0 writes the film, by default out/wave.gif.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ def main() -> None:
         before, u, after = u, after, before
         if (k + 1) % EVERY == 0:
             frames.append(grid.gather(u))  # None but on rank 0
-    highest, whole = grid.max(u), frames[-1]
-    if whole is not None:
-        print(f"{ti.distributed.size()} processes, highest {highest:.6f}, ", end="")
-        print(f"checksum {zlib.crc32(whole.tobytes()):08x}")
-        film = Path(sys.argv[1] if len(sys.argv) > 1 else "out/wave.gif")
-        film.parent.mkdir(parents=True, exist_ok=True)
-        ti.tools.write_video(film, [np.clip(frame + 0.5, 0, 1) for frame in frames])
-        print(f"wrote {film}")
+    if ti.distributed.rank() > 0:
+        return
+    whole = frames[-1]
+    print(f"highest {whole.max():.6f}, checksum {zlib.crc32(whole.tobytes()):08x}")
+    film = Path(sys.argv[1] if len(sys.argv) > 1 else "out/wave.gif")
+    film.parent.mkdir(parents=True, exist_ok=True)
+    ti.tools.write_video(film, [np.clip(frame + 0.5, 0, 1) for frame in frames])
+    print(f"wrote {film}")
 
 
 if __name__ == "__main__":

@@ -754,6 +754,29 @@ def other_fields(_: Path) -> None:
     expect_error(lambda: grid.exchange(*given), "timed out", "exchange()")
 
 
+def other_order(_: Path) -> None:
+    """Of fields with the same type."""
+    grid = dist.Grid((12, 8), periodic=True)
+    u, v = grid.field(ti.f32), grid.field(ti.f32)
+    given = (v, u) if dist.rank() == 1 else (u, v)
+
+    def exchange() -> None:
+        try:
+            grid.exchange(*given)
+        except ti.DistributedError as e:
+            assert "did not reach" not in str(e)
+            raise
+
+    expect_error(exchange, "timed out", "exchange()")
+
+
+def other_field(_: Path) -> None:
+    grid = dist.Grid((12, 8), periodic=True)
+    u, v = grid.field(ti.f32), grid.field(ti.f32)
+    x = v if dist.rank() == 1 else u
+    expect_error(lambda: grid.sum(x), "for different arrays", "1: sum()")
+
+
 def other_operation(_: Path) -> None:
     grid = dist.Grid((12, 8), periodic=True)
     u = grid.field(ti.f32)
@@ -777,7 +800,8 @@ def other_particles(_: Path) -> None:
 
 
 DISAGREEMENTS = [
-    "other_reduction", "other_fields", "other_operation", "other_grid", "other_particles",
+    "other_reduction", "other_fields", "other_order", "other_field", "other_operation",
+    "other_grid", "other_particles",
 ]  # fmt: skip
 
 
@@ -810,7 +834,56 @@ def no_place_in_the_group(_: Path) -> None:
     raises(ti.TaichiRuntimeTypeError, lambda: dist.init(timeout=0), "timeout")
 
 
+def other_versions(_: Path) -> None:
+    ti.__version__ = f"1.{os.environ['RANK']}"
+    raises(ti.DistributedError, lambda: dist.init(timeout=5.0), "vkchi='1.0' on rank 0")
+
+
+def grid_of_numbers() -> None:
+    grid = dist.Grid((9, 8), 1, True)
+    u = grid.field(ti.i32)
+    whole = np.arange(72).reshape(9, 8)
+    grid.scatter(whole if dist.rank() == 0 else None, u)
+    grid.exchange(u)
+    assert grid.sum(u) == whole.sum()
+
+
+def the_program_made_the_group(_: Path) -> None:
+    import torch.distributed
+
+    torch.distributed.init_process_group("gloo")
+    dist.init(timeout=TIMEOUT)
+    assert (dist.rank(), dist.size()) == (torch.distributed.get_rank(), 3)
+    grid_of_numbers()
+    dist.finalize()
+    assert torch.distributed.is_initialized()
+    dist.init(timeout=TIMEOUT)
+    grid_of_numbers()
+
+
+def slurm_made_the_group(_: Path) -> None:
+    place = {name: os.environ.pop(name) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT")}
+    del os.environ["MASTER_ADDR"]
+    os.environ.update(SLURM_PROCID=place["RANK"], SLURM_STEP_NUM_TASKS=place["WORLD_SIZE"],
+                      SLURM_NTASKS="64", SLURM_STEP_NODELIST="127.0.0.1,node[2-7]",
+                      SLURM_JOB_ID=place["MASTER_PORT"], SLURM_STEP_ID="1")  # fmt: skip
+    dist.init(timeout=TIMEOUT)
+    assert (dist.rank(), dist.size()) == (int(place["RANK"]), 3)
+    grid_of_numbers()
+
+
+def torch_is_missing(_: Path) -> None:
+    import sys
+
+    sys.modules["torch.distributed"] = None  # type: ignore[assignment]
+    raises(ImportError, dist.init, "pip install 'vkchi[distributed]'")
+    del os.environ["RANK"]
+    dist.init()
+    grid_of_numbers()
+
+
 UNFORMED = [
-    "a_rank_is_missing", "nobody_has_the_address", "no_address", "other_options",
-    "no_place_in_the_group",
+    "a_rank_is_missing", "nobody_has_the_address", "no_address", "other_options", "other_versions",
+    "no_place_in_the_group", "torch_is_missing",
 ]  # fmt: skip
+FORMED = ["the_program_made_the_group", "slurm_made_the_group"]

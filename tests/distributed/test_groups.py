@@ -77,6 +77,7 @@ def test_ranks_that_call_other_operations_get_errors(tmp_path: Path) -> None:
     assert len(found) == len(names) and not failures_in(found)
 
 
-def test_groups_that_do_not_form_are_errors(tmp_path: Path) -> None:
-    found = groups.run_groups([(3, [name]) for name in names_of("UNFORMED")], tmp_path, 30)
+def test_groups_form_or_are_errors(tmp_path: Path) -> None:
+    names = [*names_of("UNFORMED"), *names_of("FORMED")]
+    found = groups.run_groups([(3, [name]) for name in names], tmp_path, 30)
     assert not failures_in(found)

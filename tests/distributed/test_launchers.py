@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import signal
@@ -15,7 +16,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "distributed"
-WAVE, MPM = EXAMPLES / "wave.py", EXAMPLES / "mpm.py"
+WAVE, ONE_DEVICE = EXAMPLES / "wave.py", EXAMPLES / "wave_on_one_device.py"
+MPM = EXAMPLES / "mpm.py"
 pytest.importorskip("torch.distributed")
 pytestmark = [
     pytest.mark.device, pytest.mark.one_driver,
@@ -52,15 +54,27 @@ def output_of(command: list[str], folder: Path) -> str:
 
 
 def test_the_wave_has_the_same_bits_and_film_on_four_processes(tmp_path: Path) -> None:
-    films = [tmp_path / "films" / f"{count}.gif" for count in (1, 4)]
-    alone = output_of([sys.executable, str(WAVE), str(films[0])], tmp_path)
-    four = output_of([*torchrun(4), str(WAVE), str(films[1])], tmp_path)
-    pattern = r"(\d) processes, highest ([-.\d]+), checksum (\w+)"
-    (one,), (all_,) = re.findall(pattern, alone), re.findall(pattern, four)
-    assert (one[0], all_[0]) == ("1", "4") and one[1:] == all_[1:]
-    assert films[0].read_bytes() == films[1].read_bytes()
+    films = [tmp_path / "films" / f"{name}.gif" for name in ("device", "alone", "four")]
+    programs = [[sys.executable, str(ONE_DEVICE)], [sys.executable, str(WAVE)]]
+    programs += [[*torchrun(4), str(WAVE)]]
+    said = [output_of([*program, str(film)], tmp_path) for program, film in zip(programs, films)]
+    found = [re.findall(r"highest [-.\d]+, checksum \w+", text) for text in said]
+    assert len(found[0]) == 1 and found == found[:1] * 3, "printed once"
+    assert len({film.read_bytes() for film in films}) == 1
     image = pytest.importorskip("PIL.Image").open(films[0])
     assert (image.n_frames, image.size) == (50, (240, 240))
+
+
+def test_the_page_shows_the_ten_lines_in_which_the_wave_differs() -> None:
+    one, many = (
+        path.read_text(encoding="utf-8").partition("def main")[2].splitlines()
+        for path in (ONE_DEVICE, WAVE)
+    )
+    lines = list(difflib.unified_diff(one, many, n=0, lineterm=""))[2:]
+    diff = [line for line in lines if not line.startswith("@@")]
+    page = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
+    assert "\n".join(["```diff", *diff, "```"]) in page
+    assert sum(line.startswith("+") for line in diff) <= 10
 
 
 def test_gradient_descent_is_the_same_on_two_processes(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
     Values = NDArray[Any]
 
-MOST_PLANS = 16  # kept, by fields
+MOST_PLANS = 256  # kept, by fields
 
 
 @python_scope
@@ -136,8 +136,9 @@ class Grid:
         self._origin = tuple(begin - self.halo for begin, _ in own)
         self._extent = tuple(n + 2 * self.halo for n in box_shape(own))
         self._plans: dict[tuple[int, ...], Plan] = {}
-        # Fields and particles that exist, with names, and how many were made.
+        # Fields and particles that exist, with names; members and labels; how many were made.
         self._made: list[tuple[str, weakref.ref[Any]]] = []
+        self._labeled: list[tuple[str, weakref.ref[Any]]] = []
         self._counts: Counter[str] = Counter()
 
     def __repr__(self) -> str:
@@ -170,11 +171,34 @@ class Grid:
         self._remember("field", name, made)
         return made
 
-    def _remember(self, kind: str, name: str, made: Field | StructField | Particles) -> None:
-        """Make an array one of those that `save` writes without names."""
-        self._made = [(known, ref) for known, ref in self._made if ref() is not None]
-        self._made.append((name or f"{kind}{self._counts[kind]}", weakref.ref(made)))
+    def _remember(self, kind: str, name: str, made: Field | StructField | Particles) -> str:
+        """Make an array one of those that `save` writes without names; return its label, which is
+        equal on all ranks."""
+        self._forget_deleted()
+        label = f"{kind}{self._counts[kind]}"
+        self._made.append((name or label, weakref.ref(made)))
+        for k, x in enumerate(members_of(made)):
+            self._labeled.append((f"{label}.{k}", weakref.ref(x)))
         self._counts[kind] += 1
+        return label
+
+    def _forget_deleted(self) -> None:
+        """Drop the plans of deleted fields, which keep memory."""
+        self._made = [row for row in self._made if row[1]() is not None]
+        self._labeled = [row for row in self._labeled if row[1]() is not None]
+        for key in [key for key, plan in self._plans.items() if plan.is_dead()]:
+            del self._plans[key]
+
+    def _labels(self, fields: Sequence[Storage]) -> list[str]:
+        """Labels of fields or gradients by the order in which the fields were made: equal on all
+        ranks. Empty for fields that were made otherwise."""
+        found: dict[int, str] = {}
+        for label, ref in self._labeled:
+            x = ref()
+            found[id(x)] = label
+            if isinstance(x, Storage) and x.has_grad():
+                found[id(x.companion("grad"))] = f"{label}.grad"
+        return [found.get(id(x), "") for x in fields]
 
     # --- halos -----------------------------------------------------------------------------------
 
@@ -227,32 +251,38 @@ class Grid:
         """Begin an exchange or reduction of halos; inside a tape, also end it. With `is_direct`,
         the fields are not changed before the end."""
         operation, runtime = f"{who}()", current_runtime()
-        plan = self._plan(who, fields, runtime)
-        if is_reversed and any(x.number is u1 for x in plan.fields):
+        plan, members = self._plan(who, fields, runtime)
+        if is_reversed and any(x.number is u1 for x in members):
             raise ArgumentError(f"{who}: bools are not added: use a field of ti.i32")
         if self.group.sources is not None:
             self.group.sources.compare(operation)
         tape = runtime.tape
         if tape is None:
             form = {"is_reversed": is_reversed, "is_direct": is_direct}
-            return Exchange(self.group, plan, operation, **form)
+            return Exchange(self.group, operation, plan, members, **form)
         self._check_recorded_graph(who)
         from vkchi.distributed.recorded import run_in_tape  # imports the tape
 
-        plans = [self._plan(who, [x], runtime) for x in plan.fields]
+        plans = [self._plan(who, [x], runtime) for x in members]
         run_in_tape(self.group, plans, tape, who, is_reversed=is_reversed)
-        return Exchange(self.group, None, operation)
+        return Exchange(self.group, operation)
 
-    def _plan(self, who: str, given: Sequence[Any], runtime: Runtime) -> Plan:
-        """The plan of an exchange of fields, made once while they have the same memory."""
+    def _plan(
+        self, who: str, given: Sequence[Any], runtime: Runtime
+    ) -> tuple[Plan, Sequence[Storage]]:
+        """The plan of an exchange of fields, made once while they have the same memory; its
+        fields, structs by their members."""
         key = tuple([id(x) for x in given])
         plan = self._plans.get(key)
-        if plan is not None and plan.is_current(runtime):
-            check_not_in_flight(self.group, who, plan.fields)
-            return plan
-        plan = Plan(self.group.rank, self.blocks, self._members(who, given), given)
+        members = None if plan is None else plan.find(given, runtime)
+        if plan is not None and members is not None:
+            check_not_in_flight(self.group, who, members)
+            return plan, members
+        self._forget_deleted()
+        members = self._members(who, given)
+        plan = Plan(self.group.rank, self.blocks, members, given, self._labels(members))
         insert_bounded(self._plans, key, plan, MOST_PLANS)
-        return plan
+        return plan, members
 
     # --- whole arrays ----------------------------------------------------------------------------
 
@@ -279,7 +309,7 @@ class Grid:
         except ArgumentError as e:
             error = e
         shape = str(error) if error is not None else None if values is None else list(values.shape)
-        shapes = group.share("scatter()", shape, f"{x.elem} {self.blocks}")
+        shapes = group.share("scatter()", shape, f"{x.elem} {self._labels([x])} {self.blocks}")
         if error is not None:
             raise error
         for rank, one in enumerate(shapes):
@@ -348,7 +378,7 @@ class Grid:
         (x,) = self._members("gather", (field,))
         self._check_recorded_graph("gather")
         group, blocks = self.group, self.blocks
-        group.share("gather()", facts=f"{x.elem} {blocks}")
+        group.share("gather()", facts=f"{x.elem} {self._labels([x])} {blocks}")
         ranks, inner = () if group.rank else range(group.size), shape_of(x.elem)
         shapes = {k: box_shape(blocks.owned(k)) + inner for k in ranks}
         found = self._deliver("gather()", x, {0: self._owned_values(x)}, shapes)
@@ -475,7 +505,8 @@ class Grid:
                 elements = f"elements of shape {inner}" if inner else "scalar elements"
                 raise ArgumentError(f"{who}: out= is an array of shape () with {elements}")
             out.check_alive()
-        function = Reduction(self.group, who, members, self.blocks)
+        facts = f"{self._labels(members)} {self.blocks}"
+        function = Reduction(self.group, who, members, self.blocks, facts)
         tape = current_runtime().tape
         if tape is None:
             result = function.value(*[x.seen() for x in members])
@@ -496,27 +527,29 @@ class Grid:
         without memory, and for those of a running exchange."""
         found: list[Storage] = []
         for x in fields:
-            members = x.__vkchi_members__() if hasattr(x, "__vkchi_members__") else [x]
+            members = members_of(x)
             if len(members) > 1 and who not in ("exchange", "reduce"):
                 raise ArgumentError(f"{who}: takes no field of structs: give a member")
             found += members
         if not fields:
             raise ArgumentError(f"{who}: no field is given")
         for x in found:
-            name = name_in_user_code(x) or getattr(x, "name", "") or "an argument"
             if not isinstance(x, Field) or not isinstance(x.elem, Scalar | Tensor):
                 raise ArgumentError(f"{who}: takes fields of a grid, not {type(x).__name__}")
             x.check_alive()
+            problem = ""
             if x.runtime is not current_runtime():
-                raise ArgumentError(f"{who}: {name} is on another device")
-            if x.whole is not x or x.is_encoded or x.is_sparse:
-                raise ArgumentError(f"{who}: {name} is no dense field of whole numbers or vectors: "
-                                    "make it by grid.field(...)")  # fmt: skip
-            if x.shape != self._extent or x.origin != self._origin:
-                raise ArgumentError(
-                    f"{who}: {name} has shape {x.shape} and offset {x.origin}, not those of this "
-                    f"grid's block, {self._extent} and {self._origin}: make it by grid.field(...)"
+                problem = "is on another device"
+            elif x.whole is not x or x.is_encoded or x.is_sparse:
+                problem = "is no dense field of numbers or vectors: make it by grid.field(...)"
+            elif x.shape != self._extent or x.origin != self._origin:
+                problem = (
+                    f"has shape {x.shape} and offset {x.origin}, not those of this grid's block, "
+                    f"{self._extent} and {self._origin}: make it by grid.field(...)"
                 )
+            if problem:
+                name = name_in_user_code(x) or getattr(x, "name", "") or "an argument"
+                raise ArgumentError(f"{who}: {name} {problem}")
         if len({id(x) for x in found}) < len(found) and who != "dot":
             raise ArgumentError(f"{who}: a field is given twice")
         check_not_in_flight(self.group, who, found)
@@ -536,6 +569,11 @@ class Grid:
         self._check_recorded_graph(who)
         if current_runtime().tape is not None:
             raise GradientError(f"grid.{who}() is not differentiable: call it outside of the tape")
+
+
+def members_of(x: Any) -> list[Any]:
+    """The fields of a field of structs; other things themselves."""
+    return list(x.__vkchi_members__()) if hasattr(x, "__vkchi_members__") else [x]
 
 
 def whole_numbers(name: str, given: Any) -> tuple[int, ...]:

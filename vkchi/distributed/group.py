@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import struct
 import sys
@@ -24,12 +25,13 @@ from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from vkchi import env, platform, runtime
-from vkchi.device import list_devices
+from vkchi.device import usable_devices
 from vkchi.errors import ArgumentError, DistributedError, KernelRuntimeError, MissingPackageError
 from vkchi.frontend.syntax.source import read_block
 from vkchi.hooks import python_scope
 from vkchi.interrupts.imports import import_uninterrupted
-from vkchi.interrupts.local import is_raised_by_handler, local
+from vkchi.interrupts.local import is_raised_by_handler, local, suppress
+from vkchi.target.devices import SELECTORS
 from vkchi.types.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -71,8 +73,7 @@ class Group:
         KernelRuntimeError in another thread than that of `init`."""
         if GroupState.group is not self:
             raise KernelRuntimeError(f"{operation}: the group of this grid was left by finalize()")
-        if self.failed:
-            raise DistributedError(f"{operation}: the group failed before ({self.failed})")
+        self.check_usable(operation)
         if self.thread != get_ident():
             raise KernelRuntimeError(
                 f"{operation}: call operations on grids in the thread that called "
@@ -80,6 +81,16 @@ class Group:
             )
         self.count += 1
         return zlib.crc32(f"{self.count} {operation} {facts}".encode())
+
+    def check_usable(self, operation: str) -> None:
+        """Raise DistributedError after a failure."""
+        if self.failed:
+            raise DistributedError(f"{operation}: the group failed before ({self.failed})")
+
+    def fail(self, operation: str) -> None:
+        """End the use of the group, and of exchanges that have not been waited for."""
+        self.failed = operation
+        self.in_flight.clear()
 
     # --- collective operations -------------------------------------------------------------------
 
@@ -90,11 +101,12 @@ class Group:
         row = HEADER.pack(digest, len(text), operation.encode(), text[:176])
         rows = [HEADER.unpack(one) for one in self._gather(operation, row)]
         if any(one[0] != digest for one in rows):
-            self.failed = operation
+            self.fail(operation)
             names = [name.rstrip(b"\0").decode(errors="ignore") for _, _, name, _ in rows]
             raise DistributedError(
-                f"ranks call different operations, or in different order; operation {self.count} "
-                "is on rank " + ", ".join(f"{k}: {name}" for k, name in enumerate(names))
+                "ranks call different operations, in different order or for different arrays; "
+                f"operation {self.count} is on rank "
+                + ", ".join(f"{k}: {name}" for k, name in enumerate(names))
             )
         sizes, texts = [size for _, size, _, _ in rows], [part for _, _, _, part in rows]
         if max(sizes) > len(texts[0]):
@@ -157,15 +169,18 @@ class Group:
         return works
 
     def wait(self, operation: str, works: Works) -> None:
-        """Wait for messages."""
+        """Wait for messages, and remove them from the list."""
+        self.check_usable(operation)
         with Communication(self, operation) as at:
-            for at.peer, work in works:
+            while works:
+                at.peer, work = works[0]
                 work.wait()
+                del works[0]
 
 
 class Communication:
-    """Context that turns torch's errors into DistributedError, and marks the group as failed.
-    `peer` is the rank at hand, or None for all."""
+    """Context that turns torch's errors into DistributedError, and marks the group as failed, also
+    after an interrupt. `peer` is the rank at hand, or None for all."""
 
     __slots__ = ("group", "operation", "peer")
     peer: int | None
@@ -179,15 +194,19 @@ class Communication:
     def __exit__(
         self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None
     ) -> None:
-        if kind is None or not issubclass(kind, RuntimeError) or is_raised_by_handler(traceback):
+        if kind is None:
             return
-        if not issubclass(kind, KernelRuntimeError):
+        if kind is KeyboardInterrupt or is_raised_by_handler(traceback):
+            self.group.fail(self.operation)  # other ranks may have finished it
+        elif issubclass(kind, RuntimeError) and not issubclass(kind, KernelRuntimeError):
             assert isinstance(error, RuntimeError)
-            self.group.failed = self.operation
+            self.group.fail(self.operation)
             raise DistributedError(self._describe(str(error))) from error
 
     def _describe(self, text: str) -> str:
         group = self.group
+        with suppress(RuntimeError):  # the rank with the store may have ended
+            group.store.set(f"late/{group.count}/{group.rank}", self.operation)
         reason = text.strip().partition("\n")[0].partition(". This is")[0].rpartition("] ")[2]
         who = "another rank" if self.peer is None else f"rank {self.peer}"
         if "timed out" in text.lower() or "timeout" in text.lower():
@@ -205,7 +224,6 @@ class Communication:
         group, waiting = self.group, {}
         end, missing = time.monotonic() + GRACE, set(range(group.size))
         try:
-            group.store.set(f"late/{group.count}/{group.rank}", self.operation)
             while missing and time.monotonic() < end:
                 for rank in missing:
                     if group.store.check([f"late/{group.count}/{rank}"]):
@@ -219,6 +237,8 @@ class Communication:
         if missing:
             late = ", ".join(map(str, sorted(missing)))
             return f"; rank {late} did not reach operation {group.count}"
+        if set(waiting.values()) == {self.operation}:
+            return "; all ranks wait in it, for different arrays"
         return "; ranks wait in " + ", ".join(f"{k}: {op}" for k, op in sorted(waiting.items()))
 
 
@@ -350,7 +370,8 @@ def init(
 def choose_device(
     group: Group, local_ranks: list[int], device: str | int | None, options: dict[str, Any]
 ) -> str | int | None:
-    """The device of this rank: the given one, or GPU number (local rank) modulo their count.
+    """The device of this rank: the given one, or GPU number (local rank) modulo the count of those
+    that `arch=` selects.
 
     Prints a line per machine if ranks share GPUs. Divides the CPU cores among the ranks, for
     lavapipe's threads.
@@ -358,9 +379,12 @@ def choose_device(
     if len(local_ranks) > 1:
         threads = max(1, platform.count_processors() // len(local_ranks))
         os.environ.setdefault("LP_NUM_THREADS", str(threads))
-    if device is not None or env.flag("VKCHI_DEVICE") or "arch" in options or group.size == 1:
+    if device is not None or env.flag("VKCHI_DEVICE") or group.size == 1:
         return device
-    gpus = [info for info in list_devices() if info.kind != "cpu"]
+    usable, kinds = usable_devices(), [a.kind for a in runtime.wanted_arches(options.get("arch"))]
+    selected = ([info for info in usable if SELECTORS[kind](info)] for kind in kinds)
+    others = usable if options.get("enable_fallback", True) else []
+    gpus = [info for info in next(filter(None, selected), others) if info.kind != "cpu"]
     if not gpus:
         return None
     if len(gpus) < len(local_ranks) and group.rank == local_ranks[0]:
@@ -412,7 +436,7 @@ def join(backend: str | None, timeout: float) -> Group:
 def launcher_place() -> tuple[int, int] | None:
     """(rank, size) by the environment variables of torchrun or Slurm; None without a launcher.
     Raises ArgumentError for invalid ones."""
-    for names in (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")):
+    for names in (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")):
         rank, size = (os.environ.get(name, "") for name in names)
         if not (rank and size) or (names[0] != "RANK" and size == "1"):
             continue
@@ -425,18 +449,32 @@ def launcher_place() -> tuple[int, int] | None:
     return None
 
 
+def slurm_address() -> tuple[str, str]:
+    """Host of rank 0, the first of a Slurm step, and a port by the step's numbers; "" without
+    Slurm.
+
+    The list of hosts may be as in "node[07-09,12],login1".
+    """
+    first = re.match(r"([^,[]+)(?:\[(\d+))?", os.environ.get("SLURM_STEP_NODELIST", ""))
+    if first is None:
+        return "", ""
+    numbers = (os.environ.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+    port = 20000 + sum(int(number) for number in numbers if number.isdecimal()) % 10000
+    return "".join(filter(None, first.groups())), str(port)
+
+
 def open_store(distributed: Any, rank: int, size: int, timeout: float) -> Any:
     """Connect to the key-value store of the launcher or of rank 0, and wait for all ranks.
 
     Keys have a prefix per restart by torchrun: a store that outlives a restart has addresses of
     processes that have ended. Raises DistributedError if ranks are missing.
     """
-    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
-    if not address or not port or not port.isdecimal():
+    address, port = slurm_address()
+    address, port = os.environ.get("MASTER_ADDR", address), os.environ.get("MASTER_PORT", port)
+    if not address or not port.isdecimal():
         raise DistributedError(
             f"the group of {size} ranks has no address: set MASTER_ADDR and MASTER_PORT to the "
-            "host of rank 0 and a free port. Under Slurm: export MASTER_ADDR=$(scontrol show "
-            "hostnames $SLURM_JOB_NODELIST | head -n 1) MASTER_PORT=29500"
+            "host of rank 0 and a free port"
         )
     where = f"{address}:{port}"
     is_host = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"

@@ -107,8 +107,8 @@ class Particles:
         }  # fmt: skip
         grid.group.agree("Particles()", grid=grid, **facts)
         vars(self).update(grid=grid, capacity=int(capacity), cell=float(cell), n=field(i32, ()))
-        vars(self).update(made, _fields=made, _facts=f"{facts} {grid.blocks}")
-        grid._remember("particles", "", self)
+        label = grid._remember("particles", "", self)
+        vars(self).update(made, _fields=made, _facts=f"{label} {facts} {grid.blocks}")
 
     def __repr__(self) -> str:
         return f"<Particles {', '.join(self._fields)} of {self.grid}>"

@@ -102,13 +102,14 @@ class HaloMessage:
 
 
 def run_in_tape(
-    group: Group, plans: Sequence[Plan], tape: Any, who: str, *, is_reversed: bool = False
-) -> None:
+    group: Group, plans: Sequence[tuple[Plan, Sequence[Storage]]], tape: Any, who: str, *,
+    is_reversed: bool = False,
+) -> None:  # fmt: skip
     """Exchange or reduce the halos of the field of each plan, and record that. Raises GradientError
     where a recording does not differentiate host computations."""
     check_recordable(group, who, tape)
-    for plan in plans:
-        (x,), has_grad = plan.fields, plan.fields[0].has_grad()
+    for plan, (x,) in plans:
+        has_grad = x.has_grad()
         given, taken = (side.boxes[0] for side in plan.sides(is_reversed=is_reversed))
         if not given.count:
             continue

@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 class Reduction:
     """The "sum", "min" or "max" of the owned cells of a field, or the "dot" product of two, over
-    all ranks. NaNs propagate. The methods are those of `vkchi.tape.hosted.HostFunction`."""
+    all ranks. NaNs propagate. `facts` are equal on all ranks. The methods are those of
+    `vkchi.tape.hosted.HostFunction`."""
 
     def __init__(
-        self, group: Group, name: str, fields: Sequence[Storage], layout: Decomposition
+        self, group: Group, name: str, fields: Sequence[Storage], layout: Decomposition, facts: str
     ) -> None:
         self.group, self.name, self.who, self.fields = group, name, f"grid.{name}()", fields
-        self.layout, owned = layout, layout.owned(group.rank)
+        self.facts, owned = facts, layout.owned(group.rank)
         self.places = [local_slices(x, owned) for x in fields]
 
     def value(self, *inputs: Values) -> Values:
@@ -56,6 +57,6 @@ class Reduction:
 
     def _combine(self, operation: str, part: Values, act: Any = np.add) -> Values:
         """Combine the partial results of all ranks in order of rank."""
-        facts = f"{part.shape} {part.dtype} {self.layout}"
+        facts = f"{part.shape} {part.dtype} {self.facts}"
         parts = self.group.share(operation, part.tolist(), facts)
         return np.asarray(act.reduce(np.array(parts, part.dtype), axis=0))
