@@ -65,7 +65,7 @@ def exchange_fills_halos(_: Path) -> None:
     narrow = [t for t in (ti.u8, ti.i16) if caps.can_store(str(t))]
     by_hand = (ti.f32, vec3, *narrow, ti.i32)
     rows = [(*one, by_hand) for one in GRIDS]
-    if dist.size() in (2, 3):  # by kernels, which compile slowly
+    if dist.size() == 2:  # by kernels, which compile slowly
         rows += [(*GRIDS[4], (ti.f32, vec3)), (*GRIDS[6], (ti.i32,))]
     for k, (shape, halo, periodic, types) in enumerate(rows):
         grid = dist.Grid(shape, halo, periodic)
@@ -96,6 +96,8 @@ def exchange_fills_halos(_: Path) -> None:
 
 def all_types_are_exchanged(_: Path) -> None:
     """Also those that memory or numpy hold otherwise, and matrices of arrays."""
+    if dist.size() != 2:
+        return  # for time
     grid = dist.Grid((7, 6), 1, True)
     rows = (np.arange(grid.owned.bounds[0][0] - 1, grid.owned.bounds[0][1] + 1)) % 7
     columns = (np.arange(grid.owned.bounds[1][0] - 1, grid.owned.bounds[1][1] + 1)) % 6
@@ -376,7 +378,7 @@ def gradients_equal_those_of_one_device(_: Path) -> None:
     """Of nonlinear steps with corners, in periodic grids and grids with walls, without and with a
     memory budget, which differs between ranks."""
     is_large = dist.size() > 3  # no memory budgets, for time
-    shape, steps = (13, 12), 3 if is_large else 12
+    shape, steps = (13, 12), 3 if is_large else 8
     rng = np.random.default_rng(5)
     values, weights = rng.random(shape, np.float32), rng.random(shape, np.float32)
     for periodic in (True,) if dist.size() > 4 else (True, False):
@@ -420,13 +422,13 @@ def gradients_equal_those_of_one_device(_: Path) -> None:
 
         needed = 0
         try:
-            if not is_large:
+            if not is_large and periodic:
                 run(memory=1)
         except ti.TaichiRuntimeError as e:
             needed = int(re.findall(r"(\d+) bytes; 1 are given", str(e))[0])
         budgets = (
             (None,)
-            if is_large
+            if not needed
             else (None, needed * (4 + dist.rank()) // 4, needed + dist.rank() % 2 * 100_000_000)
         )
         for memory in budgets:

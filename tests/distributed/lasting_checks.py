@@ -234,7 +234,8 @@ cell = ti.types.struct(p=ti.f32, n=ti.i32)
 def fields_of(grid: Any) -> dict[str, Any]:
     made = {"u": grid.field(ti.f32), "m": grid.field(ti.types.matrix(2, 3, ti.f32))}
     made["n"], made["s"] = grid.field(ti.i32, layout=ti.Layout.SOA), grid.field(cell)
-    for name in ("u8", "bf16", "f16"):
+    made["u1"] = grid.field(ti.u1)
+    for name in ("u8", "bf16", "f16", "f64", "i64", "u64"):
         if current_runtime().device.caps.can_store(name):
             made[name] = grid.field(getattr(ti, name))
     return made
@@ -367,10 +368,10 @@ def particles_that_do_not_fit_are_refused(folder: Path) -> None:
     u.fill(3)
 
     def refuse_others() -> None:
-        small, other = (dist.Particles(grid, n, x=vec2, cell=c) for n, c in ((10, 1.0), (60, 0.5)))
+        small, other = (dist.Particles(grid, n, x=vec2, cell=c) for n, c in ((4, 1.0), (60, 0.5)))
         small.add([[1.0, 1.0]] if dist.rank() == 0 else None)
         both = {"field0": u, "particles0": small}
-        raises(failed, lambda: grid.load(place, **both), "capacity is 10")
+        raises(failed, lambda: grid.load(place, **both), "capacity is 4")
         assert grid.max(u) == 3 and group_sum(small.count) == 1, "nothing has changed"
         typed = dist.Particles(grid, 60, x=vec2, k=ti.f32)
         struct = grid.field(ti.types.struct(x=vec2))
@@ -464,7 +465,7 @@ def kernels_of_other_sources_are_errors(folder: Path) -> None:
         shared.only_here()
     grid.exchange(u)
     shared.scale()
-    if dist.size() == 3:
+    if dist.size() > 2:
         raises(ti.DistributedError, lambda: grid.exchange(u), "shared.", "rank 2 than on rank 0")
     else:
         grid.exchange(u)

@@ -52,8 +52,13 @@ def test_all_checks_pass_in_groups_of(sizes: list[int], tmp_path: Path) -> None:
 def test_reductions_and_checkpoints_in_groups(tmp_path: Path) -> None:
     """Each group reads the checkpoint of the one before."""
     names = names_of("LASTING", "lasting_checks.py")
-    found = groups.run_groups([(size, names) for size in (2, 1, 3)], tmp_path, 240)
-    assert len(found) == 3 and not failures_in(found)
+    found = groups.run_groups([(size, names) for size in (2, 1, 8, 3)], tmp_path, 240)
+    assert len(found) == 4 and not failures_in(found)
+
+
+def test_rare_uses_on_two_processes(tmp_path: Path) -> None:
+    found = groups.run_groups([(2, names_of("RARE", "rare_checks.py"))], tmp_path, 240)
+    assert len(found) == 1 and not failures_in(found)
 
 
 def test_halos_are_reduced_and_particles_migrate(tmp_path: Path) -> None:
@@ -71,13 +76,8 @@ def test_failures_of_a_rank_are_errors_on_the_others(tmp_path: Path) -> None:
     assert len(found) == len(names) and not failures_in(found, "1")
 
 
-def test_ranks_that_call_other_operations_get_errors(tmp_path: Path) -> None:
-    names = names_of("DISAGREEMENTS")
-    found = groups.run_groups([(3, ["start_short", name]) for name in names], tmp_path, 30)
+def test_groups_form_or_are_errors_and_ranks_that_disagree_get_errors(tmp_path: Path) -> None:
+    names = [[name] for table in ("UNFORMED", "FORMED") for name in names_of(table)]
+    names += [["start_short", name] for name in names_of("DISAGREEMENTS")]
+    found = groups.run_groups([(3, one) for one in names], tmp_path, 30)
     assert len(found) == len(names) and not failures_in(found)
-
-
-def test_groups_form_or_are_errors(tmp_path: Path) -> None:
-    names = [*names_of("UNFORMED"), *names_of("FORMED")]
-    found = groups.run_groups([(3, [name]) for name in names], tmp_path, 30)
-    assert not failures_in(found)
