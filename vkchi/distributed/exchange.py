@@ -169,12 +169,14 @@ class Plan:
         for known, one in zip(self.given, given):
             if known() is not one:
                 return None
-        found = given if self.fields is self.given else [known() for known in self.fields]
+        found: Any = given
+        if self.fields is not self.given:
+            found = [known() for known in self.fields]
         for x, token in zip(found, self.tokens):
             if x is None or x.token is not token or x.runtime is not runtime:
                 return None
             x.check_alive()
-        return found
+        return tuple(found)
 
     def is_dead(self) -> bool:
         """True if an object was deleted. The plan still has views of its memory."""
