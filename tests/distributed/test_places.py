@@ -71,7 +71,7 @@ def test_devices_that_are_given_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose(group.Group(0, 1, 1.0), [0], None, {}) is None
 
 
-def test_places_are_those_of_torchrun_or_a_slurm_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_by_variables_of_torchrun_and_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
     assert group.launcher_place() is None and group.slurm_address() == ("", "")
     monkeypatch.setenv("SLURM_PROCID", "0")
     monkeypatch.setenv("SLURM_NTASKS", "8")
