@@ -467,3 +467,76 @@ def test_any_use_of_a_field_may_be_the_first(first: str) -> None:
     args = {"from_numpy": (np.ones(32),), "fill": (3,), "copy_from": (y,)}.get(first, ())
     getattr(x, first)(*args)
     assert x.tree.pool is not None and not x.to_numpy().any()
+
+
+def test_lists_follow_activity_through_any_order_of_launches(monkeypatch) -> None:
+    """A list is rebuilt on the device only if the launch changed the activity."""
+    monkeypatch.setattr(pools, "SLACK", 2)
+    monkeypatch.setattr(pools, "FIRST_BYTES", 0)
+    x, block, pool = in_pool(256, 8)
+    found = ti.field(ti.i32, 2)
+
+    @ti.kernel
+    def run(first: ti.i32, n: ti.i32, gone: ti.i32, m: ti.i32):
+        for i in x:
+            found[0] += 1
+        for k in range(n):
+            x[(first + k) % 256 * 8] += 1
+        for k in range(m):
+            ti.deactivate(block, [(gone + k) % 256])
+        for i in x:
+            found[1] += 1
+
+    @ti.kernel
+    def count():
+        for i in x:
+            found[0] += 1
+
+    draw, active = np.random.default_rng(3), set[int]()
+    for step in range(150):
+        first, n, gone, m = (int(k) for k in draw.integers(0, (256, 12, 256, 6)))
+        if step % 3 == 1:
+            n = 1 if active else 0
+            first, m = min(active, default=0), 0  # changes nothing
+        found.fill(0)
+        want = 8 * len(active)
+        if step % 7 == 6:
+            x[first * 8] = 1
+            active.add(first)
+            count()
+            assert found[0] == 8 * len(active)
+        elif step % 20 == 19:
+            block.deactivate_all()
+            active.clear()
+            count()
+            assert found[0] == 0
+        else:
+            active |= {(first + k) % 256 for k in range(n)}
+            active -= {(gone + k) % 256 for k in range(m)}
+            run(first, n, gone, m)
+            assert found.to_numpy().tolist() == [want, 8 * len(active)]
+    pool.check()
+
+
+def test_a_launch_that_changes_no_activity_keeps_the_list() -> None:
+    x, block, pool = in_pool(256, 8)
+    y = ti.field(ti.i32, ())
+
+    @ti.kernel
+    def put(n: ti.i32):
+        for k in range(n):
+            x[k * 8] += 1
+
+    @ti.kernel
+    def count():
+        for i in x:
+            y[None] += 1
+
+    cells = None
+    for n, is_stale in ((3, True), (3, False), (2, False), (4, True), (4, False)):
+        put(n)
+        if cells is not None:
+            assert (cells.key in cells.device.stale) == is_stale
+        count()
+        cells = vars(pool.table)["active_list"]
+    assert y[None] == 8 * (3 + 3 + 3 + 4 + 4)

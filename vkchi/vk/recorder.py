@@ -66,12 +66,16 @@ class Derived(Protocol):
     """Buffer contents that are computed from another buffer, such as an active list.
 
     `commands` compute the contents of the buffer `key` from those of the buffer `source`. They read
-    no derived buffer. `save` calls `mark_stale`.
+    no derived buffer. `next_commands` do the same, or nothing where the contents are still valid.
+    `save` calls `mark_stale`.
     """
 
     key: int
     source: int
     commands: list[Command]
+
+    @property
+    def next_commands(self) -> list[Command]: ...
 
     def save(self) -> None: ...
 
@@ -203,6 +207,15 @@ class CommandRecorder:
         with restoring(self._lock), self._lock:
             self.stale.add(key)
 
+    def unmark_stale(self, key: int) -> None:
+        """Note that a derived buffer is valid, since its source did not change."""
+        with restoring(self._lock), self._lock:
+            derived = self._derived.get(key)
+            found = derived() if derived is not None else None
+            if found is not None and derived is not None:
+                self.guard(found.source, derived)
+                self.stale.discard(key)
+
     def refresh(self, keys: Iterable[int]) -> None:
         """Record the computation of the stale buffers among `keys`."""
         if self.stale.isdisjoint(keys):
@@ -214,7 +227,7 @@ class CommandRecorder:
                 if found is not None and derived is not None:
                     self.guard(found.source, derived)
                     self._order_counts()
-                    for c in found.commands:
+                    for c in found.next_commands:
                         self.record(c.pipeline, c.args, c.groups, c.reads, c.writes)
                     self._order_counts()
                 self.stale.discard(key)

@@ -439,7 +439,11 @@ class Pool:
             books[free : free + len(more), FREE] = more
             self._keep_books(books)
             free += len(more)
-        if counters.taken or counters.recycled:
+        is_changed = counters.taken > 0 or counters.recycled > 0
+        cells = vars(self.table).get("active_list")
+        if cells is not None:
+            cells.settle(is_changed=is_changed)
+        if is_changed:
             self._set(free, fresh, counters.capacity)  # last
         else:
             self.known, self.is_open = counters, False
@@ -486,6 +490,7 @@ class Pool:
         run_in_thread(partial(self._restore, saved))
 
     def _restore(self, saved: SavedPool) -> None:
+        self.is_open = False
         known, memory = saved.known, self.node_buffer.memory
         capacity = self.known.capacity
         self.device.copy(saved.table, self.table.buffer, 4 * self.cells)
