@@ -100,7 +100,8 @@ class StrideOneAccesses:
         *slow, last = place.args[1:]
         known = [self.multiples.of(v) * n for v, n in zip(slow, strides)]
         known.append(self.first(last, skipped) * strides[-1])
-        return min([attributes_of(base).aligned, *[n * size for n in known]]) >= tuning.LANE_WORD
+        multiples = [low_bit(n) * size for n in known]
+        return min([attributes_of(base).aligned, *multiples]) >= tuning.LANE_WORD
 
     def first(self, last: Value, skipped: int) -> int:
         """Return the largest power of two that is proved to divide the last index after `skipped`
