@@ -125,8 +125,10 @@ REMARKS = {
     "peel": "iterations at the borders run apart from the others (index-set splitting)",
     "predicate": "short branches are executed without jumps (if-conversion)",
     "reroll": "repeated code in it is executed by a serial loop (loop rerolling)",
+    "sink": "a guarded store of one value to one element runs after a serial loop (store sinking)",
     "strips": "an invocation executes a strip of iterations, to use cache lines (loop blocking)",
     "unroll": "a serial loop executes several iterations at once (partial unrolling)",
+    "unroll_guarded": "a short serial loop is unrolled, and its loads run before its branches",
     "unroll_loads": "a short serial loop is unrolled, so that its loads run once",
     "unroll_sums": "a short serial loop is unrolled, so that each of its sums has one element",
 }
@@ -195,6 +197,7 @@ ENTRIES: dict[str, PassEntry] = {
         "control.jump_threading:thread_jumps", "caps", ("if",), several=True
     ),
     "unroll": PassEntry("loops.serial.unroll:unroll", "caps log", ("for",)),
+    "unroll_guarded": PassEntry("loops.serial.unroll_guarded:unroll_guarded", "caps", ("if",)),
     "unroll_sums": PassEntry(
         "loops.serial.unroll_sums:unroll_sums", needs=ATOMICS.keys(), several=True
     ),
@@ -215,6 +218,7 @@ ENTRIES: dict[str, PassEntry] = {
     "arithmetic": PassEntry("math.arithmetic:lower_arithmetic", "caps memo"),
     "bases": PassEntry("lowering.bases:mark_constant_offsets", "caps", ("address",)),
     "rounds": PassEntry("lowering.rounds:spell_rounds", "caps", ("for",)),
+    "sink": PassEntry("memory.sinking:sink_stores", needs=("if",)),
     "stores_last": PassEntry("memory.stores_last:keep_stores_back", "caps", ("store", *ATOMICS)),
     "streams": PassEntry("lowering.streams:lower_random", needs=("random",)),
     "roots": PassEntry("rewrite.roots:compare_squares", needs=("sqrt",)),
@@ -298,11 +302,13 @@ MAPPING: tuple[PassStep | Cleanup, ...] = (
         "inspector",
         "after map_grid, which fixes the lanes; before predicate, which removes guards, and unroll",
     ),
+    PassStep("sink", "after map_grid, which makes the outermost loop of an invocation"),
     PassStep("speculate", "after inspector; before bounds, which proves the moved accesses"),
     PassStep(
         "predicate",
         "after bounds, which reads branches; before unroll, which needs loops without them",
     ),
+    PassStep("unroll_guarded", "after predicate, which removes branches; before neighbours"),
     PassStep("unroll", "trip counts are known; before neighbours, which vectorizes loads"),
     Cleanup(
         ("simplify", "forward", "bounds"),
@@ -348,8 +354,8 @@ OPTIONAL = frozenset({
     "demote_all", "divisions", "fills", "fission", "forward", "fusion", "indices", "inspector",
     "interchange", "jam", "jam_sums", "jump_threading", "lanes", "licm", "listing", "narrow",
     "neighbours", "peel", "predicate", "promote", "reduce", "remainders", "reroll", "roots",
-    "rounds", "scatter", "speculate", "stores_last", "strips", "tensor_loops", "unroll",
-    "unroll_loads", "unroll_sums",
+    "rounds", "scatter", "sink", "speculate", "stores_last", "strips", "tensor_loops", "unroll",
+    "unroll_guarded", "unroll_loads", "unroll_sums",
 })  # fmt: skip
 
 # Passes that run on loops over arrays without branches and reductions.
@@ -470,6 +476,7 @@ PASSES["jump_threading"] = Pass("jump_threading", CPU)
 PASSES["peel"] = Pass("peel", CPU)
 PASSES["narrow"] = Pass("narrow", CPU)
 PASSES["speculate"] = Pass("speculate", CPU)
+PASSES["unroll_guarded"] = Pass("unroll_guarded", CPU)
 PASSES["strips"] = Pass("strips", CPU)
 PASSES["remainders"] = Pass("remainders", CPU)
 PASSES["lanes"] = Pass("lanes", CPU)

@@ -120,6 +120,7 @@ UNROLL_OPS = 32  # of a body, which is emitted five times
 UNROLL_LOADED = 8  # scalars loaded per iteration; bounds register pressure
 UNROLL_WORD_OPS = 160  # of all iterations of a group
 WORDS_TO_SHARED = 1.5  # accesses that words must save for each load that lanes could share
+UNROLL_GUARDED = 8  # most iterations of a loop with branches
 UNROLL_SUM_ITERATIONS = 64  # each needs its own registers
 UNROLL_SUM_OPS = 1024  # of all iterations; bounds compile time
 UNROLL_LOAD_SCALARS = 128  # that a CPU invocation keeps in registers or spills
