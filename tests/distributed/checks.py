@@ -833,7 +833,8 @@ def no_place_in_the_group(_: Path) -> None:
     os.environ["RANK"] = "3"
     raises(ti.TaichiRuntimeTypeError, dist.init, "RANK=3", "WORLD_SIZE=3")
     os.environ["RANK"] = "0"
-    raises(ti.TaichiRuntimeTypeError, lambda: dist.init(timeout=0), "timeout")
+    for seconds in (0, float("inf"), float("nan"), "1"):
+        raises(ti.TaichiRuntimeTypeError, lambda s=seconds: dist.init(timeout=s), "timeout")
 
 
 def other_versions(_: Path) -> None:

@@ -318,6 +318,23 @@ def fields_without_names_are_saved(folder: Path) -> None:
     assert grid.max(u) == 5, "the group can still be used, and nothing was read"
 
 
+def folders_that_ranks_do_not_share_are_errors(folder: Path) -> None:
+    if dist.size() == 1:
+        return
+    grid, before = dist.Grid((9, 8)), os.getcwd()
+    u = grid.field(ti.f32)
+    place = folder / f"rank{dist.rank()}"
+    place.mkdir()
+    (place / "kept" / ".step-3.tmp").mkdir(parents=True)
+    os.chdir(place)
+    try:
+        raises(
+            ti.DistributedError, lambda: grid.save("kept", 3, u=u), "lacks __1_0.distcp", "reach"
+        )
+    finally:
+        os.chdir(before)
+
+
 def particles_are_read_by_other_ranks(folder: Path) -> None:
     """As fields; they go to the owners of their positions, which may have left their blocks."""
     place, turn = folder.parent / "particles", int(folder.name)
@@ -509,7 +526,7 @@ LASTING = [
     "start", "gradients_of_reductions", "losses_that_are_ambiguous_are_refused",
     "checkpoints_are_read_by_other_ranks", "fields_without_names_are_saved",
     "particles_are_read_by_other_ranks", "particles_that_do_not_fit_are_refused",
-    "fields_and_particles_may_share_a_name",
+    "fields_and_particles_may_share_a_name", "folders_that_ranks_do_not_share_are_errors",
     "contiguous_faces_are_sent_in_place",
     "kernels_of_other_sources_are_errors",
 ]  # fmt: skip

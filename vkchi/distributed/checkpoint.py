@@ -197,6 +197,11 @@ def save(grid: Grid, path: str, step: int, given: Mapping[str, Any]) -> None:
         temporary.mkdir(parents=True)
 
     def publish() -> None:
+        written = dcp.FileSystemReader(temporary).read_metadata().storage_data.values()
+        lost = {one.relative_path for one in written} - {one.name for one in temporary.iterdir()}
+        if lost:
+            raise FileNotFoundError(f"{temporary} lacks {', '.join(sorted(lost))} of other ranks, "
+                                    "which must reach the same folder")  # fmt: skip
         known = {"format": FORMAT, "step": step, **facts, "counts": counts}
         write(temporary / "grid.json", json.dumps(known, indent=1))
         names = (f"step-{step}{more}" for more in ("", *(f".{k}" for k in range(1, 1000))))

@@ -11,6 +11,7 @@ disagree raise an error, or time out, and never mix messages.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import socket
@@ -345,7 +346,7 @@ def init(
         ArgumentError: for an invalid time-out or environment variable.
         MissingPackageError: for a group of several processes without torch.
     """
-    if not isinstance(timeout, int | float) or not timeout > 0:
+    if not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
         raise ArgumentError(f"ti.distributed.init: timeout is seconds above 0, not {timeout!r}")
     group = GroupState.group
     if group is None:

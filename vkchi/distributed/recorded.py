@@ -63,10 +63,15 @@ class CollectiveStep(HostStep):
 
 def check_recordable(group: Group, who: str, tape: Any) -> None:
     """Raise GradientError for a recording that does not differentiate host computations."""
-    if tape.kind != "grad" or not tape.records_functions or (group.size > 1 and tape.grad_check):
+    if tape.kind != "grad" or not tape.records_functions:
         raise GradientError(
-            f"grid.{who}() is differentiated by ti.ad.Tape without grad_check, not in forward "
-            "mode or by ti.ad.hvp: leave them out, or run on one rank"
+            f"grid.{who}() is differentiated by ti.ad.Tape, not in forward mode or by ti.ad.hvp: "
+            "leave them out"
+        )
+    if group.size > 1 and tape.grad_check:
+        raise GradientError(
+            f"grid.{who}() in a tape with grad_check=, which changes inputs one by one on each "
+            "rank: leave it out, or run on one rank"
         )
     if tape.is_paused:
         raise GradientError(
