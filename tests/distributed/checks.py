@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,13 @@ def arrays_scatter_and_gather(_: Path) -> None:
     no_numbers = "text" if dist.rank() == 0 else None
     word = "'text'" if dist.rank() == 0 else "rank 0"
     raises(ti.TaichiRuntimeTypeError, lambda: grid.scatter(no_numbers, u), word)
+    fractions = np.full((11, 9), 1.5)
+    whole_numbers = grid.field(ti.i32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        given = fractions if dist.rank() == 0 else None
+        kind = Warning if dist.rank() == 0 else ti.TaichiRuntimeTypeError
+        raises(kind, lambda: grid.scatter(given, whole_numbers), "fraction")
     nobody = lambda: grid.scatter(None, u)  # noqa: E731
     raises(ti.DistributedError, nobody, "rank 0")
     if dist.size() > 2:
@@ -736,8 +744,38 @@ def a_rank_raises(_: Path) -> None:
     expect_error(lambda: grid.gather(u) if dist.rank() == 0 else grid.exchange(u))
 
 
+def a_rank_is_killed_in_a_gradient(_: Path) -> None:
+    grid = dist.Grid((12, 8), periodic=True)
+    u, loss = grid.field(ti.f32, needs_grad=True), ti.field(ti.f32, (), needs_grad=True)
+
+    @ti.kernel
+    def add_loss():
+        for i, j in grid.owned:
+            loss[None] += u[i + 1, j] ** 2
+
+    def run() -> None:
+        with ti.ad.Tape(loss):
+            grid.exchange(u)
+            add_loss()
+            if dist.rank() == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    expect_error(run, "the gradient of exchange()", "died", within=25.0)
+
+
+def the_first_rank_is_killed(_: Path) -> None:
+    """It has the store by which ranks report what they do."""
+    grid = dist.Grid((12, 8), periodic=True)
+    u = grid.field(ti.f32)
+    grid.exchange(u)
+    if dist.rank() == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    expect_error(lambda: grid.exchange(u), "exchange()", "died", within=25.0)
+
+
 FAILURES = [
-    "a_rank_is_killed", "a_rank_is_killed_before_a_reduction", "a_rank_hangs", "a_rank_raises",
+    "a_rank_is_killed", "a_rank_is_killed_before_a_reduction", "a_rank_is_killed_in_a_gradient",
+    "the_first_rank_is_killed", "a_rank_hangs", "a_rank_raises",
 ]  # fmt: skip
 
 

@@ -296,27 +296,31 @@ class Grid:
 
         Raises:
             ArgumentError: on all ranks for an array of another shape or of other things than
-                numbers, and for a field of another block.
+                numbers, or, under `strict`, for losses in the cast; for a field of another block.
             DistributedError: if ranks other than 0 have the array and not all, or a rank fails.
         """
         (x,) = self._members("scatter", (field,))
         self._check_not_recording("scatter")
         group, want = self.group, [*self.shape, *shape_of(x.elem)]
         values: Values | None = None
-        error: ArgumentError | None = None
+        error: ArgumentError | Warning | None = None
         try:
             values = None if array is None else host_views.to_number_array(array)
-        except ArgumentError as e:
+            if values is not None and list(values.shape) == want:
+                x.warn_of_losses(values)
+        except (ArgumentError, Warning) as e:  # a filter may make warnings errors
             error = e
         shape = str(error) if error is not None else None if values is None else list(values.shape)
         shapes = group.share("scatter()", shape, f"{x.elem} {self._labels([x])} {self.blocks}")
         if error is not None:
             raise error
         for rank, one in enumerate(shapes):
+            if isinstance(one, str):
+                raise ArgumentError(f"scatter: on rank {rank}: {one}")
             if one not in (None, want):
-                given = f"rank {rank}: {one}" if isinstance(one, str) else tuple(one)
-                raise ArgumentError(f"scatter: an array of shape {tuple(want)} is needed, not "
-                                    f"{given}")  # fmt: skip
+                raise ArgumentError(
+                    f"scatter: an array of shape {tuple(want)} is needed, not {tuple(one)}"
+                )
         is_first = shapes[0] is not None and not any(shapes[1:])
         if not (is_first or all(shapes)):
             raise DistributedError(
@@ -324,7 +328,6 @@ class Grid:
             )
         parts: dict[int, Values] = {}
         if values is not None:
-            x.warn_of_losses(values)
             for rank in range(group.size) if is_first else [group.rank]:
                 parts[rank] = host_views.cast(values[self._covered(rank)[0]], x.compute)
         cells, places = self._covered(group.rank)

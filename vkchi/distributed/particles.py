@@ -146,10 +146,10 @@ class Particles:
             GradientError: inside a tape or `ti.record()`.
         """
         count, problem = self._begin("add")
-        error: ArgumentError | None = None
+        error: ArgumentError | Warning | None = None
         try:
             given = self._arrays_of(x, values)
-        except ArgumentError as e:
+        except (ArgumentError, Warning) as e:  # a filter may make warnings errors
             error, given = e, self._values(0)
             rank = self.grid.group.rank
             problem = f"rank {rank} was given invalid arguments; see its own message"
