@@ -323,7 +323,7 @@ def folders_that_ranks_do_not_share_are_errors(folder: Path) -> None:
         return
     grid, before = dist.Grid((9, 8)), os.getcwd()
     u = grid.field(ti.f32)
-    place = folder / f"rank{dist.rank()}"
+    place = folder / f"disk{dist.rank()}"
     place.mkdir()
     (place / "kept" / ".step-3.tmp").mkdir(parents=True)
     os.chdir(place)
