@@ -283,7 +283,7 @@ class StraightCode:
             repeated = after[repeated]
             period = repeated - start
             end = start + least * period
-            if end > len(shapes):
+            if repeated == len(shapes) or end > len(shapes):
                 return None
             if (
                 shapes[start:end:period].count(shapes[start]) == least
