@@ -201,6 +201,7 @@ ENTRIES: dict[str, PassEntry] = {
     "unroll_sums": PassEntry(
         "loops.serial.unroll_sums:unroll_sums", needs=ATOMICS.keys(), several=True
     ),
+    "unroll_limit": PassEntry("loops.serial.unroll_limit:limit_unrolling", "caps", ("for",)),
     "unroll_loads": PassEntry(
         "loops.serial.unroll_loads:unroll_loads", "caps", ("for",), several=True
     ),
@@ -334,6 +335,7 @@ LOWERING: tuple[PassStep | Cleanup, ...] = (
     PassStep("streams", "no later pass tests for random numbers"),
     PassStep("records", "until here, reports access no memory"),
     PassStep("arithmetic", "no later pass reads divisions and trip counts"),
+    PassStep("unroll_limit", "the number of ops is final; before rounds, for unrolled loops"),
     PassStep("rounds", "after neighbours: vectorized loads share offsets; before bases"),
     PassStep("bases", "last: it marks addresses for the emitter"),
 )
@@ -355,14 +357,14 @@ OPTIONAL = frozenset({
     "interchange", "jam", "jam_sums", "jump_threading", "lanes", "licm", "listing", "narrow",
     "neighbours", "peel", "predicate", "promote", "reduce", "remainders", "reroll", "roots",
     "rounds", "scatter", "sink", "speculate", "stores_last", "strips", "tensor_loops", "unroll",
-    "unroll_guarded", "unroll_loads", "unroll_sums",
+    "unroll_guarded", "unroll_limit", "unroll_loads", "unroll_sums",
 })  # fmt: skip
 
 # Passes that run on loops over arrays without branches and reductions.
 USUAL = (
     "split", "simplify", "dce", "peel", "fission", "forward", "bounds", "interchange", "indices",
     "jam", "strips", "map_grid", "licm", "unroll", "legalize", "divisions", "access",
-    "broadcast", "neighbours", "rounds", "stores_last", "arithmetic", "bases",
+    "broadcast", "neighbours", "unroll_limit", "rounds", "stores_last", "arithmetic", "bases",
 )  # fmt: skip
 
 
@@ -482,6 +484,7 @@ PASSES["remainders"] = Pass("remainders", CPU)
 PASSES["lanes"] = Pass("lanes", CPU)
 PASSES["listing"] = Pass("listing", CPU)
 PASSES["rounds"] = Pass("rounds", CPU)
+PASSES["unroll_limit"] = Pass("unroll_limit", CPU)
 PASSES["unroll_loads"] = Pass("unroll_loads", CPU)
 PASSES["unroll_words"] = Pass("unroll", CPU)
 PASSES["legalize"] = Pass("legalize", SMALLEST)

@@ -125,6 +125,8 @@ UNROLL_SUM_ITERATIONS = 64  # each needs its own registers
 UNROLL_SUM_OPS = 1024  # of all iterations; bounds compile time
 UNROLL_LOAD_SCALARS = 128  # that a CPU invocation keeps in registers or spills
 UNROLL_LOAD_OPS = 1024  # growth of a dispatch by full unrolling of short loops
+UNROLLED_OPS = 600, 1000  # of all iterations of a loop that Mesa unrolls to long code
+GROUP_OPS = 256  # of its iterations that are executed together
 # Trip counts up to which drivers unroll a loop: GPUs' (constant), CPUs' (fully), Mesa's (at all).
 DRIVERS_UNROLL, CPUS_UNROLL, MESA_UNROLLS = 8, 4, 32
 
