@@ -80,6 +80,7 @@ OTHERS = {
     "opt/lowering/lower_access:SHARED": "ops that the pass itself writes",
     "opt/lowering/legalize:MAY_BE_WHOLE": "rows that it leaves out if nothing observes them",
     "opt/loops/listing:tested_number": "tests that the frontend writes for sparse blocks",
+    "opt/loops/serial/unroll_limit:KEPT": "loops that keep their form",
     "opt/loops/serial/reroll:SELECTORS": "ops whose attribute is the number of a component",
     "opt/rewrite/structure:SIDE_BY_SIDE": "ops whose components are no arithmetic on components",
     "opt/rewrite/bounds:CANDIDATES": "ops with facts to prove",
