@@ -13,7 +13,7 @@ import pytest
 
 import vkchi as ti
 from tests.devices import like_gpu
-from vkchi.runtime import current_runtime, find_runtime
+from vkchi.runtime import Runtime, current_runtime, find_runtime
 from vkchi.types import SCALARS
 
 LACKING = ("not available on this device", "cannot keep")
@@ -37,25 +37,31 @@ def lacks_a_type() -> bool:
     return not all(caps.has_type(name) and caps.can_store(name) for name in SCALARS)
 
 
+class Started:
+    """The runtime of the last `start`."""
+
+    runtime: Runtime | None = None
+
+
 def start() -> None:
     """Open the session's device (`VKCHI_DEVICE` and the driver's environment choose it)."""
     ti.init(random_seed=7)
+    Started.runtime = find_runtime()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def session_device() -> None:
-    """Initialize vkchi before a file's own fixtures: tests of other folders may have closed it."""
-    ensure_open()
+    """Initialize vkchi before a file's own fixtures, unless the runtime is that of `start`.
+
+    Tests of other files may have closed it, or left one with other options.
+    """
+    if Started.runtime is None or find_runtime() is not Started.runtime:
+        start()
 
 
 @pytest.fixture(autouse=True)
 def is_open(session_device: None) -> None:
     """Initialize vkchi again if the test before has closed it."""
-    ensure_open()
-
-
-def ensure_open() -> None:
-    """Open the session's device unless a runtime is open."""
     if find_runtime() is None:
         start()
 
