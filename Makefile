@@ -25,7 +25,7 @@ demo:
 	$(PY) examples/depthwise_conv.py
 	$(PY) examples/mpm99.py --demo
 	@[ ! -e out/mpm99/mpm99.gif ] || echo "look at the film: out/mpm99/mpm99.gif"
-	@echo "next: docs/first_hour.md; .venv/bin/vkchi example lists the other examples"
+	@echo "next: docs/first_hour.md; .venv/bin/vkchi example sparse_snow; without a name it lists all examples"
 
 driver:
 	@scripts/vulkan-driver --newest

@@ -39,12 +39,16 @@ class Materials:
         self.squeeze = ti.field(ti.f32, particles)  # plastic part of its determinant
         self.material = ti.field(ti.i32, particles)
         self.colours = ti.Vector.field(3, ti.f32, particles)
-        self.momentum = ti.Vector.field(3, ti.f32, (n, n, n))
-        self.mass = ti.field(ti.f32, (n, n, n))
+        self.make_grid()
         self.make_start()
         self.make_transfers()
         self.start()
         self.colours.from_numpy(COLOURS[self.material.to_numpy()])
+
+    def make_grid(self) -> None:
+        shape = (self.cells,) * 3
+        self.momentum = ti.Vector.field(3, ti.f32, shape)
+        self.mass = ti.field(ti.f32, shape)
 
     def make_start(self) -> None:
         x, v, affine, shape = self.x, self.v, self.affine, self.shape

@@ -128,6 +128,7 @@ CHECKS = {
     "path_tracer": "gui/test_examples.py::test_a_white_room_path_traced",
     "reductions": "gui/test_examples.py::test_reductions",
     "sdf_renderer": "gui/test_examples.py::test_sdf_renderer",
+    "sparse_snow": "gui/test_examples.py::test_snow_keeps_its_momentum_in_a_sparse_grid",
     "sorting": "gui/test_examples.py::test_sorting",
     "stable_fluid": "gui/test_examples.py::test_stable_fluid_loses_its_divergence",
 }

@@ -73,6 +73,8 @@ def test_a_large_block_has_memory_for_active_cells(monkeypatch) -> None:
     block.tree.pool.check()
     assert usage.active < 1000 and usage.node_bytes + usage.table_bytes < 32 << 20
     assert small.tree.pool is None
+    assert ti.sparse.usage(x) == usage.active / 2**20
+    assert ti.sparse.memory(y) < 32 << 20 and ti.sparse.memory(small) >= 8 * 8 * 4
 
 
 def test_elements_have_addresses_in_nested_blocks_with_offsets() -> None:

@@ -3,6 +3,7 @@
 g = ti.sparse.grid({"mass": ti.f32, "v": ti.math.vec2}, shape=(64, 64))
 g[3, 5].mass = 1.0
 ti.sparse.usage(g)          # 1 / 4096
+ti.sparse.memory(g)         # bytes
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from vkchi.fields.field import Field
     from vkchi.fields.struct_arrays import StructField
 
-__all__ = ["grid", "usage"]
+__all__ = ["grid", "memory", "usage"]
 
 
 def grid(field_dict: Mapping[str, Any], shape: Sequence[int]) -> StructField:
@@ -39,9 +40,32 @@ def usage(x: StructField | Field) -> float:
 
     Raises ArgumentError for fields in dense blocks, and for anything but a field.
     """
+    node = sparse_node(x, "ti.sparse.usage")
+    node.tree.lay_out()
+    pool = node.tree.pool
+    return pool.usage().active / pool.cells if pool else float(ActivityHook.chosen(node).mean())
+
+
+def memory(x: StructField | Field) -> int:
+    """Bytes of device memory of the tree that contains a field in sparse blocks: cells, the table
+    of a large block, and its list of active cells.
+
+    Raises ArgumentError as `usage`.
+    """
+    tree = sparse_node(x, "ti.sparse.memory").tree
+    tree.lay_out()
+    if tree.pool is not None:
+        found = tree.pool.usage()
+        return int(found.node_bytes + found.table_bytes + found.list_bytes)
+    buffer = tree.memory()
+    return buffer.size_bytes if buffer is not None else 0
+
+
+def sparse_node(x: StructField | Field, name: str) -> SNode:
+    """The node of a field in sparse blocks. Raises ArgumentError for others."""
     node = getattr(x, "snode", None)
     if not isinstance(node, SNode):
-        raise ArgumentError(f"ti.sparse.usage takes a field, not {describe_argument(x)}")
+        raise ArgumentError(f"{name} takes a field, not {describe_argument(x)}")
     if not node.sparse_path:
-        raise ArgumentError("ti.sparse.usage needs a field in sparse blocks: all of this is there")
-    return float(ActivityHook.chosen(node).mean())
+        raise ArgumentError(f"{name} needs a field in sparse blocks: all of this is there")
+    return node

@@ -66,6 +66,20 @@ def test_mpm88_falls_freely_and_keeps_its_mass(load: Load) -> None:
     assert draw(fluid, 64)[..., 2].max() > 0.5
 
 
+def test_snow_keeps_its_momentum_in_a_sparse_grid(load: Load) -> None:
+    snow = load("sparse_snow").Snow(1000)
+    before, momentum = snow.x.to_numpy(), snow.v.to_numpy().mean(0)
+    for _ in range(2):
+        snow.step()
+    np.testing.assert_allclose(snow.v.to_numpy().mean(0), momentum, rtol=1e-4)
+    moved = snow.x.to_numpy().mean(0) - before.mean(0)
+    np.testing.assert_allclose(moved, momentum * snow.dt * 30, rtol=1e-3)
+    _, mass = snow.mass.to_coo()
+    assert mass.sum() == pytest.approx(1000 * snow.volume, rel=1e-4)
+    assert snow.mass.shape == (4096,) * 3 and ti.sparse.memory(snow.mass) < 48 << 20
+    assert draw(snow, 64)[..., 2].max() > 0.5
+
+
 def test_mpm99(load: Load) -> None:
     module = load("mpm99")
     bodies = module.Materials(600, cells=32)
