@@ -57,7 +57,7 @@ def test_reductions_and_checkpoints_in_groups(tmp_path: Path) -> None:
 
 
 def test_rare_uses_on_two_processes(tmp_path: Path) -> None:
-    found = groups.run_groups([(2, names_of("RARE", "rare_checks.py"))], tmp_path, 240)
+    found = groups.run_groups([(2, names_of("RARE", "rare_checks.py"))], tmp_path, 600)
     assert len(found) == 1 and not failures_in(found)
 
 
