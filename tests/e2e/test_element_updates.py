@@ -148,3 +148,36 @@ def test_neighbours_and_rows() -> None:
     e[:, 2, 0, 0] += 1
     e[:, 1] += e[:, 0]
     assert np.array_equal(x.to_numpy(), e)
+
+
+@pytest.mark.parametrize("n", [4, 8, 31])
+def test_updates_that_the_last_iteration_leaves_out(n: int) -> None:
+    """An element behind a row has the offset of one in the next row, which must keep its sum."""
+    x, counts = array(integers(2, n)), array(np.arange(n, dtype=np.int32)[::-1])
+    y, m = array(integers(2, n, seed=2)), 5
+
+    @ti.kernel
+    def update(
+        x: ti.types.ndarray(dtype=ti.i32, ndim=2),
+        y: ti.types.ndarray(dtype=ti.i32, ndim=2),
+        counts: ti.types.ndarray(dtype=ti.i32, ndim=1),
+        m: ti.i32,
+    ):
+        for i in range(x.shape[1]):
+            for _ in range(m):
+                x[1, i] = x[1, i] + 2
+                y[1, i] = y[1, i] + 2
+            for _ in range(counts[i]):
+                x[0, i + 1] = x[0, i + 1] + 1
+            for _ in range(m):
+                if i + 1 < y.shape[1]:
+                    y[0, i + 1] = y[0, i + 1] + 3
+
+    update(x, y, counts, m)
+    first, second = integers(2, n), integers(2, n, seed=2)
+    first[1] += 2 * m
+    second[1] += 2 * m
+    first[0, 1:] += np.arange(n)[:0:-1].astype(np.int32)
+    second[0, 1:] += 3 * m
+    np.testing.assert_array_equal(x.to_numpy(), first)
+    np.testing.assert_array_equal(y.to_numpy(), second)

@@ -12,6 +12,8 @@ inside a branch or loop. An element is replaced for a whole iteration of a `para
   unchanged value is harmless;
 - a serial loop loads and stores it, or it is stored outside of `if`s and loops, and accessed often
   enough;
+- it is stored outside of `if`s and loops, or writing it back cannot reach another element: with
+  several axes, an index out of range may have the offset of one that another iteration writes;
 - nothing in the iteration synchronizes, reports, or may end it.
 
     >>> promote_elements(fn)
@@ -151,6 +153,8 @@ def elements_of(
             if start is None:  # defined before the loop, which has one iteration
                 continue
             attr = "inbounds" if any(op.attr == "inbounds" for op in plain) else None
+            if not (attr or len(indices) < 2 or any(map(is_plain_store, group))):
+                continue
             yield ReplacedElement(group, start, base, first.args[1:], attr)
 
 
@@ -160,6 +164,10 @@ def params_inside(body: Region) -> set[Value]:
 
 def holds(op: Op, wanted: set[Op]) -> bool:
     return any(x in wanted for x in walk_ops([op]))
+
+
+def is_plain_store(access: ElementAccess) -> bool:
+    return access.is_plain and access.op.kind == "store"
 
 
 def is_worth_it(group: Sequence[ElementAccess]) -> bool:
@@ -172,7 +180,7 @@ def is_worth_it(group: Sequence[ElementAccess]) -> bool:
     if not PLAIN_ACCESSES.issubset(a.op.kind for a in group if a.outer.kind in LOOPS):
         if len(group) < tuning.PROMOTE_ACCESSES or all(a.is_plain for a in group):
             return False
-        if not any(a.is_plain and a.op.kind == "store" for a in group):
+        if not any(map(is_plain_store, group)):
             return False
     t = group[0].elem.type
     assert isinstance(t, Ptr)
