@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -168,6 +169,65 @@ def test_a_launch_without_room_runs_again(room: int, monkeypatch) -> None:
     want[2000:2004] += 1
     assert (x.to_numpy() == want).all()
     assert y[None] == 8 * 308 and z.to_numpy().tolist() == [308] * 8
+
+
+def test_a_kernel_may_suddenly_activate_many_cells() -> None:
+    x, _, pool = in_pool(2**16, 16)
+    write = writer(x, 16)
+    write(1, 1)
+    write(1, 1)  # known to need few nodes
+    room = pool.usage().room
+    assert room < 65000
+    write(65000, 1)
+    pool.check()
+    assert pool.usage().active == 65000 and x[64999 * 16] == 65000
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_launch_with_reports_runs_again(debug: bool, monkeypatch, capfd) -> None:
+    monkeypatch.setattr(pools, "SLACK", 0)
+    monkeypatch.setattr(pools, "FIRST_BYTES", 0)
+    x, _, pool = in_pool(64, debug=debug)
+    y = ti.field(ti.i32, ())
+
+    @ti.kernel
+    def add(n: ti.i32, end: ti.i32):
+        for k in range(n):
+            x[k * 4] += 1
+            y[None] += 1
+            assert k != end
+            if k == 2:
+                print("at", k)
+
+    add(16, -1)
+    add(40, -1)
+    fails = pytest.raises(ti.TaichiAssertionError, match="k != end")
+    with fails if debug else contextlib.nullcontext():
+        add(64, 50)
+    pool.check()
+    assert capfd.readouterr().out.count("at 2") == 3
+    assert y[None] == 120 and x.to_numpy().sum() == 120
+
+
+def test_a_launch_may_activate_a_cell_many_times(monkeypatch) -> None:
+    """Nodes of deactivated cells are used again after the launch alone."""
+    monkeypatch.setattr(pools, "SLACK", 0)
+    monkeypatch.setattr(pools, "FIRST_BYTES", 0)
+    x, block, pool = in_pool(16)
+
+    @ti.kernel
+    def cycle(times: ti.i32):
+        for c in range(16):
+            for k in range(times):
+                x[4 * c + k % 4] += 1
+                ti.deactivate(block, [c])
+            x[4 * c] = 7
+
+    for times in (1, 2, 30):
+        cycle(times)
+        pool.check()
+        assert pool.usage().active == 16
+        assert x.to_numpy().reshape(16, 4).tolist() == [[7, 0, 0, 0]] * 16
 
 
 def test_a_pool_grows_between_launches(monkeypatch) -> None:

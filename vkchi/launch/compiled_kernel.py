@@ -428,9 +428,8 @@ class CompiledKernel(Executable):
         if self.pool_launches is None:
             from vkchi.launch.pool_launches import PoolLaunches  # few kernels need it
 
-            self.pool_launches = PoolLaunches(
-                self.artifact.name, self.pools, self.record, can_repeat=not self.sites
-            )
+            forget = self.runtime.reports.expect if self.sites else None
+            self.pool_launches = PoolLaunches(self.artifact.name, self.pools, self.record, forget)
         arrays = {**self.fields(args), **bound.arrays}
         written = {name: array for name, array in arrays.items() if name in self.written}
         self.pool_launches.run(bound, written, seeds)

@@ -2,10 +2,11 @@
 
 The host waits for such a launch. If a pool had no room, the launch is undone: the arrays that it
 wrote get their earlier contents. Then the pool grows, and the kernel runs again, with the same
-random seeds. Contents are saved unless the kernel is known to need few nodes.
+random seeds. Its reports (`print`, `assert`, checks of debug mode) are delivered after the last run
+alone. Small contents are always saved. Larger ones are saved unless the kernel is known to need few
+nodes.
 
-An error is raised instead if nothing was saved, and if the pool may not grow further. Kernels with
-reports (`print`, `assert`, debug mode) save nothing, as a message cannot be taken back.
+An error is raised instead if nothing was saved, and if the pool may not grow further.
 
     PoolLaunches(name, pools, record).run(bound, arrays, seeds)
 """
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from vkchi.signature.bound import BoundArguments
 
 MOST_SAVED_BYTES = 256 << 20
+CHEAP_BYTES = 16 << 20  # are saved before each launch that may activate cells
 MOST_RUNS = 16
 SPARE_NODES = 64
 
@@ -32,14 +34,16 @@ SPARE_NODES = 64
 class PoolLaunches:
     """Launches of one kernel, which `record` records.
 
-    - can_repeat: a launch may be undone
+    - forget_reports: discards those of a launch, None for a kernel without
     - most_taken: the most nodes that a launch took, by the number of the pool
     """
 
     def __init__(
-        self, name: str, pools: list[Pool], record: Callable[..., None], *, can_repeat: bool
-    ) -> None:
-        self.name, self.pools, self.record, self.can_repeat = name, pools, record, can_repeat
+        self, name: str, pools: list[Pool], record: Callable[..., None],
+        forget_reports: Callable[[], None] | None,
+    ) -> None:  # fmt: skip
+        self.name, self.pools, self.record = name, pools, record
+        self.forget_reports = forget_reports
         self.most_taken: dict[int, int] = {}
 
     def run(
@@ -51,12 +55,13 @@ class PoolLaunches:
         Raises KernelRuntimeError if a pool has no room.
         """
         self._begin()
-        saved = SavedArrays(self.pools, written) if self._may_fall_short() else None
+        most = MOST_SAVED_BYTES if self._may_fall_short() else CHEAP_BYTES
+        saved = SavedArrays(self.pools, written, most)
         drawn = None if seeds is None else RepeatedSeeds(seeds)
         for _ in range(MOST_RUNS):
             self.record(bound, drawn)
             short = [pool for pool in self.pools if pool.is_short()]
-            if not short or saved is None or saved.contents is None:
+            if not short or saved.contents is None:
                 break
             if not all(pool.grow_to_missing() for pool in short):
                 break
@@ -64,6 +69,8 @@ class PoolLaunches:
             self._begin()
             if drawn is not None:
                 drawn.rewind()
+            if self.forget_reports is not None:
+                self.forget_reports()
         for k, pool in enumerate(self.pools):
             taken = pool.settle_launch()
             self.most_taken[k] = max(taken, self.most_taken.get(k, 0))
@@ -73,13 +80,9 @@ class PoolLaunches:
             pool.begin(self.name)
 
     def _may_fall_short(self) -> bool:
-        """True if contents should be saved before a launch."""
-        if not self.can_repeat:
-            return False
+        """True if a launch may need more nodes than there are, by what earlier ones took."""
         left = [(k, pool.left()) for k, pool in enumerate(self.pools)]
-        return any(
-            n is not None and n < 2 * self.most_taken.get(k, n) + SPARE_NODES for k, n in left
-        )
+        return any(n < 2 * self.most_taken.get(k, n) + SPARE_NODES for k, n in left)
 
 
 class RepeatedSeeds:
@@ -99,13 +102,14 @@ class RepeatedSeeds:
 
 
 class SavedArrays:
-    """Contents of arrays and pools. `contents` is None if they are too large to be saved."""
+    """Contents of arrays and pools. `contents` is None if they take more than `most` bytes, or if
+    memory is short."""
 
-    def __init__(self, pools: list[Pool], written: Mapping[str, Storage]) -> None:
+    def __init__(self, pools: list[Pool], written: Mapping[str, Storage], most: int) -> None:
         self.contents: list[tuple[Storage, Buffer]] | None = None
         arrays = {id(a): a for a in written.values() if getattr(a, "pool", None) is None}
         sizes = [a.buffer.size_bytes for a in arrays.values()]
-        if sum(sizes) + sum(pool.used_bytes for pool in pools) > MOST_SAVED_BYTES:
+        if sum(sizes) + sum(pool.used_bytes for pool in pools) > most:
             return
         try:
             contents = [(array, saved_copy(array)) for array in arrays.values()]

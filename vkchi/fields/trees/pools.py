@@ -47,7 +47,6 @@ from vkchi.target.pool_layout import (
     FREE_AT,
     FRESH_AT,
     HEADER_WORDS,
-    NO_ROOM,
     NODES_AT,
     NOT_POOLED,
     RECYCLED,
@@ -280,10 +279,12 @@ class Pool:
         widest = min(widest, WIDE_FROM // self.node_bytes - 1 or 1, WIDE_FROM // COLUMNS - 1)
         self.slack = min(SLACK, SLACK_BYTES // self.node_bytes)
         self.extra = FIRST + self.slack  # nodes beside those of active cells
-        self.most = min(self.cells + self.extra, widest)  # nodes that 32-bit offsets reach
+        self.most = widest  # nodes that 32-bit offsets reach
+        self.most_active = min(self.cells, widest - self.extra)
         if self.most <= self.extra:
             raise DeviceError(f"a cell of {self.node_bytes} bytes is too large for a sparse block")
-        capacity = min(self.most, max(FIRST_BYTES // self.node_bytes, self.extra + 1))
+        first = min(FIRST_BYTES // self.node_bytes, self.cells + self.extra)
+        capacity = min(self.most, max(first, self.extra + 1))
         header = device.allocate(4 * HEADER_WORDS)
         node_memory = device.allocate(capacity * self.node_bytes)
         book_memory = device.allocate(4 * COLUMNS * capacity)
@@ -345,7 +346,7 @@ class Pool:
     def shortage(self, wanted: int, counters: Counters | None = None) -> str:
         """The message for `wanted` active cells for which there is no room."""
         counters = counters or self.counters()
-        have, wanted = counters.capacity - self.extra, min(wanted, self.cells)
+        have, wanted = counters.capacity - self.extra, min(wanted, 2 * self.cells)
         size, limit = counters.capacity * self.node_bytes, self.limit_bytes
         least = (wanted + self.extra) * self.node_bytes
         if wanted + self.extra > self.most:
@@ -419,7 +420,7 @@ class Pool:
                 "wrote are undefined"
             )
         active, room = known.fresh - FIRST - known.free, known.capacity - self.extra
-        if (room - active) * 2 < active and known.capacity < self.most:
+        if (room - active) * 2 < active and room < self.most_active:
             self._grow_early(room)
         return counters.taken
 
@@ -449,23 +450,24 @@ class Pool:
             self.known, self.is_open = counters, False
         return missing
 
-    def left(self) -> int | None:
-        """Return the number of free nodes after the last launch; None if there is one for each
-        cell."""
-        known = self.known
-        return None if known.capacity == self.most else known.free + known.capacity - known.fresh
+    def left(self) -> int:
+        """Return the number of free nodes after the last launch."""
+        return self.known.free + self.known.capacity - self.known.fresh
 
     def is_short(self) -> bool:
         """True if a launch did not get all nodes; waits for the device."""
         return missing_nodes(self.counters()) > 0
 
     def grow_to_missing(self) -> bool:
-        """Make room for the cells that a launch has activated, and those for which there was no
-        room, and forget these. Returns False, without a change, if the limits do not allow it."""
-        slots = self.slots()
-        wanted = int(np.count_nonzero((slots >= FIRST) | (slots == NO_ROOM)))
-        room = self.known.capacity - self.extra
+        """Make room for the cells that were active before a launch, and for all nodes that it took
+        or did not get: it may have deactivated and activated a cell many times. Returns False,
+        without a change, if the limits do not allow it."""
+        counters = self.counters()
+        wanted = counters.fresh - FIRST - counters.free + counters.taken
+        room = counters.capacity - self.extra
         more = min(max(wanted + wanted // 2, 2 * room), self.most - self.extra)
+        if more <= room:
+            return False
         try:
             return self.grow(more) or (wanted > room and self.grow(wanted))
         except local(DeviceError):
@@ -483,7 +485,8 @@ class Pool:
         nodes = self.device.allocate(known.fresh * self.node_bytes, zero=False)
         self.device.copy(self.table.buffer, table, 4 * self.cells)
         self.device.copy(self.node_buffer.memory, nodes, known.fresh * self.node_bytes)
-        return SavedPool(known, table, nodes, self._books()[: known.free, FREE].copy())
+        free = self._books()[: known.free, FREE].copy() if known.free else np.zeros(0, np.int32)
+        return SavedPool(known, table, nodes, free)
 
     def restore(self, saved: SavedPool) -> None:
         """Restore saved contents; the memory may have grown. Waits for the device."""
@@ -504,8 +507,8 @@ class Pool:
         self._set(known.free, known.fresh, capacity)
 
     def _grow_early(self, room: int) -> None:
-        """Double the room, or as far as the limits allow it."""
-        most = min(self.most, self.limit_bytes // self.node_bytes) - self.extra
+        """Double the room, or as far as the limits allow it, at most to one node for each cell."""
+        most = min(self.most_active, self.limit_bytes // self.node_bytes - self.extra)
         try:
             self.grow(min(2 * room, most))
         except local(DeviceError):
@@ -572,7 +575,7 @@ class Pool:
     @locked
     def reserve(self, room: int) -> None:
         """Make room for `room` active cells. Raises KernelRuntimeError beyond the limits."""
-        if not self.grow(min(room, self.cells)):
+        if not self.grow(min(room, 2 * self.cells)):
             raise KernelRuntimeError(self.shortage(room))
 
     # --- cells, from Python
@@ -628,7 +631,7 @@ class Pool:
         active = counters.fresh - FIRST - counters.free
         room = counters.capacity - self.extra
         if active + count > room:
-            wanted = max(active + count, min(2 * room, self.most - self.extra))
+            wanted = max(active + count, min(2 * room, self.most_active))
             if not (self.grow(wanted) or self.grow(active + count)):
                 raise KernelRuntimeError(self.shortage(active + count))
         free, fresh = counters.free, counters.fresh
