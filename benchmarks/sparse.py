@@ -208,6 +208,63 @@ def activating(ti: Any) -> Work:
     return run
 
 
+def activating_again(ti: Any) -> Work:
+    """10^6 activations on 10^4 blocks that are active."""
+    x = ti.field(ti.f32)
+    block = ti.root.pointer(ti.ij, 128)
+    block.dense(ti.ij, LEAF).place(x)
+
+    @ti.kernel
+    def activate():
+        for k in range(ACTIVATED):
+            at = k % 10_000 * 7919 % 10_000
+            ti.activate(block, [at // 100, at % 100])
+
+    return activate
+
+
+def deactivating(ti: Any) -> Work:
+    """Activation and deactivation of 10^4 blocks of 8 by 8 in a kernel."""
+    x = ti.field(ti.f32)
+    block = ti.root.pointer(ti.ij, 128)
+    block.dense(ti.ij, LEAF).place(x)
+
+    @ti.kernel
+    def activate():
+        for i, j in ti.ndrange(100, 100):
+            ti.activate(block, [i, j])
+
+    @ti.kernel
+    def deactivate():
+        for i, j in ti.ndrange(100, 100):
+            ti.deactivate(block, [i, j])
+
+    def run() -> None:
+        activate()
+        deactivate()
+
+    return run
+
+
+def reading(is_sparse: bool) -> Callable[[Any], Work]:
+    """10^6 reads at computed elements: of a block without active cells, or of a dense one."""
+
+    def make(ti: Any) -> Work:
+        x, total = ti.field(ti.f32), ti.field(ti.f32, shape=())
+        block = (ti.root.pointer if is_sparse else ti.root.dense)(ti.ij, 128)
+        block.dense(ti.ij, LEAF).place(x)
+
+        @ti.kernel
+        def read():
+            for k in range(ACTIVATED):
+                at = k * 7919 % (1 << 20)
+                total[None] += x[at >> 10, at & 1023]
+
+        return read
+
+    return make
+
+
 def appending(ti: Any) -> Work:
     """16 items for each of 10^5 lists, and their deactivation."""
     x = ti.field(ti.i32)
@@ -247,6 +304,10 @@ WORKS: dict[str, Callable[[Any], Work]] = {
     "random numbers, 9 of 4096 blocks": drawing,
     "loop, dense field of 400 blocks": dense,
     "10^6 activations, deactivate_all": activating,
+    "10^6 activations of active cells": activating_again,
+    "10^4 cells of 8 by 8, on and off": deactivating,
+    "10^6 reads of inactive elements": reading(True),
+    "10^6 reads of a dense field": reading(False),
     "16 appends to 10^5 lists": appending,
 }
 

@@ -104,6 +104,7 @@ HOOKS = {
     "levels of a node": "fields.trees.block_activity.levels_of",
     "mark a cell": "fields.trees.block_activity.activate_cells_of",
     "active elements": "fields.trees.block_activity.active_elements",
+    "picture of activity": "fields.trees.activity_pictures.picture_of",
     "mark cells": "fields.trees.block_activity.activate_masked",
     "element": "lang.matrix.make_element",
     "value of an element": "lang.matrix.wrap_array",

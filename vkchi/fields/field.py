@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vkchi.device import Buffer
+    from vkchi.fields.trees.activity_pictures import ActivityPicture
     from vkchi.types.hints import Numbers, ScalarDType
 
 # Attributes that are set by the tree's layout.
@@ -185,6 +186,12 @@ class Field(Storage):
         """The block n levels above its place: `ti.root` at the top, None above that. Raises
         KernelRuntimeError if the field has no place."""
         return self.snode.parent(n)
+
+    def show_activity(self) -> ActivityPicture:
+        """The active cells of the sparse blocks around the field, as a text when printed. Its
+        `plot()` draws them by matplotlib. Raises ArgumentError if there are none,
+        KernelRuntimeError if the field has no place."""
+        return self.snode.show_activity()
 
     # --- companions ----------------------------------------------------------------------------
 

@@ -226,7 +226,7 @@ class StructArrays(PythonScope):
 
 
 # Attributes taken from the first member; equal for all members.
-PASSED_ON = ("parent", "snode", "element_shape", "check_alive", "device")
+PASSED_ON = ("parent", "snode", "show_activity", "element_shape", "check_alive", "device")
 
 
 def _part(whole: Any, path: tuple[str, ...]) -> Any:

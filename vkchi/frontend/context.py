@@ -115,11 +115,12 @@ class LaunchCondition(NamedTuple):
 
 
 class LoopConfig(NamedTuple):
-    """Options of `ti.loop_config` for the next loop."""
+    """Options of `ti.loop_config` for the next loop, and the blocks of `ti.no_activate`."""
 
     block: int | None = None
     is_serial: bool = False
     name: str = ""
+    passive: frozenset[Any] = frozenset()
 
 
 class Lowering:

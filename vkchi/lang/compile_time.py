@@ -99,4 +99,8 @@ def cache_read_only(*args: Any) -> None:
 
 @kernel_function
 def no_activate(*args: Any) -> None:
-    """A hint for sparse fields; accepted without effect."""
+    """Let the next loop not activate cells of sparse blocks (args). It does not write elements of
+    inactive cells.
+
+    Raises KernelTypeError for arguments that are neither blocks nor fields.
+    """

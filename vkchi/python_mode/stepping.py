@@ -482,8 +482,14 @@ class Steps:
 
     def iterations(self, number: int, n: ast.For) -> Iterator[None]:
         """Yield once per iteration of a loop, with its block open."""
+        passive = self.cx.config.passive
+        form = choose_form(self.cx, n)
+        with self.cx.cells.leaving(passive):
+            yield from self.iterations_of(number, n, form)
+
+    def iterations_of(self, number: int, n: ast.For, form: LoopForm) -> Iterator[None]:
+        """Yield once per iteration of a loop of this form."""
         cx = self.cx
-        form = choose_form(cx, n)
         if form.items is not None:
             for item in form.items:
                 self.reach(number)

@@ -28,6 +28,7 @@ from vkchi.tuples import NamedTuple
 from vkchi.types import Scalar, u32, u64
 
 if TYPE_CHECKING:
+    from vkchi.fields.trees.activity_pictures import ActivityPicture
     from vkchi.types.hints import Along, Shape
 
 
@@ -201,15 +202,16 @@ class ActivityHook:
 
     `make(block)`: create the BlockActivity of a block; `levels(node)`: maps from indices to cells;
     `mark(node, index)`: activate an element's cells; `chosen(node)`: boolean mask of elements in
-    active cells; `mark_all(node, where)`: activate the cells of the masked elements.
-
-    `adopt_pool(field, pool)`: attach a field to the pool of its block (`trees.pools`).
+    active cells; `mark_all(node, where)`: activate the cells of the masked elements;
+    `adopt_pool(field, pool)`: attach a field to the pool of its block (`trees.pools`);
+    `picture(node)`: an `activity_pictures.ActivityPicture`.
     """
 
     make, mark = Hook("activity of a block"), Hook("mark a cell")
     levels = Hook("levels of a node")
     adopt_pool = Hook("field in a pool")
     chosen, mark_all = Hook("active elements"), Hook("mark cells")
+    picture = Hook("picture of activity")
 
 
 class Placeable(Protocol):
@@ -500,6 +502,12 @@ class SNode(ParentNode):
     def levels(self) -> tuple[Any, ...]:
         """Maps from its indices to the cells of `sparse_path`: one `LevelMap` each."""
         found: tuple[Any, ...] = ActivityHook.levels(self)
+        return found
+
+    def show_activity(self) -> ActivityPicture:
+        """The active cells of this block and of the sparse blocks around it, as a text when
+        printed. Its `plot()` draws them by matplotlib. Raises ArgumentError if there are none."""
+        found: ActivityPicture = ActivityHook.picture(self)
         return found
 
     def deactivate_all(self) -> None:

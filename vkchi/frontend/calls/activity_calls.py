@@ -28,6 +28,7 @@ from vkchi.frontend.values.cell_activity import (
     item_index,
     length_of,
     mark_levels,
+    node_of,
     number_at,
     put_item,
 )
@@ -37,7 +38,7 @@ from vkchi.frontend.values.struct_values import fit_member
 from vkchi.frontend.values.tensor_values import TargetKind, flatten_indices
 from vkchi.frontend.values.trees import leaves
 from vkchi.ir.core import Value
-from vkchi.lang import sparse_cells
+from vkchi.lang import compile_time, sparse_cells
 
 MASKED = ("pointer", "bitmasked", "hash")
 LISTS = ("dynamic",)
@@ -125,6 +126,29 @@ def _append(cx: Lowering, node: Any, indices: Any, val: Any) -> Any:
     return append(cx, block, cell_of(cx, block, indices), list(zip(fields, values)))
 
 
+def _no_activate(cx: Lowering, *args: Any) -> None:
+    """Add the sparse blocks of fields and blocks to those whose cells the next loop does not
+    activate."""
+    found = set(cx.config.passive)
+    for x in args:
+        first = kind_of(x).first_array(cx, x) if kind_of(x).is_array else x
+        node = node_of(first)
+        if node is None:
+            raise cx.fail(
+                f"ti.no_activate takes blocks of fields, not {name_of(x)}",
+                help="write ti.no_activate(block), with block = ti.root.pointer(...)",
+            )
+        check_usable(cx, node)
+        if node.tree.pool is not None:
+            raise cx.fail(
+                "ti.no_activate does not support large blocks, which have memory for active cells "
+                "alone",
+                help="test the cell before the write: if ti.is_active(block, [i, j])",
+            )
+        found.update(node.sparse_path if node.kind == "place" else [node])
+    cx.config = cx.config._replace(passive=frozenset(found))
+
+
 def is_item(node: Any) -> bool:
     """True if a node in a list is a field that stores items; gradient fields do not."""
     return node.kind == "place" and node.field is not None and not node.field.kind
@@ -136,6 +160,7 @@ ACTIVITY_FORMS: dict[Any, Handler] = {
     sparse_cells.is_active: _is_active,
     sparse_cells.length: _length,
     sparse_cells.append: _append,
+    compile_time.no_activate: _no_activate,
 }
 
 

@@ -128,7 +128,8 @@ def _loop_config(cx: Lowering, *args: Any, **kwargs: Any) -> None:
     label = kwargs.get("name")
     if label is not None and not isinstance(label, str):
         raise cx.fail("`name` of ti.loop_config must be a string")
-    cx.config = LoopConfig(block, bool(kwargs.get("serialize")), label or "")
+    passive = cx.config.passive
+    cx.config = LoopConfig(block, bool(kwargs.get("serialize")), label or "", passive)
 
 
 FORMS: dict[Any, Handler] = {

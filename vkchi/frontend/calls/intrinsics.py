@@ -183,7 +183,6 @@ _HANDLERS: dict[object, Handler] = {
     compile_time.block_local: _nothing,
     compile_time.do_while: _do_while,
     compile_time.cache_read_only: _nothing,
-    compile_time.no_activate: _nothing,
     Struct: make_record,
     ndrange: _ndrange,
     **elementwise_calls.ELEMENTWISE,

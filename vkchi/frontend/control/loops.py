@@ -97,7 +97,13 @@ class LoopForm(NamedTuple):
 
 
 def lower_for(cx: Lowering, n: ast.For) -> None:
+    passive = cx.config.passive
     form = choose_form(cx, n)
+    with cx.cells.leaving(passive):
+        lower_loop(cx, n, form)
+
+
+def lower_loop(cx: Lowering, n: ast.For, form: LoopForm) -> None:
     if form.items is not None:
         unroll(cx, n, form.items)
         return

@@ -165,16 +165,28 @@ class ActiveCells:
     """Activity facts of the current loop.
 
     - `known`: elements that are known to be active
+    - `passive`: blocks whose cells writes do not activate (`ti.no_activate`)
     - `marked`: blocks whose activity numbers the loop may change
     - `is_own`: true in code about cells itself, which neither checks nor marks cells
     """
 
-    __slots__ = ("is_own", "known", "marked")
+    __slots__ = ("is_own", "known", "marked", "passive")
 
     def __init__(self) -> None:
         self.is_own = False
         self.known: tuple[ActiveElement, ...] = ()
         self.marked: set[Any] = set()
+        self.passive: frozenset[Any] = frozenset()
+
+    @contextmanager
+    def leaving(self, blocks: frozenset[Any]) -> Iterator[None]:
+        """Do not activate cells of these blocks inside this context."""
+        outer = self.passive
+        self.passive = outer | blocks
+        try:
+            yield
+        finally:
+            self.passive = outer
 
     def is_known(self, act: Activation, node: Any, indices: Sequence[Value]) -> bool:
         return ActiveElement(node.spot, tuple(indices), act, len(act.loops)) in self.known

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vkchi.errors import KernelIndexError
-from vkchi.frontend.control.flow import lower_unless
+from vkchi.frontend.control.flow import lower_branch, lower_unless
 from vkchi.frontend.control.spaces import LoopSpace
 from vkchi.frontend.state.scope import VARIABLE, Var
 from vkchi.frontend.values.kinds import Kind, all_but
@@ -50,16 +50,42 @@ class SparseTarget(MemoryTarget):
         return SparseTarget(ptr, self.node, self.indices)
 
     def store(self, cx: Context, v: Value) -> None:
-        activate_cells(cx, self.node, self.indices)
-        super().store(cx, v)
+        store = super().store
+        self._write(cx, lambda: store(cx, v), lambda: None)
 
-    def atomic(self, cx: Context, kind: str, *values: Value) -> Op:
-        activate_cells(cx, self.node, self.indices)
-        return super().atomic(cx, kind, *values)
+    def atomic(self, cx: Context, kind: str, *values: Value) -> Any:
+        atomic = super().atomic
+        return self._write(cx, lambda: atomic(cx, kind, *values), lambda: self.load(cx))
 
     def changed(self, cx: Context, update: Callable[[Value], Value]) -> Value:
-        activate_cells(cx, self.node, self.indices)
-        return super().changed(cx, update)
+        changed, load = super().changed, super().load
+        found: Value = self._write(cx, lambda: changed(cx, update), lambda: load(cx))
+        return found
+
+    def _write(self, cx: Any, write: Callable[[], Any], skip: Callable[[], Any]) -> Any:
+        """Activate the element's cells, emit `write` and return its result.
+
+        If a cell of a block of `ti.no_activate` is inactive, `skip` takes the place of both.
+        """
+        passive = [block in cx.cells.passive for block in self.node.sparse_path]
+        if not any(passive) or cx.cells.is_known(cx.act, self.node, self.indices):
+            activate_cells(cx, self.node, self.indices)
+            return write()
+        levels = list(zip(self.node.levels, self.node.sparse_path, passive, strict=True))
+        innermost = [level for level, _, is_passive in levels if is_passive][-1]
+        indices = list(self.indices)
+        with cx.cells.own():
+            number = cx.call(number_at, (innermost, indices), {})
+            is_there = cx.call(is_in, (number, innermost, indices), {})
+
+        def written() -> Any:
+            rest = [(level, block) for level, block, is_passive in levels if not is_passive]
+            cx.cells.marked.update(block for _, block in rest)
+            with cx.cells.own():
+                cx.call(mark_levels, ([level for level, _ in rest], indices), {})
+            return write()
+
+        return lower_branch(cx, is_there, written, skip)
 
 
 def node_of(x: Any) -> Any:
