@@ -27,6 +27,7 @@ def active(x: Any) -> int:
 # --- no_activate ---------------------------------------------------------------------------------
 
 
+@pytest.mark.ours("sparse-no-activate")
 @pytest.mark.parametrize("by_field", [False, True])
 def test_writes_change_elements_of_active_cells_alone(by_field: bool) -> None:
     x, v, w = ti.field(ti.f32), ti.Vector.field(2, ti.f32), ti.field(quant.float(5, 8))

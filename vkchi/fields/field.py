@@ -395,7 +395,8 @@ class ComponentField(ScalarField):
 
     def materialise(self) -> None:
         whole, k = self.component_of
-        whole.materialise()
+        if isinstance(whole, PendingField):
+            whole.materialise()
         if whole.pool is not None:
             ActivityHook.adopt_pool(self, whole.pool)
             return
