@@ -285,6 +285,9 @@ DIFFERENT = (
         "a failed check of debug mode", "raises at once; the remaining iterations do not run"
     ),
     Difference("sums of f16 in a loop", "are rounded at each addition, not once"),
+    Difference(
+        "stores in a row to numbers that share an exponent", "are rounded one by one, not together"
+    ),
     Difference("lines that kernels print", "appear immediately, and their number has no limit"),
     Difference('`ti.init(debug="nan")`', "reports nothing"),
     Difference(

@@ -72,6 +72,7 @@ TWICE = "functions of Python that run at compile time, and change objects"
 RACES = "races in debug mode"
 PRINTS = "lines that kernels print"
 HALVES = "sums of f16 in a loop"
+SHARED = "stores in a row to numbers that share an exponent"
 DIFFERENT_AS_PYTHON = {
     "test_atomics.py::test_long_sums_of_f16_are_rounded_once": HALVES,
     "test_captures.py::test_a_zero_with_a_sign_that_functions_change_at_compile_time": TWICE,
@@ -84,6 +85,7 @@ DIFFERENT_AS_PYTHON = {
     "test_debug_bounds.py::test_location_of_an_out_of_range_access": CHECKS,
     "test_debug_bounds.py::test_out_of_range_accesses_touch_nothing": CHECKS,
     "test_print.py::test_too_many_lines_are_counted": PRINTS,
+    "test_quantised.py::test_floats_that_share_an_exponent": SHARED,
     "test_races.py::test_sums_along_rows": RACES,
 }
 # Files and tests that take more than about a second as Python.
