@@ -216,13 +216,17 @@ def test_device_agrees(device: Device, seed: int) -> None:
     nest = Nest(seed)
     if lacks_of(parse(nest.text).funcs[0], device.caps):
         nest = Nest(seed, PLAIN)
-    before = parse(nest.text)
+    check_on_device(device, nest.text, nest.arguments())
+
+
+def check_on_device(device: Device, text: str, values: dict[str, Any]) -> None:
+    """Compile IR text with all passes, run it on the device, and compare the arrays."""
+    before = parse(text)
     program, temps = pipeline.optimize_kernel(before.funcs[0], device.caps, Options())
-    values = nest.arguments()
     want = results(before, values)
     launch_program(device, program, temps, values)
     for name in want:
-        np.testing.assert_array_equal(values[name], want[name], f"{seed}, {name}\n{nest.text}")
+        np.testing.assert_array_equal(values[name], want[name], f"{name}\n{text}")
 
 
 def test_passes_change_programs() -> None:

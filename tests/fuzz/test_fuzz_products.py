@@ -23,8 +23,8 @@ import numpy as np
 import pytest
 
 from tests.fuzz.test_fuzz import NARROW, plain_functions, small_machine
-from tests.fuzz.test_fuzz_nests import check, results
-from tests.ops.launch import lacks_of, launch_program
+from tests.fuzz.test_fuzz_nests import check, check_on_device, results
+from tests.ops.launch import lacks_of
 from vkchi.cli.ir import apply_pass
 from vkchi.device import Device, open_device
 from vkchi.ir.core import constant_int, find_parallel
@@ -201,15 +201,9 @@ def device() -> Iterator[Device]:
 @pytest.mark.parametrize("seed", range(PROGRAMS // 2))
 def test_device_agrees(device: Device, seed: int) -> None:
     nest = Products(seed)
-    before = parse(nest.text)
-    if lacks_of(before.funcs[0], device.caps):
+    if lacks_of(parse(nest.text).funcs[0], device.caps):
         pytest.skip("the device lacks an op")
-    program, temps = pipeline.optimize_kernel(before.funcs[0], device.caps, Options())
-    values = nest.arguments(whole=True)
-    want = results(before, values)
-    launch_program(device, program, temps, values)
-    for name in want:
-        np.testing.assert_array_equal(values[name], want[name], f"{seed}, {name}\n{nest.text}")
+    check_on_device(device, nest.text, nest.arguments(whole=True))
 
 
 def test_passes_change_programs() -> None:

@@ -184,8 +184,8 @@ class PooledField(Field):
     def contents(self) -> NDArray[Any]:
         if self.size > MOST_DENSE:
             raise Unsupported(
-                f"`{self.name}` has {self.size:,} elements, most of which are inactive: to_coo() "
-                "gives the indices and values of those in active cells"
+                f"{self!r} has {self.size:,} elements, most of them inactive: to_coo() gives the "
+                "indices and values of those in active cells"
             )
         cells, nodes = self._active()
         shape, inner = self.pool.block.shape, shape_of(self.elem)
@@ -254,13 +254,7 @@ class PooledField(Field):
         self._put_blocks(used, host_views.cast(blocks, self.number))
 
     def copy_from(self, other: Storage) -> None:
-        if not isinstance(other, Storage):
-            raise ArgumentError(f"copy_from takes a field or ndarray, not {type(other).__name__}")
-        if other.shape != self.shape or shape_of(other.elem) != shape_of(self.elem):
-            raise ArgumentError(
-                f"copy_from: {other.seen_elem} of shape {other.shape} given, "
-                f"{self.seen_elem} of shape {self.shape} needed"
-            )
+        self.check_copied(other)
         if other is self:
             return
         if not isinstance(other, PooledField):

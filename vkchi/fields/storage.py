@@ -466,13 +466,8 @@ class Storage(Elements):
         if self.runtime.tape is None or not self.runtime.tape.copy_tensor(self, tensor):
             self.from_numpy(host_views.array_of_torch(tensor))
 
-    def copy_from(self, other: Storage) -> None:
-        """Copy from another field or ndarray (`other`) of the same shape and element shape.
-
-        The copy stays on the device if devices, element types and layouts are equal, and no other
-        array shares the buffers. Otherwise values are cast on the host. Raises ArgumentError for
-        other arrays.
-        """
+    def check_copied(self, other: Storage) -> None:
+        """Raise ArgumentError unless `other` is an array of this shape and element shape."""
         if not isinstance(other, Storage):
             raise ArgumentError(f"copy_from takes a field or ndarray, not {type(other).__name__}")
         if other.shape != self.shape or shape_of(other.elem) != shape_of(self.elem):
@@ -480,6 +475,15 @@ class Storage(Elements):
                 f"copy_from: {other.seen_elem} of shape {other.shape} given, "
                 f"{self.seen_elem} of shape {self.shape} needed"
             )
+
+    def copy_from(self, other: Storage) -> None:
+        """Copy from another field or ndarray (`other`) of the same shape and element shape.
+
+        The copy stays on the device if devices, element types and layouts are equal, and no other
+        array shares the buffers. Otherwise values are cast on the host. Raises ArgumentError for
+        other arrays.
+        """
+        self.check_copied(other)
         if other is self:
             return
         tape = self.runtime.tape

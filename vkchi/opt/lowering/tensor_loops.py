@@ -102,7 +102,7 @@ def product_of(op: Op) -> Product:
 
 
 class TensorReads:
-    """Which results are lazy: computed by rows where their users read them.
+    """Lazy results, which are computed by rows where their users read them.
 
     - `reads`: the ways in which the users of a tensor read it.
     - `last`: the last op of the region that reads a tensor, through lazy ones.
